@@ -1,0 +1,284 @@
+"""Entries: the immutable rows of history, and what a caller hands in to have one made.
+
+An `Entry` carries its payload as the stored JSON text and decodes it when asked, so that reading ten thousand
+entries costs no parsing and what a caller does to a decoded value cannot reach anybody else's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object, encode_json
+from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage
+from flue_py.errors import InvalidEntry
+
+if TYPE_CHECKING:
+    from flue_py.core.messages import Message
+
+MESSAGE = "message"
+COMPACTION = "compaction"
+BRANCH_SUMMARY = "branch_summary"
+CUSTOM_MESSAGE = "custom_message"
+
+Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Return an aware datetime as integer microseconds since 1970 UTC. Raises `ValueError` for a naive one."""
+    if moment.tzinfo is None:
+        raise ValueError("a naive datetime has no place in history; give it a time zone")
+    return (moment - EPOCH) // _MICROSECOND
+
+
+def from_microseconds(microseconds: int) -> datetime:
+    """Return integer microseconds since 1970 UTC as an aware datetime."""
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of history.
+
+    ``session_id`` is the session that created it, ``revision`` that session's revision at which it was added
+    and ``ordinal`` its place among the entries of that revision. ``depth`` counts from 0 at a root.
+    ``payload`` and ``extra`` are JSON text.
+    """
+
+    id: str
+    parent_id: str | None
+    session_id: str
+    kind: str
+    role: str | None
+    source: str | None
+    depth: int
+    revision: int
+    ordinal: int
+    created_us: int
+    payload: str
+    extra: str | None = None
+
+    @property
+    def created_at(self) -> datetime:
+        """When the entry was made (UTC)."""
+        return from_microseconds(self.created_us)
+
+    @property
+    def data(self) -> JsonValue:
+        """The payload, decoded afresh: the message of a message entry, the fields of any other kind."""
+        return decode_json(self.payload)
+
+    @property
+    def fields(self) -> JsonObject:
+        """The payload as an object. Raises `CorruptStore` where it is something else."""
+        return decode_object(self.payload)
+
+    @property
+    def message(self) -> Message:
+        """The message of a message entry, typed and frozen. Raises `ValueError` for other kinds."""
+        if self.kind != MESSAGE:
+            raise ValueError(f"entry {self.id!r} is a {self.kind}, not a message")
+        from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
+
+        return parse_message(self.fields)
+
+    @property
+    def extra_fields(self) -> JsonObject:
+        """Fields that an imported row carried beside its payload, under their own names."""
+        return {} if self.extra is None else decode_object(self.extra)
+
+    @property
+    def usage(self) -> UsageTotals:
+        """What this entry reported: an assistant message's usage or a compaction's; zero otherwise."""
+        if self.kind in (MESSAGE, COMPACTION):
+            return reported_usage(self.kind, self.role, self.fields)
+        return NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class PaidCall:
+    """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``."""
+
+    usage: UsageTotals
+    provider: str = ""
+    model: str = ""
+    call_id: str | None = None
+    purpose: str = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An entry ready to be written: checked, cleaned and encoded. Built by the functions of this module.
+
+    ``id``, ``created_us`` and ``parent_id`` are None unless an importer brings them along; the store then
+    chooses the id, reads the clock, and chains the entry to the one before it (the first to the leaf).
+    ``references`` are ids that must be entries the session sees.
+    """
+
+    kind: str
+    payload: str
+    role: str | None = None
+    source: str | None = None
+    usage: UsageTotals = NO_USAGE
+    calls: tuple[PaidCall, ...] = ()
+    references: tuple[str, ...] = ()
+    id: str | None = None
+    parent_id: str | None = None
+    created_us: int | None = None
+    extra: str | None = None
+    surrogates_replaced: int = 0
+    preview: str | None = None
+    counted: bool = True
+
+
+def new_message(message: Mapping[str, JsonValue] | Message, source: str | None = None) -> NewEntry:
+    """Return a message as an entry ready to be written.
+
+    Lone surrogates are replaced, and counted in ``surrogates_replaced``. Raises `InvalidEntry` naming the field.
+    """
+    from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
+
+    value = message if isinstance(message, Mapping) else models.message_json(message)
+    text, replaced = encode_json(value, "message")
+    role = models.validate_message(value)
+    usage = NO_USAGE
+    calls: tuple[PaidCall, ...] = ()
+    preview = None
+    if role == "assistant" and value.get("usage") is not None:
+        usage = read_usage(value["usage"], "message.usage")
+        calls = (PaidCall(usage, _text(value.get("provider")), _text(value.get("model"))),)
+    elif role == "user":
+        preview = message_preview(models.message_text(value))
+    return NewEntry(
+        MESSAGE,
+        text,
+        role,
+        checked_source(source),
+        usage,
+        calls,
+        surrogates_replaced=replaced,
+        preview=preview,
+    )
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+PREVIEW_LENGTH = 120
+
+
+def message_preview(text: str) -> str | None:
+    """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None where there is none."""
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped:
+            cleaned = encode_json(stripped.replace("\0", ""), "text")[0]
+            return str(decode_json(cleaned))[:PREVIEW_LENGTH]
+    return None
+
+
+def checked_source(source: str | None) -> str | None:
+    """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag (row E03)."""
+    if source is not None and not _KIND.fullmatch(source):
+        raise InvalidEntry(f"source: {source!r} is not a tag; use prompt, skill, shell, task or retry")
+    return source
+
+
+def new_compaction(
+    summary: str,
+    *,
+    first_kept_entry_id: str,
+    tokens_before: int,
+    details: JsonValue = None,
+    usage: Mapping[str, JsonValue] | None = None,
+    calls: Sequence[Mapping[str, JsonValue]] = (),
+) -> NewEntry:
+    """Return a compaction as an entry ready to be written (rows E08, E26).
+
+    ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
+    carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
+    it is the sum of the calls. Raises `InvalidEntry` naming the field.
+    """
+    _check_string(summary, "summary")
+    _check_string(first_kept_entry_id, "first_kept_entry_id")
+    if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
+        raise InvalidEntry(f"tokens_before: {tokens_before!r} is not a count of tokens")
+    paid = tuple(_paid_call(dict(call), f"calls[{n}]", "compaction") for n, call in enumerate(calls))
+    total = NO_USAGE
+    if usage is not None:
+        total = read_usage(dict(usage))
+        paid = paid or (PaidCall(total, purpose="compaction"),)
+    else:
+        for call in paid:
+            total = total.plus(call.usage)
+    fields: JsonObject = {
+        "summary": summary,
+        "firstKeptEntryId": first_kept_entry_id,
+        "tokensBefore": tokens_before,
+    }
+    if details is not None:
+        fields["details"] = details
+    if usage is not None:
+        fields["usage"] = dict(usage)
+    elif paid:
+        from flue_py.core.usage import Usage  # noqa: PLC0415 - only for this rare branch
+
+        fields["usage"] = Usage.from_totals(total).to_json()
+    text, replaced = encode_json(fields, "compaction")
+    return NewEntry(
+        COMPACTION,
+        text,
+        usage=total,
+        calls=paid,
+        references=(first_kept_entry_id,),
+        surrogates_replaced=replaced,
+    )
+
+
+def _paid_call(call: JsonObject, where: str, purpose: str) -> PaidCall:
+    call_id = call.get("callId")
+    return PaidCall(
+        read_usage(call, where),
+        _text(call.get("provider")),
+        _text(call.get("model")),
+        call_id if isinstance(call_id, str) else None,
+        purpose,
+    )
+
+
+def new_branch_summary(summary: str, *, from_id: str | None, details: JsonValue = None) -> NewEntry:
+    """Return a branch summary as an entry ready to be written (row E13). ``from_id`` is kept as given."""
+    _check_string(summary, "summary")
+    fields: JsonObject = {"summary": summary, "fromId": from_id}
+    if details is not None:
+        fields["details"] = details
+    text, replaced = encode_json(fields, "branch_summary")
+    return NewEntry(BRANCH_SUMMARY, text, surrogates_replaced=replaced)
+
+
+def new_custom(kind: str, data: JsonValue) -> NewEntry:
+    """Return an entry of any further kind (rows E02, E23). Raises `InvalidEntry` for the three required kinds."""
+    if kind in (MESSAGE, COMPACTION, BRANCH_SUMMARY):
+        raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
+    text, replaced = encode_json(data, "data")
+    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
+
+
+def checked_kind(kind: str) -> str:
+    """Return ``kind`` unchanged. Raises `InvalidEntry` where it is no name (letters, digits, ``_ . : -``)."""
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        raise InvalidEntry(f"kind: {kind!r} is not a name of at most 64 letters, digits and _ . : -")
+    return kind
+
+
+def _check_string(value: object, where: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidEntry(f"{where}: should be a string, not {type(value).__name__}")

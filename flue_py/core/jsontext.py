@@ -1,0 +1,136 @@
+"""JSON as it is stored: compact text, keys in the caller's order, nothing a reader could choke on.
+
+This is the single write path of every payload. What the caller gives is kept value for value; the only
+repair is that lone surrogates, which no JSON reader accepts, become U+FFFD, and that is reported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TypeAlias, cast
+
+import pydantic_core
+
+from flue_py.errors import CorruptStore, InvalidEntry
+
+JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+MAX_JSON_DEPTH = 200
+"""Deeper nesting is refused: common JSON readers, ours included, stop at about this depth."""
+
+
+def encode_json(value: object, what: str) -> tuple[str, int]:
+    """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
+
+    ``what`` names the value in errors. Raises `InvalidEntry` for what JSON cannot hold: other types, NaN and
+    infinities, keys that are not strings, nesting deeper than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
+    """
+    try:
+        text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
+    except Exception:  # noqa: BLE001 - pydantic_core refuses for several reasons; the careful pass names which
+        return _encode_carefully(value, what)
+    # Only these tokens can be wrong in what the fast encoder accepts: NaN and infinities become bare words,
+    # and it quietly accepts tuples, bytes, sets and dates, which would come back as something else.
+    if "NaN" in text or "Infinity" in text or not _is_plain(value, 0):
+        return _encode_carefully(value, what)
+    return text, 0
+
+
+def _is_plain(value: object, depth: int) -> bool:
+    kind = type(value)
+    if kind is str or kind is int or kind is float or kind is bool or value is None:
+        return True
+    if depth >= MAX_JSON_DEPTH:
+        return False
+    if kind is dict:
+        return all(
+            type(key) is str and _is_plain(item, depth + 1) for key, item in cast("dict[object, object]", value).items()
+        )
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in cast("list[object]", value))
+    return False
+
+
+def _encode_carefully(value: object, what: str) -> tuple[str, int]:
+    replaced = [0]
+    plain = _plain_copy(value, what, 0, replaced)
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text, replaced[0]
+
+
+def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> JsonValue:
+    if isinstance(value, str):
+        cleaned, count = replace_lone_surrogates(value)
+        replaced[0] += count
+        return cleaned
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise InvalidEntry(f"{where}: {value!r} is not a JSON number; use null or a finite number")
+        return float(value)
+    if depth >= MAX_JSON_DEPTH:
+        raise InvalidEntry(f"{where}: nested deeper than {MAX_JSON_DEPTH} levels; flatten it or store it as text")
+    if isinstance(value, Mapping):
+        copied: JsonObject = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidEntry(f"{where}: key {key!r} is a {type(key).__name__}; JSON keys are strings")
+            cleaned, count = replace_lone_surrogates(key)
+            replaced[0] += count
+            copied[cleaned] = _plain_copy(item, f"{where}.{cleaned}", depth + 1, replaced)
+        return copied
+    if isinstance(value, (list, tuple)):
+        return [_plain_copy(item, f"{where}[{n}]", depth + 1, replaced) for n, item in enumerate(value)]
+    raise InvalidEntry(f"{where}: a {type(value).__name__} cannot be stored as JSON; convert it first")
+
+
+def replace_lone_surrogates(text: str) -> tuple[str, int]:
+    """Return ``text`` with each lone surrogate replaced by U+FFFD, and how many there were.
+
+    Two halves of a pair that stand side by side as separate code points are one character and are joined.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        cleaned = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in joined)
+        return cleaned, sum("\ud800" <= char <= "\udfff" for char in joined)
+    return text, 0
+
+
+def decode_json(text: str) -> JsonValue:
+    """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
+    try:
+        return cast("JsonValue", pydantic_core.from_json(text))
+    except ValueError:
+        pass
+    try:
+        return cast("JsonValue", json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise CorruptStore(f"a stored payload is not JSON ({error}); run verify() to find it") from error
+
+
+def decode_object(text: str) -> JsonObject:
+    """Return the JSON object in ``text``. Raises `CorruptStore` where it is something else."""
+    value = decode_json(text)
+    if not isinstance(value, dict):
+        raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")
+    return value
+
+
+def payload_digest(text: str) -> bytes:
+    """Return the 16-byte BLAKE2b digest by which `verify` recognises a damaged payload."""
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+def utf16_length(text: str) -> int:
+    """Return the length of ``text`` in UTF-16 code units, as JavaScript counts it (an astral character is 2)."""
+    if text.isascii():
+        return len(text)
+    return len(text) + sum(char > "\uffff" for char in text)

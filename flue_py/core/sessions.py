@@ -1,0 +1,262 @@
+"""What a store tells about sessions: rows of the listing, results of operations, changes, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+from flue_py.core.entries import Entry, from_microseconds
+from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.usage import picodollars_to_usd
+from flue_py.errors import InvalidArgument
+
+SessionKind: TypeAlias = Literal["root", "fork", "task"]
+OnConflict: TypeAlias = Literal["raise", "branch"]
+MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import"]
+
+
+class Stored:
+    """The type of `STORED`: "whatever leaf is stored", where None already means "before the first entry"."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "STORED"
+
+
+STORED = Stored()
+LeafChoice: TypeAlias = str | None | Stored
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as its row describes it, without its history.
+
+    ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
+    ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported.
+    """
+
+    id: str
+    scope: str = ""
+    key: str | None = None
+    title: str | None = None
+    kind: SessionKind = "root"
+    forked_from_session: str | None = None
+    forked_from_entry: str | None = None
+    leaf_id: str | None = None
+    revision: int = 0
+    metadata_text: str = "{}"
+    cwd: str | None = None
+    config_path: str | None = None
+    completed_us: int | None = None
+    trashed_us: int | None = None
+    entry_count: int = 0
+    message_count: int = 0
+    first_message: str | None = None
+    spent_tokens: int = 0
+    spent_picodollars: int = 0
+    created_us: int = 0
+    updated_us: int = 0
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The session's metadata, decoded afresh."""
+        return decode_object(self.metadata_text)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the session was created (UTC)."""
+        return from_microseconds(self.created_us)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the session last changed (UTC)."""
+        return from_microseconds(self.updated_us)
+
+    @property
+    def spent(self) -> Decimal:
+        """What the session's own paid calls cost, in US dollars, exact."""
+        return picodollars_to_usd(self.spent_picodollars)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to be created. ``id`` is chosen by the store where it is None."""
+
+    key: str | None = None
+    title: str | None = None
+    scope: str = ""
+    metadata_text: str = "{}"
+    cwd: str | None = None
+    config_path: str | None = None
+    id: str | None = None
+    created_us: int | None = None
+
+    def __post_init__(self) -> None:
+        check_label(self.key, "key")
+        check_label(self.title, "title")
+        check_label(self.scope, "scope")
+        check_label(self.id, "session id")
+        if self.id == "":
+            raise InvalidArgument("session id: must not be empty; leave it out to have one made")
+
+
+def check_label(text: str | None, what: str) -> None:
+    """Refuse what no backend could store as a short text: NUL and lone surrogates. Raises `InvalidArgument`."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what}: should be a string, not {type(text).__name__}")
+    if "\0" in text:
+        raise InvalidArgument(f"{what}: holds a NUL character; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{what}: holds a lone surrogate; replace it") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """One page of sessions, most recently changed first; ``next_cursor`` is None on the last."""
+
+    sessions: tuple[SessionInfo, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLink:
+    """A parent's link to a task session, in the order they were made. A link outlives its child."""
+
+    parent_id: str
+    position: int
+    task_id: str
+    child_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The result of an append.
+
+    ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
+    landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
+    """
+
+    entry_ids: tuple[str, ...]
+    leaf_id: str | None
+    revision: int
+    on_branch: bool = False
+    replayed: bool = False
+    surrogates_replaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The result of a leaf move, a retraction, an undo or a redo."""
+
+    from_id: str | None
+    to_id: str | None
+    revision: int
+    reason: MoveReason
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStamp:
+    """What a read depended on. While it is unchanged, so is the answer."""
+
+    leaf_id: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PathRead:
+    """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
+
+    ``entries`` is None where the caller's stamp still held. ``compaction`` is the latest one on the path, where
+    a context was asked for.
+    """
+
+    leaf_id: str | None
+    stored_leaf_id: str | None
+    revision: int
+    stamp: ReadStamp
+    entries: Sequence[Entry] | None
+    compaction: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One revision of a session: what was added, and where the leaf was afterwards.
+
+    ``reason`` is ``append`` or that of a leaf move, ``None`` for a change of the session row alone. An append
+    that was retracted later keeps its entries here.
+    """
+
+    session_id: str
+    revision: int
+    reason: Literal["append"] | MoveReason | None
+    entries: tuple[Entry, ...] = ()
+    from_id: str | None = None
+    to_id: str | None = None
+    at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A session's mark on an entry: a ``label`` (with its text) or that it is ``retracted``."""
+
+    entry_id: str
+    kind: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What deleting a session tree removes or removed.
+
+    ``session_ids``: the session and the closure of its task links, in no particular order. ``missing_ids``:
+    linked children that were not there. ``entries_kept`` counts entries of these sessions that stay because
+    another session sees them.
+    """
+
+    session_ids: tuple[str, ...]
+    missing_ids: tuple[str, ...] = ()
+    entries_deleted: int = 0
+    entries_kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One disagreement that `verify` found: what kind, where, and what disagrees."""
+
+    kind: str
+    where: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.where}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What `verify` looked at, and what disagrees (``problems`` is empty when all is well)."""
+
+    sessions: int
+    entries: int
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store says of itself. ``size_bytes`` is None where there is no file."""
+
+    backend: str
+    location: str
+    format_version: int
+    sessions: int
+    entries: int
+    ledger_rows: int
+    size_bytes: int | None

@@ -1,0 +1,162 @@
+"""Every error this library raises, drawn by what the caller can do about it.
+
+    FlueError
+    ├── RetryOrRebase            try again, or read the new state and build on that
+    │   ├── LeafConflict         the stored leaf is not the one the call named
+    │   └── StoreBusy            another process held the database too long      (TimeoutError)
+    ├── FixTheCall               the call itself is wrong; nothing was changed
+    │   ├── SessionNotFound                                                      (LookupError)
+    │   ├── SessionExists                                                        (ValueError)
+    │   ├── EntryNotFound                                                        (LookupError)
+    │   ├── InvalidEntry                                                         (ValueError)
+    │   ├── InvalidArgument                                                      (ValueError)
+    │   ├── IdempotencyConflict                                                  (ValueError)
+    │   ├── AmbiguousId                                                          (LookupError)
+    │   ├── TaskDepthExceeded                                                    (ValueError)
+    │   ├── UnreadableFile       a file to import is not what it was said to be  (ValueError)
+    │   └── StoreClosed                                                          (RuntimeError)
+    ├── FixTheStore              the database needs attention
+    │   ├── FormatTooNew         written by a newer flue_py
+    │   ├── NotAStore            the file is something else
+    │   ├── StoreUnavailable     cannot be opened, read or written               (OSError)
+    │   └── CorruptStore         what is stored contradicts itself
+    └── FixTheSetup
+        └── MissingExtra         an optional dependency is not installed         (ImportError)
+
+Each message says what happened, to which id, and what to do. The cause, where there is one, is chained.
+"""
+
+from __future__ import annotations
+
+
+class FlueError(Exception):
+    """The root of every error this library raises."""
+
+
+class RetryOrRebase(FlueError):
+    """The operation met another writer: retry it, or refresh and build on what is there now."""
+
+
+class FixTheCall(FlueError):
+    """The call cannot succeed as it was made. Nothing was changed."""
+
+
+class FixTheStore(FlueError):
+    """The database itself needs attention."""
+
+
+class FixTheSetup(FlueError):
+    """The installation lacks something."""
+
+
+class LeafConflict(RetryOrRebase):
+    """The leaf this operation builds on is no longer the stored leaf of the session."""
+
+    def __init__(self, session_id: str, expected: str | None, actual: str | None) -> None:
+        self.session_id = session_id
+        self.expected = expected
+        self.actual = actual
+        super().__init__(
+            f"session {session_id!r}: this operation builds on leaf {expected!r}, but the stored leaf is "
+            f"{actual!r}; call refresh() and decide again, or append with on_conflict='branch'"
+        )
+
+
+class StoreBusy(RetryOrRebase, TimeoutError):
+    """Another process kept the database locked for longer than the busy budget."""
+
+
+class SessionNotFound(FixTheCall, LookupError):
+    """No such session, or it has been deleted."""
+
+    def __init__(self, session: str, *, detail: str | None = None) -> None:
+        self.session = session
+        super().__init__(
+            detail or f"session {session!r} does not exist or has been deleted; create it, or list_sessions()"
+        )
+
+
+class SessionExists(FixTheCall, ValueError):
+    """A session with this key or id is already there."""
+
+    def __init__(self, session: str, *, detail: str | None = None) -> None:
+        self.session = session
+        super().__init__(detail or f"session {session!r} already exists; open it with mode='get' or 'get_or_create'")
+
+
+class EntryNotFound(FixTheCall, LookupError):
+    """The session does not see an entry with this id."""
+
+    def __init__(self, session_id: str, entry_id: str, *, detail: str | None = None) -> None:
+        self.session_id = session_id
+        self.entry_id = entry_id
+        super().__init__(
+            detail
+            or f"session {session_id!r} sees no entry {entry_id!r}; it may belong to another session, "
+            "have been deleted, or have been retracted"
+        )
+
+
+class InvalidEntry(FixTheCall, ValueError):
+    """An entry or message that cannot be stored; the message names the field."""
+
+
+class InvalidArgument(FixTheCall, ValueError):
+    """An argument outside what the call accepts."""
+
+
+class IdempotencyConflict(FixTheCall, ValueError):
+    """The idempotency key was used before with other content."""
+
+    def __init__(self, session_id: str, key: str) -> None:
+        self.session_id = session_id
+        self.key = key
+        super().__init__(
+            f"session {session_id!r}: idempotency key {key!r} was already used for an operation with other "
+            "content; use a new key for a new operation"
+        )
+
+
+class AmbiguousId(FixTheCall, LookupError):
+    """An id prefix that fits more than one id."""
+
+    def __init__(self, prefix: str, matches: tuple[str, ...]) -> None:
+        self.prefix = prefix
+        self.matches = matches
+        super().__init__(f"{prefix!r} fits several ids ({', '.join(matches[:5])}...); give more characters")
+
+
+class TaskDepthExceeded(FixTheCall, ValueError):
+    """A task session would be nested deeper than allowed."""
+
+
+class UnreadableFile(FixTheCall, ValueError):
+    """A file to import that is not of the format it was said to be."""
+
+
+class StoreClosed(FixTheCall, RuntimeError):
+    """The store has been closed."""
+
+
+class FormatTooNew(FixTheStore):
+    """The database was written by a newer flue_py; nothing was read or written."""
+
+
+class NotAStore(FixTheStore):
+    """The file is not a flue_py database."""
+
+
+class StoreUnavailable(FixTheStore, OSError):
+    """The database cannot be opened, read or written."""
+
+
+class CorruptStore(FixTheStore):
+    """What is stored contradicts itself; run verify()."""
+
+
+class MissingExtra(FixTheSetup, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        self.extra = extra
+        super().__init__(f"{needed_for} needs an optional dependency: pip install 'flue-py[{extra}]'")

@@ -1,0 +1,1 @@
+"""The only place that knows a database: schema, statements, runners, migration, verification."""

@@ -1,0 +1,241 @@
+"""The interface every store keeps, and what it promises. The docstrings are the contract; `testing` proves it.
+
+Every method is one transaction: it happens as a whole or not at all, and what it raises has changed nothing.
+Sessions are named by id. Writes that name ``expected`` compare it with the stored leaf, in the transaction, and
+raise `LeafConflict` where it is another; ``expected=STORED`` takes whatever is stored. Every write raises
+`SessionNotFound` for a session that is missing or deleted, and `StoreClosed` after `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Change,
+    Deletion,
+    LeafChoice,
+    Mark,
+    Moved,
+    MoveReason,
+    NewSession,
+    OnConflict,
+    PathRead,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    SessionPage,
+    Stored,
+    StoreInfo,
+    TaskLink,
+    VerifyReport,
+)
+from flue_py.core.usage import UsageWindow
+
+MAX_TASK_DEPTH = 4
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where time and ids come from. Tests inject them; generated ids that collide are asked for again."""
+
+    now_us: Callable[[], int]
+    entry_id: Callable[[], str]
+    session_id: Callable[[], str]
+
+
+class Backend(Protocol):
+    """One store of sessions. Methods may be called concurrently; writes to one session never interleave."""
+
+    # -- sessions ---------------------------------------------------------------------------------------------
+
+    async def create_session(self, new: NewSession) -> SessionInfo:
+        """Create a root session with an empty history. Raises `SessionExists` for a taken key or id."""
+
+    async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
+        """Return the session, or None where it is missing, or is in another scope than the one named."""
+
+    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+        """Return the session with this key in this scope, or None."""
+
+    async def list_sessions(
+        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+    ) -> SessionPage:
+        """Return a page of sessions, most recently changed first (ties: newest session first).
+
+        A cursor is good for its own order only; a malformed one raises `InvalidArgument`. A session that changes
+        while pages are read may be met twice or not at all, every other exactly once.
+        """
+
+    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
+        """Return up to ``limit`` session ids that start with ``prefix``, in order of id."""
+
+    async def update_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None | Stored = STORED,
+        metadata_text: str | None = None,
+        completed_us: int | None | Stored = STORED,
+    ) -> SessionInfo:
+        """Change what is named, leave the rest, count one revision, and return the session."""
+
+    # -- history ----------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        session_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        expected: LeafChoice = STORED,
+        on_conflict: OnConflict = "raise",
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        """Add entries as a chain below ``expected`` and move the leaf to the last one.
+
+        With ``on_conflict="branch"`` a conflict makes the chain a sibling branch below ``expected`` instead, and
+        nobody's leaf moves. An empty sequence changes nothing and only compares the leaf. The retry of a key
+        returns the first result (``replayed``), before the leaf is compared. Raises `EntryNotFound` where
+        ``expected`` (for a branch) or an entry's reference is not an entry the session sees, `InvalidEntry` for
+        an id that is taken, `IdempotencyConflict`. O(len(entries)), whatever the history.
+        """
+
+    async def import_entries(
+        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
+    ) -> Appended:
+        """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
+
+        A ``parent_id`` of None is a root; any other must be an entry the session sees or an earlier one of the
+        same call. ``leaf`` must be one the session then sees, or None. Raises `EntryNotFound`, `InvalidEntry`.
+        """
+
+    async def move(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        expected: LeafChoice = STORED,
+        reason: MoveReason = "move",
+        by: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Moved:
+        """Set the leaf to any entry the session sees, or to None. Raises `EntryNotFound`. O(1)."""
+
+    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
+        """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
+
+        Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
+        what the session sees (row E24). The row, its cost and the move stay; `undo` brings it back.
+        """
+
+    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+        """Return the leaf to where it was before the last operation not yet undone; None where there is none.
+
+        Operations are appends (a batch is one), moves, retractions, imports. Raises `EntryNotFound` where the
+        entry to return to has been deleted.
+        """
+
+    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+        """Do again what was undone last; None where nothing was, or a new operation came since."""
+
+    async def fork(
+        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
+
+        The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`. O(1): one row.
+        """
+
+    # -- tasks and deletion -----------------------------------------------------------------------------------
+
+    async def create_task(
+        self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        """Create a task session and link it to its parent; the same (parent, task_id) answers the same child.
+
+        Raises `TaskDepthExceeded` beyond depth `MAX_TASK_DEPTH` below the session that is no task.
+        """
+
+    async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
+        """Link ``child_id``, which need not exist, to a parent. A second link to the same child is ignored."""
+
+    async def task_links(self, session_id: str) -> list[TaskLink]:
+        """Return the session's links to its task sessions, in the order they were made."""
+
+    async def task_parents(self, session_id: str) -> list[TaskLink]:
+        """Return the links that point to this session, by parent id."""
+
+    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
+        """Delete the session and the closure of its task links, and every entry that no other session sees.
+
+        Several parents, cycles, missing children and a missing session are no error. Ledger rows stay. With
+        ``dry_run`` it only says what would go. O(rows deleted), a constant number of statements.
+        """
+
+    # -- reading ----------------------------------------------------------------------------------------------
+    # ``leaf=STORED`` reads at the stored leaf; another must be an entry the session sees (`EntryNotFound`), or
+    # None. Reads raise `SessionNotFound` as writes do.
+
+    async def read_path(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        """Return the entries from root to leaf; ``entries=None`` where ``unless`` still holds."""
+
+    async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+        """Return the path's entries after ``since``; all for None; none where it is not on the path (E25)."""
+
+    async def read_context(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        """Return what `project_compacted` or `project` needs: the kept part of the path, and the compaction.
+
+        O(kept entries + forks on the path), however long the history before them.
+        """
+
+    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+        """Return the usage after ``since`` up to the leaf: a difference of two stored sums. O(forks on the path)."""
+
+    async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        """Return the user messages of the path, root to leaf, in order."""
+
+    async def read_tree(self, session_id: str) -> list[Entry]:
+        """Return every entry the session sees: those it inherited root first, then its own as they were added."""
+
+    async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
+        """Return an entry the session sees, or None."""
+
+    async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
+        """Return up to ``limit`` ids of entries the session sees that start with ``prefix``, in order of id."""
+
+    async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
+        """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+
+    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+        """Return up to ``limit`` revisions after ``after``, in order, gap-free."""
+
+    def notifications(self, session_id: str) -> AsyncIterator[None]:
+        """Yield at once, then whenever the session may have changed, in this process or another."""
+
+    # -- marks ------------------------------------------------------------------------------------------------
+
+    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+        """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`."""
+
+    async def read_marks(self, session_id: str) -> list[Mark]:
+        """Return the session's marks, by entry id and kind."""
+
+    # -- the store itself -------------------------------------------------------------------------------------
+
+    async def verify(self) -> VerifyReport:
+        """Re-derive everything that is stored twice, and name what disagrees. O(store)."""
+
+    async def info(self) -> StoreInfo:
+        """Return what the store says of itself."""
+
+    async def close(self) -> None:
+        """Finish what was started, refuse what comes later (`StoreClosed`), and let go. Twice is no error."""
