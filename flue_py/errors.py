@@ -14,6 +14,7 @@
     │   ├── AmbiguousId                                                          (LookupError)
     │   ├── TaskDepthExceeded                                                    (ValueError)
     │   ├── UnreadableFile       a file to import is not what it was said to be  (ValueError)
+    │   ├── WrongEventLoop       the store was opened in another event loop      (RuntimeError)
     │   └── StoreClosed                                                          (RuntimeError)
     ├── FixTheStore              the database needs attention
     │   ├── FormatTooNew         written by a newer flue_py
@@ -136,6 +137,10 @@ class UnreadableFile(FixTheCall, ValueError):
 
 class StoreClosed(FixTheCall, RuntimeError):
     """The store has been closed."""
+
+
+class WrongEventLoop(FixTheCall, RuntimeError):
+    """The store belongs to the event loop that opened it."""
 
 
 class FormatTooNew(FixTheStore):

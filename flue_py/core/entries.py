@@ -47,14 +47,14 @@ def from_microseconds(microseconds: int) -> datetime:
 class Entry:
     """One row of history.
 
-    ``session_id`` is the session that created it, ``revision`` that session's revision at which it was added
-    and ``ordinal`` its place among the entries of that revision. ``depth`` counts from 0 at a root.
+    ``session_id`` is the session that created it (None once that session was deleted), ``revision`` that session's
+    revision at which it was added and ``ordinal`` its place among the entries of that revision. ``depth`` counts from 0 at a root.
     ``payload`` and ``extra`` are JSON text.
     """
 
     id: str
     parent_id: str | None
-    session_id: str
+    session_id: str | None
     kind: str
     role: str | None
     source: str | None

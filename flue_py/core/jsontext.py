@@ -7,6 +7,7 @@ repair is that lone surrogates, which no JSON reader accepts, become U+FFFD, and
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TypeAlias, cast
@@ -20,6 +21,9 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 MAX_JSON_DEPTH = 200
 """Deeper nesting is refused: common JSON readers, ours included, stop at about this depth."""
+
+MAX_INTEGER_BITS = 13_000
+"""Larger integers are refused: Python reads back at most 4,300 digits."""
 
 
 def encode_json(value: object, what: str) -> tuple[str, int]:
@@ -41,8 +45,10 @@ def encode_json(value: object, what: str) -> tuple[str, int]:
 
 def _is_plain(value: object, depth: int) -> bool:
     kind = type(value)
-    if kind is str or kind is int or kind is float or kind is bool or value is None:
+    if kind is str or kind is float or kind is bool or value is None:
         return True
+    if kind is int:
+        return cast("int", value).bit_length() <= MAX_INTEGER_BITS
     if depth >= MAX_JSON_DEPTH:
         return False
     if kind is dict:
@@ -69,9 +75,11 @@ def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> J
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
+        if value.bit_length() > MAX_INTEGER_BITS:
+            raise InvalidEntry(f"{where}: an integer of {value.bit_length()} bits is too large; store it as text")
         return int(value)
     if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
+        if math.isnan(value) or value in (float("inf"), float("-inf")):
             raise InvalidEntry(f"{where}: {value!r} is not a JSON number; use null or a finite number")
         return float(value)
     if depth >= MAX_JSON_DEPTH:

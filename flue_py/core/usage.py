@@ -18,6 +18,20 @@ PICODOLLARS_PER_DOLLAR = 10**12
 MAX_AMOUNT = 2**62
 """The largest total that is stored (64-bit integers, with room for one more addition)."""
 
+TOTAL_COLUMNS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "total_tokens",
+    "input_cost",
+    "output_cost",
+    "cache_read_cost",
+    "cache_write_cost",
+    "total_cost",
+)
+"""The names of the ten stored sums, in the order of `UsageTotals`."""
+
 _TOKEN_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
 _COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
 
@@ -35,6 +49,11 @@ class UsageTotals(NamedTuple):
     cost_cache_read: int = 0
     cost_cache_write: int = 0
     cost_total: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All tokens: the reported total, or the sum of the kinds where a provider reported none."""
+        return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
 
     def plus(self, other: UsageTotals) -> UsageTotals:
         """Return the sum. Raises `InvalidEntry` where one of the ten would leave the stored range."""

@@ -1,0 +1,89 @@
+"""Compaction: when and where to cut a context, and the summary that stands for what was cut off.
+
+Everything here is a function of its arguments: no I/O, no clock, no randomness. The model call comes in as an
+argument of `summarize`.
+"""
+
+from __future__ import annotations
+
+from flue_py.compaction.estimate import (
+    ContextEstimate,
+    calculate_context_tokens,
+    estimate_context_tokens,
+    estimate_tokens,
+    should_compact,
+)
+from flue_py.compaction.plan import (
+    CompactionPlan,
+    ContextItem,
+    LatestCompaction,
+    NoCompaction,
+    NoCompactionReason,
+    PreviousCompaction,
+    SessionCompactionPlan,
+    plan_session_compaction,
+    prepare_compaction,
+)
+from flue_py.compaction.policy import (
+    DEFAULT_POLICY,
+    FAITHFUL_POLICY,
+    CompactionPolicy,
+    CompactionSettings,
+)
+from flue_py.compaction.serialize import (
+    FileLists,
+    appended_file_lists,
+    collect_file_lists,
+    file_lists,
+    listed_files,
+    serialize_conversation,
+)
+from flue_py.compaction.summarize import (
+    CompactionSummary,
+    Complete,
+    SummaryCall,
+    SummaryFailed,
+    SummaryKind,
+    SummaryReply,
+    SummaryRequest,
+    finish_summary,
+    summarize,
+    summary_requests,
+)
+
+__all__ = [
+    "DEFAULT_POLICY",
+    "FAITHFUL_POLICY",
+    "CompactionPlan",
+    "CompactionPolicy",
+    "CompactionSettings",
+    "CompactionSummary",
+    "Complete",
+    "ContextEstimate",
+    "ContextItem",
+    "FileLists",
+    "LatestCompaction",
+    "NoCompaction",
+    "NoCompactionReason",
+    "PreviousCompaction",
+    "SessionCompactionPlan",
+    "SummaryCall",
+    "SummaryFailed",
+    "SummaryKind",
+    "SummaryReply",
+    "SummaryRequest",
+    "appended_file_lists",
+    "calculate_context_tokens",
+    "collect_file_lists",
+    "estimate_context_tokens",
+    "estimate_tokens",
+    "file_lists",
+    "finish_summary",
+    "listed_files",
+    "plan_session_compaction",
+    "prepare_compaction",
+    "serialize_conversation",
+    "should_compact",
+    "summarize",
+    "summary_requests",
+]

@@ -1,0 +1,241 @@
+"""Where to cut: the plan of a compaction, made without a model and without I/O (rows C29 to C34).
+
+The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
+from the end until the budget is used up, and the cut is made at the first user or assistant message from
+there on. A tool result is never the first message kept: its call would be gone. Where the first kept message
+is not a user message, the cut splits a turn, and the beginning of that turn is summarized on its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from flue_py.compaction.content import ASSISTANT, USER, Message
+from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens
+from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
+from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.errors import InvalidArgument
+
+__all__ = [
+    "DEFAULT_POLICY",
+    "FAITHFUL_POLICY",
+    "CompactionPlan",
+    "CompactionPolicy",
+    "CompactionSettings",
+    "ContextItem",
+    "LatestCompaction",
+    "NoCompaction",
+    "NoCompactionReason",
+    "PreviousCompaction",
+    "SessionCompactionPlan",
+    "plan_session_compaction",
+    "prepare_compaction",
+]
+
+NO_PRIOR_HISTORY = "No prior history."
+
+NoCompactionReason: TypeAlias = Literal["no_cut_point", "first_kept_not_message"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousCompaction:
+    """The compaction a new one continues: its summary, and the index of the first message not in it.
+
+    ``details`` are the file lists it stored. Raises `InvalidArgument` for a negative index.
+    """
+
+    summary: str
+    first_kept_index: int
+    details: Mapping[str, JsonValue] | None = None
+
+    def __post_init__(self) -> None:
+        if self.first_kept_index < 0:
+            raise InvalidArgument(f"first_kept_index: {self.first_kept_index} is negative; give the index of a message")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What to summarize and what to keep.
+
+    ``messages_to_summarize`` and ``turn_prefix`` are, in order, everything between the previous compaction and
+    the message at ``first_kept_index``; the prefix is empty unless ``is_split_turn``. ``tokens_before`` is the
+    estimated size of the context now. The file lists are those of all compactions so far. ``carried_history``
+    is None, or the text that stands for the history of a split turn that has none to summarize.
+    """
+
+    first_kept_index: int
+    is_split_turn: bool
+    messages_to_summarize: tuple[Message, ...]
+    turn_prefix: tuple[Message, ...]
+    tokens_before: int
+    previous_summary: str | None
+    files: FileLists
+    settings: CompactionSettings
+    policy: CompactionPolicy
+    carried_history: str | None = None
+
+    @property
+    def read_files(self) -> tuple[str, ...]:
+        """Paths that were read and not modified, each once, in UTF-16 order."""
+        return self.files.read_files
+
+    @property
+    def modified_files(self) -> tuple[str, ...]:
+        """Paths that were written or edited, each once, in UTF-16 order."""
+        return self.files.modified_files
+
+
+def prepare_compaction(
+    messages: Sequence[Message],
+    settings: CompactionSettings,
+    previous: PreviousCompaction | None = None,
+    policy: CompactionPolicy = DEFAULT_POLICY,
+) -> CompactionPlan | None:
+    """Return the plan for a context, or None where nothing before the cut is new (rows C29 to C34).
+
+    ``messages`` is the whole context. With ``previous``, its first kept message is where the new part begins;
+    what comes before it is not summarized again. Whether a compaction is due is another question, see
+    `should_compact`. Cost: O(messages), and O(text) of those that are counted.
+    """
+    start = previous.first_kept_index if previous else 0
+    cut_points = [n for n in range(start, len(messages)) if _is_cut_point(messages[n])]
+    return _plan(messages, cut_points, settings, previous, policy)
+
+
+def _is_cut_point(message: Message) -> bool:
+    return message.get("role") in (USER, ASSISTANT)
+
+
+def _plan(
+    messages: Sequence[Message],
+    cut_points: Sequence[int],
+    settings: CompactionSettings,
+    previous: PreviousCompaction | None,
+    policy: CompactionPolicy,
+) -> CompactionPlan | None:
+    start = previous.first_kept_index if previous else 0
+    cut = _find_cut(messages, start, cut_points, settings.keep_recent_tokens, policy)
+    if cut is None or cut <= start:
+        return None
+    turn_start = _turn_start(messages, start, cut)
+    history = tuple(messages[start : cut if turn_start is None else turn_start])
+    prefix = () if turn_start is None else tuple(messages[turn_start:cut])
+    earlier = listed_files(previous.details if previous else None)
+    return CompactionPlan(
+        first_kept_index=cut,
+        is_split_turn=turn_start is not None,
+        messages_to_summarize=history,
+        turn_prefix=prefix,
+        tokens_before=estimate_context_tokens(messages, policy).tokens,
+        previous_summary=previous.summary if previous else None,
+        files=collect_file_lists(history + prefix, earlier),
+        settings=settings,
+        policy=policy,
+        carried_history=None if history else _carried_history(previous, policy),
+    )
+
+
+def _find_cut(
+    messages: Sequence[Message], start: int, cut_points: Sequence[int], budget: int, policy: CompactionPolicy
+) -> int | None:
+    """Return the index of the first message to keep; None without a cut point."""
+    if not cut_points:
+        return None
+    kept = 0
+    for index in range(len(messages) - 1, start - 1, -1):
+        kept += estimate_tokens(messages[index], policy)
+        if kept >= budget:
+            following = bisect_left(cut_points, index)
+            if following < len(cut_points):
+                return cut_points[following]
+            return cut_points[-1] if policy.cut_before_large_tail else cut_points[0]
+    return cut_points[0]
+
+
+def _turn_start(messages: Sequence[Message], start: int, cut: int) -> int | None:
+    """Return where the turn begins that a cut splits; None where it splits none that began after ``start``."""
+    if messages[cut].get("role") == USER:
+        return None
+    return next((n for n in range(cut, start - 1, -1) if messages[n].get("role") == USER), None)
+
+
+def _carried_history(previous: PreviousCompaction | None, policy: CompactionPolicy) -> str:
+    """Return the text for a history with no new messages, without the file lists: those are appended anew."""
+    if previous is None or not previous.summary or not policy.keep_previous_summary:
+        return NO_PRIOR_HISTORY
+    return previous.summary.removesuffix(appended_file_lists(listed_files(previous.details)))
+
+
+class ContextItem(Protocol):
+    """One item of a session's context, with the entry behind it; ``data`` is the message the model sees."""
+
+    @property
+    def entry_id(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def data(self) -> JsonObject: ...
+
+
+class LatestCompaction(Protocol):
+    """What planning needs to know of the latest compaction on a session's path."""
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def details(self) -> Mapping[str, JsonValue] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCompactionPlan:
+    """A plan for a session, and the id of the entry behind the first kept message."""
+
+    plan: CompactionPlan
+    first_kept_entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoCompaction:
+    """Why a session is not compacted.
+
+    ``no_cut_point``: nothing can be cut off, or nothing new. ``first_kept_not_message``: the cut falls on an
+    entry of another kind, and the policy has no ``cut_at_message_entries``.
+    """
+
+    reason: NoCompactionReason
+
+
+def plan_session_compaction(
+    items: Sequence[ContextItem],
+    latest: LatestCompaction | None,
+    settings: CompactionSettings,
+    policy: CompactionPolicy = DEFAULT_POLICY,
+) -> SessionCompactionPlan | NoCompaction:
+    """Return the plan for a session's context, or why there is none (rows C29 to C34).
+
+    ``items`` is the context as the session projects it: where there is a ``latest`` compaction, the item made
+    from it comes first, and everything after it is either kept by it or newer. The entry of the first kept
+    item is always a message. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    """
+    messages = [item.data for item in items]
+    previous = None if latest is None else PreviousCompaction(latest.summary, 1, latest.details)
+    start = 0 if previous is None else 1
+    cut_points = [
+        n
+        for n in range(start, len(items))
+        if _is_cut_point(messages[n]) and (items[n].kind == "message" or not policy.cut_at_message_entries)
+    ]
+    plan = _plan(messages, cut_points, settings, previous, policy)
+    if plan is None:
+        return NoCompaction("no_cut_point")
+    first_kept = items[plan.first_kept_index]
+    if first_kept.kind != "message":
+        return NoCompaction("first_kept_not_message")
+    return SessionCompactionPlan(plan, first_kept.entry_id)

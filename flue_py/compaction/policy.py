@@ -1,0 +1,80 @@
+"""What a caller may set about compaction: its sizes, and how far it departs from the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flue_py.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """When to compact and how much to keep, in tokens (row C27).
+
+    ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
+    this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
+    stays word for word. Raises `InvalidArgument` for a negative number.
+    """
+
+    reserve_tokens: int = 16_384
+    keep_recent_tokens: int = 20_000
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("reserve_tokens", "keep_recent_tokens"):
+            value = getattr(self, name)
+            if value < 0:
+                raise InvalidArgument(f"{name}: {value!r} is negative; give a number of tokens >= 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """Named departures from the reference. Each switch is on by default; `FAITHFUL_POLICY` has all of them off.
+
+    The plan carries its policy, so that planning and summarizing always agree.
+    """
+
+    keep_previous_summary: bool = True
+    """A split turn with no history before it carries the previous summary on. Off: it is lost (row C30)."""
+
+    cut_before_large_tail: bool = True
+    """Where the budget is used up inside the tool results that end the context, the cut is at the message that
+    asked for them. Off: such a context is never compacted (row C29)."""
+
+    ignore_zero_usage: bool = True
+    """An assistant message that reports zero tokens in all is passed over in search of one that reports some.
+    Off: it makes everything up to it count nothing (row C27)."""
+
+    read_plain_text: bool = True
+    """Content that is a plain string counts, and is summarized, in assistant messages and tool results as in
+    user messages. Off: it counts zero tokens and is left out of summaries (rows C28, C32)."""
+
+    whole_characters: bool = True
+    """The cut of a long tool result never leaves half of a surrogate pair, which could not be encoded. Off: it
+    is made after exactly 2,000 UTF-16 code units (row C32)."""
+
+    cut_at_message_entries: bool = True
+    """A session is cut at the next message entry where the cut would fall on an entry of another kind, such as
+    a branch summary. Off: it is not compacted then, for the reason ``first_kept_not_message`` (row C29)."""
+
+    refuse_blank_summary: bool = True
+    """A summary of nothing but white space is a failed call. Off: it takes the place of the history."""
+
+    stop_at_failed_call: bool = True
+    """After a failed summarizer call no other is made. Off: the second of two is made all the same."""
+
+
+DEFAULT_POLICY = CompactionPolicy()
+"""What sessions use: every known fault of the reference mended."""
+
+FAITHFUL_POLICY = CompactionPolicy(
+    keep_previous_summary=False,
+    cut_before_large_tail=False,
+    ignore_zero_usage=False,
+    read_plain_text=False,
+    whole_characters=False,
+    cut_at_message_entries=False,
+    refuse_blank_summary=False,
+    stop_at_failed_call=False,
+)
+"""The reference, exactly."""

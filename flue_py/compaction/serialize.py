@@ -1,0 +1,151 @@
+"""The text a summarizer reads, and the lists of files a summary ends with (rows C32, C33)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flue_py.compaction.content import ASSISTANT, TOOL_RESULT, USER, Message, content_parts, string_field
+from flue_py.compaction.javascript import js_entries, js_json, utf16_prefix, utf16_sort_key
+from flue_py.compaction.policy import DEFAULT_POLICY, CompactionPolicy
+from flue_py.core.jsontext import JsonObject, JsonValue, utf16_length
+
+TOOL_RESULT_UNITS = 2_000
+"""How much of a tool result a summarizer is shown, in UTF-16 code units."""
+
+
+def serialize_conversation(messages: Sequence[Message], policy: CompactionPolicy = DEFAULT_POLICY) -> str:
+    """Return messages as labelled paragraphs, so that a model summarizes them rather than going on (row C32).
+
+    An assistant message gives up to three: its thinking, its text, its tool calls. Messages without text,
+    images and unknown roles give none. A tool result over 2,000 UTF-16 code units is cut there and says how
+    many units are missing; where that would halve a character, the default policy cuts before it. Cost:
+    O(text), but a long tool result costs O(its length) only to be measured.
+    """
+    paragraphs: list[str] = []
+    for message in messages:
+        role = message.get("role")
+        if role == USER:
+            _add(paragraphs, "User", _joined_text(message, policy))
+        elif role == ASSISTANT:
+            _add_assistant(paragraphs, message, policy)
+        elif role == TOOL_RESULT:
+            _add(paragraphs, "Tool result", _shortened(_joined_text(message, policy), policy))
+    return "\n\n".join(paragraphs)
+
+
+def _add(paragraphs: list[str], label: str, text: str) -> None:
+    if text:
+        paragraphs.append(f"[{label}]: {text}")
+
+
+def _joined_text(message: Message, policy: CompactionPolicy) -> str:
+    parts = content_parts(message, policy)
+    return "".join(string_field(part, "text") for part in parts if part.get("type") == "text")
+
+
+def _add_assistant(paragraphs: list[str], message: Message, policy: CompactionPolicy) -> None:
+    thinking: list[str] = []
+    text: list[str] = []
+    calls: list[str] = []
+    for part in content_parts(message, policy):
+        kind = part.get("type")
+        if kind == "thinking":
+            thinking.append(string_field(part, "thinking"))
+        elif kind == "text":
+            text.append(string_field(part, "text"))
+        elif kind == "toolCall":
+            calls.append(_printed_call(part))
+    # One empty part still makes a paragraph, unlike in user messages: the reference counts parts here.
+    if thinking:
+        paragraphs.append("[Assistant thinking]: " + "\n".join(thinking))
+    if text:
+        paragraphs.append("[Assistant]: " + "\n".join(text))
+    if calls:
+        paragraphs.append("[Assistant tool calls]: " + "; ".join(calls))
+
+
+def _printed_call(part: Mapping[str, JsonValue]) -> str:
+    arguments = part.get("arguments")
+    if isinstance(arguments, Mapping):
+        printed = ", ".join(f"{key}={js_json(value)}" for key, value in js_entries(arguments))
+    else:
+        printed = "" if arguments is None else js_json(arguments)
+    return f"{string_field(part, 'name')}({printed})"
+
+
+def _shortened(text: str, policy: CompactionPolicy) -> str:
+    length = utf16_length(text)
+    if length <= TOOL_RESULT_UNITS:
+        return text
+    head = utf16_prefix(text, TOOL_RESULT_UNITS, whole_characters=policy.whole_characters)
+    return f"{head}\n\n[... {length - utf16_length(head)} more characters truncated]"
+
+
+@dataclass(frozen=True, slots=True)
+class FileLists:
+    """Files that were only read, and files that were written or edited; each path once, in UTF-16 order."""
+
+    read_files: tuple[str, ...] = ()
+    modified_files: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> JsonObject:
+        """The lists as a compaction stores them, ``{"readFiles": [...], "modifiedFiles": [...]}``."""
+        return {"readFiles": list(self.read_files), "modifiedFiles": list(self.modified_files)}
+
+
+def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str]) -> FileLists:
+    """Return the lists for paths read, written and edited; a modified file is not listed as read (row C33)."""
+    modified = {*written, *edited}
+    return FileLists(
+        tuple(sorted(set(read) - modified, key=utf16_sort_key)),
+        tuple(sorted(modified, key=utf16_sort_key)),
+    )
+
+
+def appended_file_lists(lists: FileLists) -> str:
+    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line (C33)."""
+    sections = [
+        f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
+        for tag, paths in (("read-files", lists.read_files), ("modified-files", lists.modified_files))
+        if paths
+    ]
+    return "".join(sections)
+
+
+def listed_files(details: Mapping[str, JsonValue] | None) -> FileLists:
+    """Return the lists that a compaction stored, in their stored order; what is odd in them is passed over."""
+    fields = details if isinstance(details, Mapping) else {}
+    return FileLists(_strings(fields.get("readFiles")), _strings(fields.get("modifiedFiles")))
+
+
+def _strings(value: JsonValue) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        return ()
+    return tuple(item for item in value if isinstance(item, str))
+
+
+def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = None) -> FileLists:
+    """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's (row C33).
+
+    A call counts if it is named ``read``, ``write`` or ``edit`` and has a non-empty string ``path``.
+    """
+    earlier = earlier or FileLists()
+    paths: dict[str, set[str]] = {
+        "read": set(earlier.read_files),
+        "write": set(),
+        "edit": set(earlier.modified_files),
+    }
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") != ASSISTANT or not isinstance(content, (list, tuple)):
+            continue
+        for part in content:
+            if isinstance(part, Mapping) and part.get("type") == "toolCall":
+                arguments = part.get("arguments")
+                path = string_field(arguments, "path") if isinstance(arguments, Mapping) else ""
+                operation = string_field(part, "name")
+                if path and operation in paths:
+                    paths[operation].add(path)
+    return file_lists(paths["read"], paths["write"], paths["edit"])

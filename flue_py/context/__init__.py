@@ -1,0 +1,1 @@
+"""From projected entries to what one agent is sent."""

@@ -1,0 +1,663 @@
+"""Messages as typed, frozen values, and the check that every message passes on its way in.
+
+A model here is a typed view of one JSON object: what a user, a model or a tool said. It is neutral towards
+providers (formats and adapters translate), and it loses nothing: fields and kinds that are not known here are
+kept under their own names, null stays apart from absent, and the order of keys is remembered, so that
+`message_json` gives back exactly the JSON that `parse_message` was given.
+
+A model is not a place in history. It has no entry id, no parent and no session; those belong to the entry that
+carries the message. It does not interpret either: ``usage`` and ``details`` stay JSON, tool calls are not
+paired with their results, and nothing is normalised or defaulted.
+
+Attributes are snake_case and JSON is camelCase (``tool_call_id``, ``toolCallId``). In JSON only the camelCase
+spelling is the field: ``tool_call_id`` in a JSON object is an unknown field like any other, and is kept as one.
+Python may build a model with either. Nested JSON (``arguments``, ``usage``, ``details``, unknown fields) is a
+copy of what came in; treat it as frozen too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from flue_py.core.jsontext import MAX_JSON_DEPTH, replace_lone_surrogates
+from flue_py.errors import InvalidEntry
+
+if TYPE_CHECKING:
+    from flue_py.core.jsontext import JsonObject, JsonValue
+else:
+    # What pydantic sees. The checks of this module run before its own, so it has nothing left to look at;
+    # its recursive JSON type would walk every payload a second time.
+    JsonValue = object
+    JsonObject = dict[str, object]
+
+
+class _Refusal(ValueError):
+    """Why a value is refused. The path to it grows on the way out, so that accepting costs no path."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path.removeprefix('.')}: {self.reason}" if self.path else self.reason
+
+    def at(self, where: str) -> InvalidEntry:
+        # A key with half a surrogate pair must not make the error itself impossible to print.
+        return InvalidEntry(replace_lone_surrogates(f"{where}{self.path}: {self.reason}")[0])
+
+
+# --- What a model says about its JSON -----------------------------------------------------------------------
+
+_SCALARS: frozenset[type] = frozenset((str, int, bool, NoneType))
+"""Types that are JSON whatever their value. A float is not among them: it may be NaN."""
+
+_WORDS: dict[type, str] = {
+    str: "a string",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list of parts",
+    NoneType: "null",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a model class takes, by JSON key. Derived from its annotations, so that there is one statement of it."""
+
+    head: str
+    """``role`` or ``type``: the field that says which class this is, and comes first."""
+    names: dict[str, str]
+    """JSON key to attribute, in field order."""
+    kinds: dict[str, frozenset[type]]
+    """JSON key to the types it may hold. Fields that take any JSON are not in it."""
+    settled: dict[str, frozenset[type]]
+    """The part of ``kinds`` that needs no closer look."""
+    required: tuple[str, ...]
+    defaults: dict[str, object]
+
+
+def _shape_of(model: type[BaseModel]) -> _Shape:
+    names, kinds, required, defaults = {}, {}, [], {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        names[key] = name
+        if field.annotation is not object:
+            kinds[key] = _kinds_of(field.annotation)
+        if field.is_required():
+            required.append(key)
+        else:
+            defaults[name] = field.default
+    return _Shape(
+        head=next(iter(names)),
+        names=names,
+        kinds=kinds,
+        settled={key: kinds_of_key & _SCALARS for key, kinds_of_key in kinds.items()},
+        required=tuple(required),
+        defaults=defaults,
+    )
+
+
+def _kinds_of(annotation: object) -> frozenset[type]:
+    if get_origin(annotation) is Literal:
+        return frozenset((str,))
+    members = (annotation,) if get_origin(annotation) is dict else get_args(annotation) or (annotation,)
+    kinds = {get_origin(member) or member for member in members}
+    return frozenset(list if kind is tuple else kind for kind in kinds)
+
+
+class _JsonModel(BaseModel):
+    """A frozen view of one JSON object.
+
+    Built from Python it is checked by the same rules as `parse_message`, but the error is pydantic's own
+    ``ValidationError`` (a ``ValueError``, as `InvalidEntry` is). ``model_dump`` in every mode gives the JSON.
+    Two models are equal when their JSON is, as Python compares it: key order does not matter, 1 equals 1.0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, alias_generator=to_camel)
+
+    _order: tuple[str, ...] = PrivateAttr(default=())
+    _shape: ClassVar[_Shape]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        if cls.model_fields:
+            cls._shape = _shape_of(cls)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check(cls, data: object) -> object:
+        return _checked_arguments(cls, data) if isinstance(data, Mapping) else data
+
+    @model_serializer(mode="plain")
+    def _dump(self) -> dict[str, object]:
+        return cast("dict[str, object]", _json_of(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _JsonModel):
+            return NotImplemented
+        return _json_of(self) == _json_of(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+
+# --- Parts --------------------------------------------------------------------------------------------------
+
+
+class TextPart(_JsonModel):
+    """Text that was said."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ThinkingPart(_JsonModel):
+    """Reasoning of a model; the signature lets its own provider accept it back."""
+
+    type: Literal["thinking"] = "thinking"
+    thinking: str
+    thinking_signature: str | None = None
+
+
+class ToolCallPart(_JsonModel):
+    """A model's call of a tool. ``arguments`` are usually an object, but models have sent every JSON value."""
+
+    type: Literal["toolCall"] = "toolCall"
+    id: str
+    name: str
+    arguments: JsonValue = None
+
+
+class ImagePart(_JsonModel):
+    """A picture: base64 ``data`` with its ``mime_type``, or what another provider puts in its place."""
+
+    type: Literal["image"] = "image"
+    data: str | None = None
+    mime_type: str | None = None
+
+
+class FilePart(_JsonModel):
+    """A file: base64 ``data``, or a ``url`` where it can be found."""
+
+    type: Literal["file"] = "file"
+    data: str | None = None
+    mime_type: str | None = None
+    filename: str | None = None
+    url: str | None = None
+
+
+class UnknownPart(_JsonModel):
+    """A part of any other type, kept whole; its fields are in ``model_extra``."""
+
+    type: str
+
+    @field_validator("type")
+    @classmethod
+    def _leaves_known_types_alone(cls, value: str) -> str:
+        if value in _PART_BY_TYPE:
+            raise ValueError(f"{value!r} has a class of its own: {_PART_BY_TYPE[value].__name__}")
+        return value
+
+
+Part: TypeAlias = TextPart | ThinkingPart | ToolCallPart | ImagePart | FilePart | UnknownPart
+
+_PART_BY_TYPE: dict[str, type[_JsonModel]] = {
+    "text": TextPart,
+    "thinking": ThinkingPart,
+    "toolCall": ToolCallPart,
+    "image": ImagePart,
+    "file": FilePart,
+}
+_PART_SHAPES = {kind: model._shape for kind, model in _PART_BY_TYPE.items()}
+_UNKNOWN_PART_SHAPE = UnknownPart._shape
+
+
+# --- Messages -----------------------------------------------------------------------------------------------
+
+
+class SystemMessage(_JsonModel):
+    """Instructions that stand above the conversation."""
+
+    role: Literal["system"] = "system"
+    content: str | tuple[Part, ...] | None = None
+    timestamp: JsonValue = None
+
+
+class UserMessage(_JsonModel):
+    """What the user said."""
+
+    role: Literal["user"] = "user"
+    content: str | tuple[Part, ...] | None = None
+    timestamp: JsonValue = None
+
+
+class AssistantMessage(_JsonModel):
+    """One answer of a model, with what it cost. ``usage`` is checked where it is counted, not here."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | tuple[Part, ...] | None = None
+    api: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    usage: JsonObject | None = None
+    stop_reason: str | None = None
+    error_message: str | None = None
+    timestamp: JsonValue = None
+
+
+class ToolResultMessage(_JsonModel):
+    """What a tool answered. Old transcripts leave the id out; then it is None."""
+
+    role: Literal["toolResult"] = "toolResult"
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    content: str | tuple[Part, ...] | None = None
+    details: JsonValue = None
+    is_error: bool | None = None
+    timestamp: JsonValue = None
+
+
+class OtherMessage(_JsonModel):
+    """A message of any other role (bashExecution, custom, tool, developer ...), kept whole."""
+
+    role: str
+    content: str | tuple[Part, ...] | None = None
+    timestamp: JsonValue = None
+
+    @field_validator("role")
+    @classmethod
+    def _leaves_known_roles_alone(cls, value: str) -> str:
+        if value in _MESSAGE_BY_ROLE:
+            raise ValueError(f"{value!r} has a class of its own: {_MESSAGE_BY_ROLE[value].__name__}")
+        if not _can_be_stored(value):
+            raise ValueError(_UNSTORABLE_ROLE)
+        return value
+
+
+_AnyMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | SystemMessage | OtherMessage
+
+_MESSAGE_CLASSES = (UserMessage, AssistantMessage, ToolResultMessage, SystemMessage, OtherMessage)
+_MESSAGE_BY_ROLE: dict[str, type[_JsonModel]] = {
+    "user": UserMessage,
+    "assistant": AssistantMessage,
+    "toolResult": ToolResultMessage,
+    "system": SystemMessage,
+}
+_MESSAGE_SHAPES = {role: model._shape for role, model in _MESSAGE_BY_ROLE.items()}
+_OTHER_MESSAGE_SHAPE = OtherMessage._shape
+
+
+# --- In and out ---------------------------------------------------------------------------------------------
+
+
+def parse_message(value: Mapping[str, JsonValue] | Message, where: str = "message") -> Message:
+    """Return the message that a JSON object is; a message that is already typed is returned as it is.
+
+    ``where`` names the value in errors. Raises `InvalidEntry`, naming the path of the field, for a role that is
+    missing or no string, content that is no string, list of parts or null, a part without a type, a known field
+    of the wrong type, a tool call without id or name, and for what JSON cannot hold (other types, NaN, keys that
+    are not strings, nesting deeper than `MAX_JSON_DEPTH`). Everything else is accepted and kept, value for
+    value and in its order. Nothing is shared with ``value``. Cost: O(size).
+    """
+    if isinstance(value, _MESSAGE_CLASSES):
+        return value
+    try:
+        return cast("Message", _message(value))
+    except _Refusal as refusal:
+        raise refusal.at(where) from None
+
+
+def validate_message(value: Mapping[str, JsonValue], where: str = "message") -> str:
+    """Return the role of a message that `parse_message` accepts, without building anything.
+
+    Raises `InvalidEntry` exactly where `parse_message` does, in the same words. Cost: O(size), a few
+    microseconds for a common message.
+    """
+    if type(value) is dict:
+        role = value.get("role")
+        if type(role) is str and (role in _MESSAGE_SHAPES or _can_be_stored(role)):
+            shape = _MESSAGE_SHAPES.get(role, _OTHER_MESSAGE_SHAPE)
+            if _is_acceptable(cast("dict[object, object]", value), shape, 0):
+                return role
+    # Refused, or of a type that only equals JSON (a tuple, another mapping, an enum): the careful pass decides.
+    return parse_message(value, where).role
+
+
+def message_json(message: Message) -> JsonObject:
+    """Return the JSON object a message is, the caller's to change.
+
+    A parsed message gives back the keys it came with, in their order. One built in Python gives its role, then
+    the fields that were set, in the order of the class, then unknown fields. Raises `InvalidEntry` where
+    ``model_copy`` or ``model_construct``, which check nothing, put in what JSON cannot hold. Cost: O(size).
+    """
+    try:
+        return _json_of(message)
+    except _Refusal as refusal:
+        raise refusal.at("message") from None
+
+
+def message_role(message: Mapping[str, JsonValue] | Message) -> str:
+    """Return the role of a message, typed or JSON. Raises `InvalidEntry` where JSON has none."""
+    if isinstance(message, _MESSAGE_CLASSES):
+        return message.role
+    try:
+        return _role(message)
+    except _Refusal as refusal:
+        raise refusal.at("message") from None
+
+
+def message_text(value: Mapping[str, JsonValue]) -> str:
+    """Return what a person would read of a message: its content, or its text parts joined by newlines.
+
+    Thinking, tool calls, images and other parts are left out. Never raises: what is no message has no text.
+    """
+    content: object = value.get("content") if isinstance(value, Mapping) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, (list, tuple)):
+        return ""
+    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _parsed_if_json(value: object) -> object:
+    return parse_message(cast("JsonObject", value)) if isinstance(value, Mapping) else value
+
+
+Message: TypeAlias = Annotated[_AnyMessage, BeforeValidator(_parsed_if_json)]
+"""Any message. As a field of another pydantic model it takes JSON the way `parse_message` does."""
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+_M = TypeVar("_M", bound=_JsonModel)
+
+_UNSTORABLE_ROLE = "holds NUL or half of a surrogate pair, which databases refuse; use a plain word"
+
+
+def _can_be_stored(role: str) -> bool:
+    # The role is also a column of its own, outside the JSON text where such characters can be escaped.
+    try:
+        role.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in role
+
+
+def _role(value: Mapping[str, JsonValue]) -> str:
+    if not isinstance(value, Mapping):
+        raise _Refusal(f"should be an object, not {_type_name(value)}")
+    if "role" not in value:
+        raise _Refusal("is missing; say whose message it is, such as 'user' or 'assistant'", ".role")
+    role = value["role"]
+    if not isinstance(role, str):
+        raise _Refusal(f"should be a string, not {_type_name(role)}", ".role")
+    if not _can_be_stored(role):
+        raise _Refusal(_UNSTORABLE_ROLE, ".role")
+    return str.__str__(role)
+
+
+def _message(value: Mapping[str, JsonValue]) -> _JsonModel:
+    return _built(_MESSAGE_BY_ROLE.get(_role(value), OtherMessage), value, 0)
+
+
+def _part(value: object, depth: int) -> _JsonModel:
+    if not isinstance(value, Mapping):
+        raise _Refusal(f"should be an object with a type, not {_type_name(value)}")
+    if "type" not in value:
+        raise _Refusal("is missing; every part says what it is, such as 'text'", ".type")
+    kind = value["type"]
+    if not isinstance(kind, str):
+        raise _Refusal(f"should be a string, not {_type_name(kind)}", ".type")
+    return _built(_PART_BY_TYPE.get(kind, UnknownPart), value, depth)
+
+
+def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
+    """Return a model of a JSON object that stands ``depth`` levels deep."""
+    shape = model._shape
+    fields, extra = dict(shape.defaults), {}
+    given: set[str] = set()
+    order: list[str] = []
+    for raw_key, item in value.items():
+        key = raw_key if type(raw_key) is str else _plain_key(raw_key)
+        order.append(key)
+        try:
+            if (name := shape.names.get(key)) is None:
+                extra[key] = _plain(item, depth + 1)
+            else:
+                fields[name] = _field_value(shape, key, item, depth + 1)
+                given.add(name)
+        except _Refusal as refusal:
+            refusal.path = f".{key}{refusal.path}"
+            raise
+    for key in shape.required:
+        if shape.names[key] not in given:
+            raise _Refusal(f"is missing; a part of type {fields[shape.head]!r} needs it", f".{key}")
+    # Validation by pydantic would read snake_case keys as fields and forget the order of keys, so the checked
+    # state goes in the way unpickling puts it in.
+    built = model.__new__(model)
+    built.__setstate__(
+        {
+            "__dict__": fields,
+            "__pydantic_fields_set__": given,
+            "__pydantic_extra__": extra,
+            "__pydantic_private__": {"_order": tuple(order)},
+        }
+    )
+    return built
+
+
+def _field_value(shape: _Shape, key: str, item: object, depth: int) -> object:
+    kinds = shape.kinds.get(key)
+    if kinds is None:
+        return _plain(item, depth)
+    if list in kinds and isinstance(item, (list, tuple)):
+        return _parts(item, depth)
+    if dict not in kinds and isinstance(item, (Mapping, list, tuple)):
+        raise _Refusal(_mismatch(kinds, item))
+    value = _plain(item, depth)
+    if type(value) not in kinds:
+        raise _Refusal(_mismatch(kinds, item))
+    return value
+
+
+def _parts(items: list[object] | tuple[object, ...], depth: int, *, typed: bool = False) -> tuple[_JsonModel, ...]:
+    """Return the parts in a list; with ``typed``, those that are models already stay as they are."""
+    parts = []
+    for number, item in enumerate(items):
+        try:
+            parts.append(item if typed and isinstance(item, _JsonModel) else _part(item, depth + 1))
+        except _Refusal as refusal:
+            refusal.path = f"[{number}]{refusal.path}"
+            raise
+    return tuple(parts)
+
+
+def _mismatch(kinds: frozenset[type], value: object) -> str:
+    words = [word for kind, word in _WORDS.items() if kind in kinds]
+    wanted = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+    return f"should be {wanted}, not {_type_name(value)}"
+
+
+def _type_name(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _checked_arguments(model: type[_JsonModel], data: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a model built in Python, checked and copied as `_built` does it."""
+    shape = model._shape
+    key_of = {name: key for key, name in shape.names.items()}
+    checked: dict[str, object] = {}
+    for raw_key, item in data.items():
+        given = raw_key if type(raw_key) is str else _plain_key(raw_key)
+        key = key_of.get(given, given)
+        try:
+            if key not in shape.names:
+                checked[given] = _plain(item, 1)
+            elif key == "content" and isinstance(item, (list, tuple)):
+                checked[given] = _parts(item, 1, typed=True)
+            else:
+                checked[given] = _field_value(shape, key, item, 1)
+        except _Refusal as refusal:
+            refusal.path = f".{given}{refusal.path}"
+            raise
+    return checked
+
+
+# --- Plain JSON ---------------------------------------------------------------------------------------------
+
+
+def _plain(value: object, depth: int) -> JsonValue:
+    """Return a copy of a JSON value, by the rules of `encode_json`. Raises `_Refusal` for anything else.
+
+    One frame per level, so that the deepest value it accepts fits the interpreter's stack with room to spare.
+    """
+    if type(value) is not dict and type(value) is not list:
+        value = _of_exact_type(value)
+        if not isinstance(value, (dict, list)):
+            return cast("JsonValue", value)
+    if depth >= MAX_JSON_DEPTH:
+        raise _Refusal(f"nested deeper than {MAX_JSON_DEPTH} levels; flatten it or store it as text")
+    step: str | int | None = None
+    try:
+        if isinstance(value, dict):
+            plain: JsonObject = {}
+            for raw_key, item in value.items():
+                step = None
+                step = key = raw_key if type(raw_key) is str else _plain_key(raw_key)
+                plain[key] = item if type(item) in _SCALARS else _plain(item, depth + 1)
+            return plain
+        plain_list: list[JsonValue] = []
+        for number, item in enumerate(value):
+            step = number
+            plain_list.append(item if type(item) in _SCALARS else _plain(item, depth + 1))
+    except _Refusal as refusal:
+        if step is not None:
+            refusal.path = f"{_step_text(step)}{refusal.path}"
+        raise
+    return plain_list
+
+
+def _step_text(step: str | int) -> str:
+    return f".{step}" if isinstance(step, str) else f"[{step}]"
+
+
+def _of_exact_type(value: object) -> object:
+    """Return what stands for a value whose class only derives from a JSON type, such as an enum of strings."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return _finite(float(value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    raise _Refusal(f"a {type(value).__name__} cannot be stored as JSON; convert it first")
+
+
+def _plain_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise _Refusal(f"key {key!r} is a {type(key).__name__}; JSON keys are strings")
+    return str.__str__(key)
+
+
+def _finite(value: float) -> float:
+    if not isfinite(value):
+        raise _Refusal(f"{value!r} is not a JSON number; use null or a finite number")
+    return value
+
+
+def _is_json(value: object, depth: int) -> bool:
+    """Return whether `_plain` would give the same value back."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is dict and depth < MAX_JSON_DEPTH:
+        for key, item in cast("dict[object, object]", value).items():
+            if type(key) is not str or not (type(item) in _SCALARS or _is_json(item, depth + 1)):
+                return False
+        return True
+    if kind is list and depth < MAX_JSON_DEPTH:
+        for item in cast("list[object]", value):  # noqa: SIM110 - a generator would double the frames per level
+            if not (type(item) in _SCALARS or _is_json(item, depth + 1)):
+                return False
+        return True
+    return kind is float and isfinite(cast("float", value))
+
+
+def _is_acceptable(value: dict[object, object], shape: _Shape, depth: int) -> bool:
+    """Return whether `_built` would accept an object. False may also mean that this check does not know."""
+    settled, kinds_by_key = shape.settled, shape.kinds
+    for key, item in value.items():
+        kind = type(item)
+        if type(key) is not str:
+            return False
+        if kind in settled.get(key, _SCALARS):
+            continue
+        kinds = kinds_by_key.get(key)
+        if kinds is None or (kind is dict and dict in kinds):
+            if not _is_json(item, depth + 1):
+                return False
+        elif kind is not list or list not in kinds or not _are_parts(cast("list[object]", item), depth + 1):
+            return False
+    for key in shape.required:  # noqa: SIM110 - on the path of every append, where a generator costs as much again
+        if key not in value:
+            return False
+    return True
+
+
+def _are_parts(items: list[object], depth: int) -> bool:
+    for item in items:
+        if type(item) is not dict:
+            return False
+        kind = item.get("type")
+        if type(kind) is not str:
+            return False
+        if not _is_acceptable(item, _PART_SHAPES.get(kind, _UNKNOWN_PART_SHAPE), depth + 1):
+            return False
+    return True
+
+
+# --- Writing ------------------------------------------------------------------------------------------------
+
+
+def _json_of(model: _JsonModel) -> JsonObject:
+    shape = model._shape
+    values, extra, given = model.__dict__, model.__pydantic_extra__ or {}, model.model_fields_set
+    written: JsonObject = {}
+    for key in (*model._order, *shape.names, *extra):
+        if key in written:
+            continue
+        name = shape.names.get(key)
+        if name is None:
+            if key in extra:
+                written[key] = _plain(extra[key], 1)
+        elif name in given or key == shape.head:
+            written[key] = _json_of_field(key, values[name])
+    return written
+
+
+def _json_of_field(key: str, value: object) -> JsonValue:
+    if key == "content" and isinstance(value, (tuple, list)):
+        return [_json_of(part) if isinstance(part, _JsonModel) else _plain(part, 2) for part in value]
+    return _plain(value, 1)

@@ -1,0 +1,33 @@
+"""What a parser says about the rows of a file: which it left out, which it repaired, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class LineNote:
+    """A remark about one line of a file; ``line`` counts from 1."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParseReport:
+    """What came of the rows of one file (row I03).
+
+    ``rows`` counts the lines that are not blank, the header among them. ``skipped`` are rows that made no entry,
+    ``repaired`` are rows that made one that differs from what the file says; both are in order of line.
+    ``unknown_kinds`` counts, by name, the entries kept of kinds this version has no meaning for.
+    """
+
+    rows: int
+    skipped: tuple[LineNote, ...] = ()
+    repaired: tuple[LineNote, ...] = ()
+    unknown_kinds: Mapping[str, int] = field(default_factory=dict)
+    surrogates_replaced: int = 0

@@ -1,0 +1,167 @@
+"""Rows of a JSONL file that form a tree: reading them, and putting parents before their children.
+
+No fault of a row is fatal: what cannot be used is left out, and said so by line number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeGuard, cast
+
+from flue_py.core.jsontext import JsonObject, replace_lone_surrogates
+from flue_py.formats.report import LineNote, ParseReport
+
+
+@dataclass(slots=True)
+class Row:
+    """One line that is a JSON object with a type, and the place in the tree it turns out to have.
+
+    ``lost_parent`` is the parent it names where that is no entry; ``parent`` is then None.
+    """
+
+    line: int
+    text: str
+    fields: JsonObject
+    id: str = ""
+    parent: str | None = None
+    lost_parent: str | None = None
+
+    @property
+    def type(self) -> str:
+        """What the row says it is."""
+        return cast("str", self.fields["type"])
+
+
+@dataclass(slots=True)
+class Notes:
+    """The report while it is being written."""
+
+    rows: int = 0
+    skipped: list[LineNote] = field(default_factory=list)
+    repaired: list[LineNote] = field(default_factory=list)
+    unknown_kinds: Counter[str] = field(default_factory=Counter)
+    surrogates_replaced: int = 0
+
+    def skip(self, line: int, why: str) -> None:
+        """Note that a line made no entry."""
+        self.skipped.append(LineNote(line, why))
+
+    def repair(self, line: int, how: str) -> None:
+        """Note that a line made an entry that differs from what the line says."""
+        self.repaired.append(LineNote(line, how))
+
+    def report(self) -> ParseReport:
+        """Return the report, its notes in order of line."""
+        return ParseReport(
+            rows=self.rows,
+            skipped=tuple(sorted(self.skipped, key=lambda note: note.line)),
+            repaired=tuple(sorted(self.repaired, key=lambda note: note.line)),
+            unknown_kinds=dict(sorted(self.unknown_kinds.items())),
+            surrogates_replaced=self.surrogates_replaced,
+        )
+
+
+def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
+    """Return the lines that are JSON objects with a type, in file order. Blank lines are no rows at all."""
+    rows = []
+    for number, raw in enumerate(lines, 1):
+        data = raw.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else raw.strip()
+        if not data:
+            continue
+        notes.rows += 1
+        text = data.decode(errors="replace")
+        try:
+            value = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else error
+            notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
+            continue
+        if not isinstance(value, dict):
+            notes.skip(number, f"is a JSON {type(value).__name__}, not an object")
+        elif not isinstance(value.get("type"), str):
+            notes.skip(number, "has no type")
+        else:
+            if "\ufffd" in text and text.encode() != data:
+                notes.repair(number, "bytes that are no UTF-8 were replaced by U+FFFD")
+            rows.append(Row(number, text, value))
+    return rows
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Return whether a value can be an id: text that is not empty, without NUL and lone surrogates."""
+    return isinstance(value, str) and bool(value) and "\0" not in value and replace_lone_surrogates(value)[1] == 0
+
+
+def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
+    """Give rows the ``id`` and ``parentId`` they name; return those that are in the tree, parents first.
+
+    A repeated id counts once, a missing parent or the row itself as parent makes a root (rows E05, E21), and
+    rows that are their own ancestors are left out. Apart from entries written before their parents, the order
+    is that of the file. Cost: O(rows).
+    """
+    by_id: dict[str, Row] = {}
+    for row in rows:
+        entry_id = row.fields.get("id")
+        if not is_name(entry_id):
+            notes.skip(row.line, "has no usable id")
+        elif entry_id in by_id:
+            first = by_id[entry_id]
+            notes.skip(row.line, f"repeats the id {entry_id!r} of line {first.line}; the first one counts")
+        else:
+            row.id = entry_id
+            by_id[row.id] = row
+    for row in by_id.values():
+        parent = row.fields.get("parentId")
+        row.parent = parent if isinstance(parent, str) and parent else None
+        if row.parent == row.id:
+            _make_root(row, notes, "names itself as its parent")
+    for row in _on_cycles(by_id):
+        del by_id[row.id]
+        notes.skip(row.line, f"entry {row.id!r} is its own ancestor (its parent is {row.parent!r})")
+    for row in by_id.values():
+        if row.parent is not None and row.parent not in by_id:
+            _make_root(row, notes, f"names the parent {row.parent!r}, which is missing")
+    return _parents_first(by_id)
+
+
+def _make_root(row: Row, notes: Notes, why: str) -> None:
+    row.lost_parent, row.parent = row.parent, None
+    notes.repair(row.line, f"entry {row.id!r} {why}; it became a root")
+
+
+def _on_cycles(by_id: Mapping[str, Row]) -> list[Row]:
+    """Return the rows that are their own ancestors. A row has one parent, so that a walk ends in one cycle at most."""
+    cyclic: list[Row] = []
+    met_from: dict[str, str] = {}
+    for start in by_id:
+        at: str | None = start
+        while at is not None and at in by_id and at not in met_from:
+            met_from[at] = start
+            at = by_id[at].parent
+        if at is None or met_from.get(at) != start:
+            continue
+        row, first = by_id[at], len(cyclic)
+        while len(cyclic) == first or row is not cyclic[first]:
+            cyclic.append(row)
+            row = by_id[cast("str", row.parent)]
+    return cyclic
+
+
+def _parents_first(by_id: Mapping[str, Row]) -> list[Row]:
+    placed: dict[str, Row] = {}
+    for row in by_id.values():
+        waiting = []
+        at: Row | None = row
+        while at is not None and at.id not in placed:
+            waiting.append(at)
+            at = None if at.parent is None else by_id[at.parent]
+        for ready in reversed(waiting):
+            placed[ready.id] = ready
+    return list(placed.values())

@@ -1,0 +1,143 @@
+"""One entry as a line: what it is, and the beginning of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.messages import message_text
+from flue_py.render.lines import UNICODE, Glyphs, Line, Span, cells, clip, one_line, padded, short_count
+
+STYLES: Mapping[str, str] = {
+    "user": "bold cyan",
+    "assistant": "green",
+    "toolResult": "dim",
+    "bashExecution": "magenta",
+    COMPACTION: "bold yellow",
+    BRANCH_SUMMARY: "yellow",
+    CUSTOM_MESSAGE: "cyan",
+}
+SIZE_WIDTH = 5
+_SHOWN_NAMES: Mapping[str, str] = {
+    "toolResult": "result",
+    "bashExecution": "shell",
+    BRANCH_SUMMARY: "branch",
+    CUSTOM_MESSAGE: "custom",
+    "model_change": "model",
+    "thinking_level_change": "thinking",
+    "session_info": "title",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How entries are shown: the width in cells, the signs, and how many tokens each takes, by id."""
+
+    width: int = 80
+    sizes: Mapping[str, int] | None = None
+    labels: Mapping[str, str] | None = None
+    glyphs: Glyphs = UNICODE
+
+
+def entry_name(entry: Entry) -> Span:
+    """Return what an entry is, in a word, with its style."""
+    name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
+    return one_line(_SHOWN_NAMES.get(name, name), 24), STYLES.get(name, "blue")
+
+
+def entry_text(entry: Entry) -> str:
+    """Return the beginning of what an entry says, as one line."""
+    value = entry.data
+    fields: JsonObject = value if isinstance(value, dict) else {}
+    if entry.kind == MESSAGE:
+        return one_line(_message_line(entry.role, fields))
+    if entry.kind in (COMPACTION, BRANCH_SUMMARY):
+        return one_line(str(fields.get("summary", "")))
+    if entry.kind == CUSTOM_MESSAGE:
+        return one_line(message_text(fields))
+    if entry.kind == "model_change":
+        return one_line(f"{fields.get('provider')}/{fields.get('modelId')}")
+    if entry.kind == "thinking_level_change":
+        return one_line(str(fields.get("thinkingLevel")))
+    if entry.kind == "session_info":
+        return one_line(str(fields.get("name", "")))
+    if entry.kind == "label":
+        return one_line(f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}")
+    return one_line(encode_json(value, "payload")[0])
+
+
+def _message_line(role: str | None, message: JsonObject) -> str:
+    if role == "bashExecution":
+        return f"! {message.get('command')}"
+    text = message_text(message)
+    if role == "toolResult":
+        name = message.get("toolName")
+        marks = [str(name)] if isinstance(name, str) else []
+        marks += ["failed"] if message.get("isError") is True else []
+        return f"[{', '.join(marks)}] {text}" if marks else text
+    if text.strip():
+        return text
+    parts = message.get("content")
+    calls = [_call_line(part) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return "; ".join(call for call in calls if call) or str(message.get("errorMessage") or "(nothing said)")
+
+
+def _call_line(part: Mapping[str, JsonValue]) -> str:
+    if part.get("type") == "thinking":
+        return f"(thinks) {part.get('thinking')}"
+    if part.get("type") != "toolCall":
+        return f"({part.get('type')})"
+    arguments = part.get("arguments")
+    first = next(iter(arguments.values()), "") if isinstance(arguments, dict) else arguments
+    return f"-> {part.get('name')}({first if isinstance(first, str) else encode_json(first, 'arguments')[0]})"
+
+
+def size_text(entry: Entry, look: Look) -> str:
+    """Return an entry's size in tokens, right-aligned; blank where it takes none."""
+    size = (look.sizes or {}).get(entry.id)
+    return padded("" if size is None else short_count(size), SIZE_WIDTH, right=True)
+
+
+def entry_line(entry: Entry, short_id: str, look: Look, *, before: Span = ("", ""), is_leaf: bool = False) -> Line:
+    """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), what it is and says, size."""
+    name, style = entry_name(entry)
+    label = (look.labels or {}).get(entry.id)
+    marks: list[Span] = []
+    if label:
+        marks.append((f" [{clip(one_line(label), 20, look.glyphs.cut)}]", "bold magenta"))
+    if is_leaf:
+        marks.append((f" {look.glyphs.leaf}", "bold green"))
+    taken = cells(short_id) + 1 + cells(before[0]) + cells(name) + 1 + sum(cells(text) for text, _ in marks)
+    room = max(8, look.width - taken - SIZE_WIDTH - 1)
+    text = padded(clip(entry_text(entry), room, look.glyphs.cut), 0)
+    filler = " " * max(0, room - cells(text))
+    return (
+        (short_id, "dim"),
+        (" ", ""),
+        before,
+        (name, style),
+        (" ", ""),
+        (text, ""),
+        *marks,
+        (filler + " ", ""),
+        (size_text(entry, look), "dim"),
+    )
+
+
+def fold_line(entries: list[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
+    """Return a line that stands for a run of entries: how many, how many turns, how many tokens."""
+    turns = sum(entry.kind == MESSAGE and entry.role == "user" for entry in entries)
+    text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")
+    sizes = look.sizes or {}
+    size = short_count(sum(sizes.get(entry.id, 0) for entry in entries)) if look.sizes is not None else ""
+    taken = short_id_width + 1 + cells(before[0]) + cells(text)
+    filler = " " * max(0, look.width - taken - SIZE_WIDTH)
+    return (
+        (" " * (short_id_width + 1), ""),
+        before,
+        (text, "dim italic"),
+        (filler, ""),
+        (padded(size, SIZE_WIDTH, right=True), "dim"),
+    )

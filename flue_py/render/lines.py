@@ -1,0 +1,123 @@
+"""Lines of styled text that fit a terminal: width in cells, clipping, columns, sizes."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Span: TypeAlias = tuple[str, str]
+Line: TypeAlias = tuple[Span, ...]
+"""``(text, style)`` pairs, left to right, without a line end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The signs a tree is drawn with."""
+
+    on_path: str
+    off_path: str
+    side: str
+    along: str
+    fold: str
+    leaf: str
+    cut: str
+
+
+UNICODE = Glyphs("●", "○", "├─", "│ ", "┊", "← leaf", "…")
+ASCII = Glyphs("*", "o", "|-", "| ", ":", "<- leaf", "~")
+
+
+def text_of(line: Line) -> str:
+    """Return a line without its styles."""
+    return "".join(text for text, _ in line)
+
+
+def cells(text: str) -> int:
+    """Return how many terminal cells a text takes: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_cell(char) for char in text)
+
+
+def _cell(char: str) -> int:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 2
+    return 0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """Return the beginning of a text as one line: blanks collapsed, and nothing a terminal would act on."""
+    words = " ".join(text[: limit * 4].split())[:limit]
+    if words.isascii() and words.isprintable():
+        return words
+    # Escape sequences and right-to-left overrides in a transcript must not reach the terminal.
+    return "".join(char if unicodedata.category(char)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for char in words)
+
+
+def clip(text: str, width: int, cut: str = "…") -> str:
+    """Return a text that takes at most ``width`` cells; ``cut`` stands for what was left out."""
+    if cells(text) <= width:
+        return text
+    room = width - cells(cut)
+    if room < 0:
+        return ""
+    taken = 0
+    for place, char in enumerate(text):
+        taken += _cell(char)
+        if taken > room:
+            return text[:place].rstrip() + cut
+    return text
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return a text filled up with blanks to ``width`` cells; with ``right`` they come first."""
+    blanks = " " * max(0, width - cells(text))
+    return blanks + text if right else text + blanks
+
+
+def short_count(number: int) -> str:
+    """Return a count in at most five characters: 950, 1.2k, 45k, 1.3M."""
+    for unit, sign in ((1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")):
+        if number >= unit * 0.9995:
+            scaled = number / unit
+            return f"{scaled:.1f}{sign}" if scaled < 9.95 else f"{scaled:.0f}{sign}"
+    return str(number)
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun: ``1 entry``, ``1,018 entries``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def shortest_ids(ids: Sequence[str], least: int = 6, most: int = 16) -> dict[str, str]:
+    """Return a beginning of each id, all of one length, that tells the ids apart (up to ``most`` characters).
+
+    Where that is not enough to tell two apart, ids longer than ``most`` are given whole.
+    """
+    ordered = sorted(set(ids))
+    length = least
+    for first, second in zip(ordered, ordered[1:], strict=False):
+        shared = 0
+        while shared < len(first) and first[shared] == second[shared]:
+            shared += 1
+        length = max(length, shared + 1)
+    return {entry_id: entry_id if length > most else entry_id[:length] for entry_id in ids}
+
+
+def table(rows: Sequence[Sequence[Span]], *, right: frozenset[int] = frozenset(), gap: int = 2) -> list[Line]:
+    """Return rows of cells as lines with aligned columns; columns in ``right`` are aligned to the right."""
+    columns = max((len(row) for row in rows), default=0)
+    widths = [max((cells(row[n][0]) for row in rows if n < len(row)), default=0) for n in range(columns)]
+    lines: list[Line] = []
+    for row in rows:
+        spans: list[Span] = []
+        for n, (text, style) in enumerate(row):
+            is_last = n == len(row) - 1
+            filled = text if is_last and n not in right else padded(text, widths[n], right=n in right)
+            spans.append((filled, style))
+            if not is_last:
+                spans.append((" " * gap, ""))
+        lines.append(tuple(spans))
+    return lines

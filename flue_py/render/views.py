@@ -1,0 +1,193 @@
+"""Paths, contexts, usage, sessions and deletions as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.projection import ContextEntry
+from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
+from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
+from flue_py.render.entries import Look, entry_line, fold_line
+from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, short_count, shortest_ids, table
+
+
+def path_lines(path: Sequence[Entry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
+    """Return a path, root to leaf, one line an entry.
+
+    With ``head`` only that many entries from the root and ``tail`` up to the leaf are shown, and what lies
+    between is one line.
+    """
+    ids = shortest_ids([entry.id for entry in path])
+    width = max((cells(short) for short in ids.values()), default=0)
+    shown = list(path)
+    hidden: list[Entry] = []
+    if head is not None and len(path) > head + tail + 1:
+        hidden = list(path[head : len(path) - tail])
+        shown = [*path[:head], *path[len(path) - tail :]] if tail else list(path[:head])
+    lines = [
+        entry_line(entry, ids[entry.id], look, before=(_mark(look), "dim"), is_leaf=entry is path[-1])
+        for entry in shown
+    ]
+    if hidden:
+        lines.insert(head or 0, fold_line(hidden, width, look, before=(f"{look.glyphs.fold} ", "dim")))
+    return lines
+
+
+def _mark(look: Look) -> str:
+    return f"{look.glyphs.on_path} "
+
+
+def context_lines(
+    items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0
+) -> list[Line]:
+    """Return what the model sees, one line a message, each with the entry behind it; folded as `path_lines`."""
+    lines = path_lines([item.entry for item in items], _without_leaf(look), head=head, tail=tail)
+    return [tuple(span for span in line if span[0].strip() != look.glyphs.leaf) for line in lines]
+
+
+def _without_leaf(look: Look) -> Look:
+    return look
+
+
+def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:
+    """Return the size of a context in words."""
+    about = "about " if is_estimate else ""
+    text = f"{counted(len(items), 'message')}, {about}{counted(tokens, 'token')}"
+    if items and items[0].kind == COMPACTION:
+        text += "; the first one is the summary of what was compacted"
+    return text
+
+
+def usage_lines(window: UsageWindow) -> list[Line]:
+    """Return a usage window as a table: tokens, and dollars to the last digit."""
+    usage = window.usage
+    rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
+    for name, tokens, cost in _usage_rows(usage):
+        style = "bold" if name == "total" else ""
+        rows.append([(name, style), (f"{tokens:,}", style), (dollars(picodollars_to_usd(cost)), style)])
+    lines = table(rows, right=frozenset({1, 2}))
+    if not window.on_path:
+        lines.append(((f"entry {window.since} is not on the path to {window.leaf}: nothing is counted", "yellow"),))
+    return lines
+
+
+def _usage_rows(usage: Usage) -> list[tuple[str, int, int]]:
+    cost = usage.cost
+    return [
+        ("input", usage.input, cost.input),
+        ("output", usage.output, cost.output),
+        ("cache read", usage.cache_read, cost.cache_read),
+        ("cache write", usage.cache_write, cost.cache_write),
+        ("total", usage.total_tokens, cost.total),
+    ]
+
+
+def dollars(amount: Decimal) -> str:
+    """Return an exact amount without needless zeros, with at least the cents."""
+    text = format(amount.normalize(), "f")
+    whole, _, fraction = text.partition(".")
+    return f"{whole}.{fraction:0<2}"
+
+
+def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str, str] | None = None) -> list[Line]:
+    """Return sessions, one line each: id, kind, title, entries, when they last changed, what they spent."""
+    short = ids or shortest_ids([info.id for info in sessions], least=8, most=36)
+    rows: list[list[Span]] = [
+        [("session", "dim"), ("kind", "dim"), ("entries", "dim"), ("changed", "dim"), ("$", "dim"), ("title", "dim")]
+    ]
+    rows += [
+        [
+            (short[info.id], "bold"),
+            (info.kind, "yellow" if info.kind == "task" else ""),
+            (short_count(info.entry_count), ""),
+            (minute(info.updated_at), "dim"),
+            (f"{info.spent:.2f}", ""),
+            (session_name(info), ""),
+        ]
+        for info in sessions
+    ]
+    return [clipped(line, look) for line in table(rows, right=frozenset({2, 4}))]
+
+
+def session_name(info: SessionInfo) -> str:
+    """Return what people know a session by: its title, else its key, else how it begins."""
+    return one_line(info.title or info.key or info.first_message or "(empty)")
+
+
+def minute(moment: datetime) -> str:
+    """Return a moment to the minute, in UTC."""
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def clipped(line: Line, look: Look) -> Line:
+    """Return a line cut off at the width of the look, at its last span."""
+    if not line:
+        return line
+    before = sum(cells(text) for text, _ in line[:-1])
+    text, style = line[-1]
+    return (*line[:-1], (clip(text, max(8, look.width - before), look.glyphs.cut), style))
+
+
+def facts_lines(facts: Sequence[tuple[str, str]], look: Look) -> list[Line]:
+    """Return names and values, one pair a line; values that are empty are left out."""
+    rows: list[list[Span]] = [[(name, "dim"), (value, "")] for name, value in facts if value]
+    return [clipped(line, look) for line in table(rows)]
+
+
+def session_facts(info: SessionInfo) -> list[tuple[str, str]]:
+    """Return what is known of a session from its row, name by name."""
+    return [
+        ("session", info.id),
+        ("title", one_line(info.title or "")),
+        ("key", "" if info.key is None else repr(info.key)),
+        ("scope", one_line(info.scope)),
+        ("kind", info.kind),
+        ("forked from", _fork_point(info)),
+        ("leaf", info.leaf_id or "(before the first entry)"),
+        ("own entries", f"{info.entry_count:,}, {info.message_count:,} of them messages"),
+        ("spent", f"{info.spent_tokens:,} tokens, ${dollars(info.spent)}"),
+        ("revision", f"{info.revision:,}"),
+        ("folder", one_line(info.cwd or "")),
+        ("created", f"{minute(info.created_at)} UTC"),
+        ("changed", f"{minute(info.updated_at)} UTC"),
+    ]
+
+
+def _fork_point(info: SessionInfo) -> str:
+    if info.forked_from_session is None:
+        return ""
+    return f"{info.forked_from_session} at {info.forked_from_entry or 'the beginning'}"
+
+
+def deletion_lines(deletion: Deletion, names: Mapping[str, str], *, dry_run: bool = False) -> list[Line]:
+    """Return what a deletion removed, or would remove. ``names`` are the sessions' names, by id."""
+    verb = "would be deleted" if dry_run else "deleted"
+    lines: list[Line] = [
+        (
+            (f"{counted(len(deletion.session_ids), 'session')} {verb}", "bold"),
+            (f", {counted(deletion.entries_deleted, 'entry', 'entries')} with them", ""),
+        )
+    ]
+    lines += [((f"  {session_id}", "red"), (f"  {names.get(session_id, '')}", "")) for session_id in deletion.session_ids]
+    if deletion.entries_kept:
+        kept = counted(deletion.entries_kept, "entry", "entries")
+        lines.append(((f"{kept} stay, because other sessions see them", ""),))
+    if deletion.missing_ids:
+        lines.append(((f"linked but not there: {', '.join(deletion.missing_ids)}", "yellow"),))
+    return lines
+
+
+def store_facts(info: StoreInfo) -> list[tuple[str, str]]:
+    """Return what is known of a store, name by name."""
+    return [
+        ("store", info.location),
+        ("backend", info.backend),
+        ("format", str(info.format_version)),
+        ("sessions", f"{info.sessions:,}"),
+        ("entries", f"{info.entries:,}"),
+        ("paid calls", f"{info.ledger_rows:,}"),
+        ("size", "" if info.size_bytes is None else f"{info.size_bytes:,} bytes"),
+    ]

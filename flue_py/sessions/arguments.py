@@ -1,0 +1,72 @@
+"""Checks of what callers pass, made before anything reaches a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+from flue_py.core.entries import to_microseconds
+from flue_py.core.jsontext import JsonValue, encode_json
+from flue_py.errors import InvalidArgument
+
+MAX_PAGE = 1000
+
+
+class HasId(Protocol):
+    """Anything with an id: a `Session`, its blocking twin, a `SessionInfo`."""
+
+    @property
+    def id(self) -> str: ...
+
+
+def id_of(session: HasId | str) -> str:
+    """Return the id of a session given as itself or by its id. Raises `InvalidArgument` for anything else."""
+    found = session if isinstance(session, str) else getattr(session, "id", None)
+    if not isinstance(found, str):
+        raise InvalidArgument(f"session: {session!r} is neither a session nor an id")
+    return found
+
+
+def checked_limit(limit: int) -> int:
+    """Return ``limit`` unchanged. Raises `InvalidArgument` outside 1..`MAX_PAGE`."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+        raise InvalidArgument(f"limit: {limit!r} is not a number from 1 to {MAX_PAGE}; read page by page")
+    return limit
+
+
+def checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
+    """Raise `InvalidArgument` where ``value`` is none of ``choices``."""
+    if value not in choices:
+        raise InvalidArgument(f"{what}: {value!r} is not one of {', '.join(choices)}")
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return ``prefix`` unchanged. Raises `InvalidArgument` where it is empty or no string."""
+    if not isinstance(prefix, str) or not prefix:
+        raise InvalidArgument(f"id: {prefix!r} is not the beginning of an id; give at least one character")
+    return prefix
+
+
+def encode_metadata(metadata: Mapping[str, JsonValue] | None) -> str:
+    """Return metadata as JSON text; None is ``{}``. Raises `InvalidArgument`, or `InvalidEntry` naming the field."""
+    if metadata is None:
+        return "{}"
+    if not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"metadata: should be an object, not {type(metadata).__name__}")
+    return encode_json(dict(metadata), "metadata")[0]
+
+
+def checked_moment(moment: datetime) -> int:
+    """Return an aware moment as microseconds since 1970 UTC. Raises `InvalidArgument` for anything else."""
+    try:
+        return to_microseconds(moment)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InvalidArgument(f"{moment!r} is not a moment in time: use a datetime with a time zone") from error
+
+
+def checked_revision(after: int) -> int:
+    """Return ``after`` unchanged. Raises `InvalidArgument` for what is no revision (0 is before the first)."""
+    if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+        raise InvalidArgument(f"after: {after!r} is not a revision; 0 is before the first change")
+    return after

@@ -1,0 +1,316 @@
+"""What a session handle knows and reads. The operations that change something are in `session`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.projection import ContextEntry, project, project_compacted
+from flue_py.core.sessions import (
+    STORED,
+    Change,
+    LeafChoice,
+    PathRead,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    Stored,
+    TaskLink,
+)
+from flue_py.core.usage import UsageWindow
+from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
+from flue_py.sessions.arguments import checked_limit, checked_prefix, checked_revision
+from flue_py.sessions.decoding import decode_messages
+from flue_py.sessions.finishing import finish
+from flue_py.store.backend import Backend
+
+Result = TypeVar("Result")
+
+_WATCH_PAGE = 100
+_AMBIGUOUS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The active path as last read, good while the stamp holds."""
+
+    stamp: ReadStamp
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from."""
+
+    stamp: ReadStamp
+    items: list[ContextEntry]
+    compaction: Entry | None
+    tail: Sequence[Entry]
+
+
+class SessionView:
+    """The reading half of a `Session`."""
+
+    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_path", "_revision", "_turn")
+
+    def __init__(self, backend: Backend, info: SessionInfo) -> None:
+        self._backend = backend
+        self._turn = asyncio.Lock()
+        self._path: _Path | None = None
+        self._context: _Context | None = None
+        self._info = info
+        self._leaf_id = info.leaf_id
+        self._revision = info.revision
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id!r} key={self.key!r} leaf={self._leaf_id!r} revision={self._revision}>"
+
+    # -- what is known without asking the store ---------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The id, unique in the store; it never recurs."""
+        return self._info.id
+
+    @property
+    def scope(self) -> str:
+        """Whose session it is."""
+        return self._info.scope
+
+    @property
+    def key(self) -> str | None:
+        """What an application opens it by; unique in its scope."""
+        return self._info.key
+
+    @property
+    def kind(self) -> SessionKind:
+        """``root``, ``fork`` or ``task``."""
+        return self._info.kind
+
+    @property
+    def title(self) -> str | None:
+        """The title for people, as of the last `refresh` or `set_title`."""
+        return self._info.title
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The metadata, decoded afresh, as of the last `refresh` or `set_metadata`."""
+        return self._info.metadata
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The leaf the next append or move builds on; None before the first entry (row E04)."""
+        return self._leaf_id
+
+    @property
+    def revision(self) -> int:
+        """The session's revision as this handle knows it. `watch` starts after it."""
+        return self._revision
+
+    @property
+    def info(self) -> SessionInfo:
+        """The session's row: ``leaf_id`` and ``revision`` as above, the rest as of the last `refresh`."""
+        return replace(self._info, leaf_id=self._leaf_id, revision=self._revision)
+
+    async def refresh(self) -> SessionInfo:
+        """Read the session's row again, take over its leaf, and return it. One point read."""
+        async with self._turn:
+            info = await self._backend.get_session(self.id)
+            if info is None:
+                raise SessionNotFound(self.id)
+            self._info = info
+            self._note(info.leaf_id, info.revision)
+            return info
+
+    # -- the active path --------------------------------------------------------------------------------------
+
+    async def get_active_path(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        """Return the entries from root to leaf (row E05). O(path); one point read where nothing changed.
+
+        Raises `EntryNotFound` for a ``leaf`` the session does not see (row E06).
+        """
+        async with self._turn:
+            known = self._path
+            read = await self._backend.read_path(self.id, leaf=leaf, unless=None if known is None else known.stamp)
+            self._note_read(read, leaf)
+            if read.entries is None:
+                return list(known.entries) if known else []
+            entries = list(read.entries)
+            if isinstance(leaf, Stored):
+                self._path = _Path(read.stamp, entries)
+            return list(entries)
+
+    async def get_active_path_since(self, since: str | None, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        """Return the path's entries after ``since``; all for None, none where it is not on the path (row E25).
+
+        O(entries returned + forks on the path).
+        """
+        async with self._turn:
+            read = await self._backend.read_path_since(self.id, since, leaf=leaf)
+            self._note_read(read, leaf)
+            return list(read.entries or ())
+
+    async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        """Return the user messages of the path, root to leaf: the turns that `rewind` counts (row R09)."""
+        async with self._turn:
+            return await self._backend.read_turns(self.id, leaf=leaf)
+
+    async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last assistant message on the path, or None. Usually the cost of the context."""
+        context = await self._read_context(leaf)
+        found = _last_assistant(context.tail)
+        if found is None and context.compaction is not None:
+            found = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
+        return found
+
+    async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
+        """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+        async with self._turn:
+            return await self._backend.is_ancestor(self.id, entry_id, of)
+
+    # -- what the model sees ----------------------------------------------------------------------------------
+
+    async def build_context_entries(self, *, leaf: LeafChoice = STORED) -> list[ContextEntry]:
+        """Return what the model sees, in order, with the entry behind each item (rows E07 to E11).
+
+        The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
+        every process. O(kept entries + forks on the path); one point read and a list copy where nothing changed.
+        Raises `EntryNotFound` for a ``leaf`` the session does not see.
+        """
+        return list((await self._read_context(leaf)).items)
+
+    async def build_context(self, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
+        """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
+        return decode_messages((await self._read_context(leaf)).items)
+
+    async def latest_compaction(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last compaction on the path, or None. The cost of the context."""
+        return (await self._read_context(leaf)).compaction
+
+    async def _read_context(self, leaf: LeafChoice) -> _Context:
+        async with self._turn:
+            known = self._context
+            read = await self._backend.read_context(self.id, leaf=leaf, unless=None if known is None else known.stamp)
+            self._note_read(read, leaf)
+            if read.entries is None and known is not None:
+                return known
+            tail = read.entries or ()
+            items = project_compacted(read.compaction, tail) if read.compaction else project(tail)
+            context = _Context(read.stamp, items, read.compaction, tail)
+            if isinstance(leaf, Stored):
+                self._context = context
+            return context
+
+    async def aggregate_usage_since(self, before: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+        """Return what the entries after ``before`` up to the leaf used; None is the whole path (rows E25, E26).
+
+        Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
+        history. Assistant messages and compactions count. O(forks on the path), whatever the window.
+        """
+        async with self._turn:
+            window = await self._backend.read_usage(self.id, before, leaf=leaf)
+            if isinstance(leaf, Stored):
+                self._note(window.leaf, self._revision)
+            return window
+
+    # -- the whole tree ---------------------------------------------------------------------------------------
+
+    async def get_entry(self, entry_id: str) -> Entry | None:
+        """Return an entry the session sees, on the path or off it, or None. One point read."""
+        async with self._turn:
+            return await self._backend.get_entry(self.id, entry_id)
+
+    async def resolve_entry_id(self, prefix: str) -> str:
+        """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.
+
+        Raises `EntryNotFound`, `AmbiguousId`.
+        """
+        checked_prefix(prefix)
+        async with self._turn:
+            found = await self._backend.match_entry_ids(self.id, prefix, _AMBIGUOUS)
+        if not found:
+            raise EntryNotFound(self.id, prefix)
+        if len(found) > 1 and found[0] != prefix:
+            raise AmbiguousId(prefix, tuple(found))
+        return found[0]
+
+    async def get_tree(self) -> list[Entry]:
+        """Return every entry the session sees, all branches: inherited ones root first, then its own as added.
+
+        Retracted entries are left out. O(entries).
+        """
+        async with self._turn:
+            return await self._backend.read_tree(self.id)
+
+    async def labels(self) -> dict[str, str]:
+        """Return the labels of this session's entries, by entry id (row E19)."""
+        async with self._turn:
+            marks = await self._backend.read_marks(self.id)
+        return {mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"}
+
+    async def task_links(self) -> list[TaskLink]:
+        """Return the links to task sessions, in the order they were made. A link outlives its child."""
+        async with self._turn:
+            return await self._backend.task_links(self.id)
+
+    async def task_parents(self) -> list[TaskLink]:
+        """Return the links that point to this session, by parent id."""
+        async with self._turn:
+            return await self._backend.task_parents(self.id)
+
+    # -- the change feed --------------------------------------------------------------------------------------
+
+    async def changes(self, *, after: int = 0, limit: int = 100) -> list[Change]:
+        """Return up to ``limit`` (1 to 1000) revisions after ``after``, in order and gap-free.
+
+        Each is whole. The append of an entry that was retracted later is kept. A fork's feed begins at its
+        creation. Leaves the handle alone. Raises `InvalidArgument`.
+        """
+        checked_limit(limit)
+        checked_revision(after)
+        async with self._turn:
+            return await self._backend.changes(self.id, after, limit)
+
+    async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+        """Yield every change after a revision (default: the handle's), then each as it comes, from any process.
+
+        Resume with the ``revision`` of the last change seen. Runs beside the handle's other calls, and leaves
+        the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
+        """
+        seen = self._revision if after is None else checked_revision(after)
+        woken = self._backend.notifications(self.id)
+        try:
+            async for _ in woken:
+                while page := await self._backend.changes(self.id, seen, _WATCH_PAGE):
+                    for change in page:
+                        seen = change.revision
+                        yield change
+        finally:
+            if isinstance(woken, AsyncGenerator):
+                await woken.aclose()
+
+    # -- how it is done ---------------------------------------------------------------------------------------
+
+    async def _commit(self, work: Callable[[], Coroutine[object, object, Result]]) -> Result:
+        """Do ``work`` when its turn has come, to the end even where the caller is cancelled meanwhile."""
+        async with self._turn:
+            return await finish(work())
+
+    def _note(self, leaf_id: str | None, revision: int) -> None:
+        self._leaf_id = leaf_id
+        self._revision = revision
+
+    def _note_read(self, read: PathRead, leaf: LeafChoice) -> None:
+        if isinstance(leaf, Stored):
+            self._note(read.stored_leaf_id, read.revision)
+
+
+def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
+    for entry in reversed(entries):
+        if entry.kind == MESSAGE and entry.role == "assistant":
+            return entry
+    return None

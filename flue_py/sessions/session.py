@@ -1,0 +1,349 @@
+"""A session in hand: what it appends, moves and forks. Each call is one transaction of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    LeafChoice,
+    Moved,
+    NewSession,
+    OnConflict,
+    SessionInfo,
+    Stored,
+    check_label,
+)
+from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound
+from flue_py.sessions.arguments import checked_choice, checked_moment, encode_metadata
+from flue_py.sessions.reading import SessionView
+
+if TYPE_CHECKING:
+    from flue_py.core.messages import Message
+
+
+class Session(SessionView):
+    """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
+
+    **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an
+    append or a move builds on (``leaf_id``) is looked up when it runs, not when it is called. Conflicts
+    (`LeafConflict`) therefore arise between handles, and between processes, only; call `refresh` after one.
+
+    **What it builds on.** ``leaf_id`` is the leaf after this handle's last operation, read or refresh. A read
+    without ``leaf=`` answers at the stored leaf and takes it over; a read with ``leaf=`` leaves the handle
+    alone. After an append that landed on a sibling branch, ``leaf_id`` is the end of that branch, so that the
+    rest of a turn can land there too; ``leaf=session.leaf_id`` reads there, `refresh` goes back.
+
+    **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before
+    ``CancelledError`` is raised. A call that is still waiting for its turn has no effect.
+
+    Every method raises `SessionNotFound` once the session has been deleted, also where its key has been used
+    again, and `StoreClosed` once the store is closed. What raises has changed nothing.
+    """
+
+    __slots__ = ()
+
+    # -- appending --------------------------------------------------------------------------------------------
+
+    async def append_message(
+        self,
+        message: Mapping[str, JsonValue] | Message,
+        *,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append one message below the leaf, and return where it landed (rows E01, E03).
+
+        ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
+        the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
+        and ``"branch"`` lands as a sibling branch, which moves nobody's leaf. Lone surrogates are replaced, and
+        counted in ``surrogates_replaced``. Raises `InvalidEntry` naming the field, `IdempotencyConflict`. O(1).
+        """
+        return await self._append([new_message(message, source)], on_conflict, idempotency_key)
+
+    async def append_messages(
+        self,
+        messages: Sequence[Mapping[str, JsonValue] | Message],
+        *,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
+
+        No messages change nothing, and only compare the leaf. O(len(messages)).
+        """
+        if isinstance(messages, (str, bytes, Mapping)):
+            raise InvalidArgument("messages: should be a sequence of messages; append_message takes a single one")
+        return await self._append([new_message(message, source) for message in messages], on_conflict, idempotency_key)
+
+    async def append_compaction(
+        self,
+        summary: str,
+        *,
+        first_kept_entry_id: str,
+        tokens_before: int,
+        details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append a compaction: from here on, the summary stands for what comes before the first kept entry (E08).
+
+        ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the ledger
+        (row E26). Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off
+        it, row E09), `InvalidEntry`; otherwise as `append_message`. O(1).
+        """
+        entry = new_compaction(
+            summary,
+            first_kept_entry_id=first_kept_entry_id,
+            tokens_before=tokens_before,
+            details=details,
+            usage=usage,
+            calls=calls,
+        )
+        return await self._append([entry], on_conflict, idempotency_key)
+
+    async def append_branch_summary(
+        self,
+        summary: str,
+        *,
+        from_id: str | None,
+        details: JsonValue = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append the summary of a branch that was left (row E13). ``from_id`` is kept as given, not checked."""
+        entry = new_branch_summary(summary, from_id=from_id, details=details)
+        return await self._append([entry], on_conflict, idempotency_key)
+
+    async def append_custom(
+        self,
+        kind: str,
+        data: JsonValue = None,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append an entry of a further kind (rows E02, E23).
+
+        ``custom_message`` is seen by the model as a user message; every other kind is never part of the context.
+        """
+        return await self._append([new_custom(kind, data)], on_conflict, idempotency_key)
+
+    async def _append(
+        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
+    ) -> Appended:
+        checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
+        check_label(idempotency_key, "idempotency_key")
+        return await self._commit(partial(self._append_now, entries, on_conflict, idempotency_key))
+
+    async def _append_now(
+        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
+    ) -> Appended:
+        result = await self._backend.append(
+            self.id, entries, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+        )
+        # A replay may tell of a leaf that this handle has long moved on from.
+        if not result.replayed or result.revision > self._revision:
+            self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
+        return result
+
+    # -- moving the leaf --------------------------------------------------------------------------------------
+
+    async def move_leaf(self, to: str | None, *, by: str | None = None, idempotency_key: str | None = None) -> Moved:
+        """Set the leaf to any entry the session sees, or to None: before the first entry (row E12).
+
+        ``by`` says who did it, for the log. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
+        """
+        check_label(by, "by")
+        check_label(idempotency_key, "idempotency_key")
+        return await self._commit(partial(self._move_now, to, by, idempotency_key))
+
+    async def _move_now(self, to: str | None, by: str | None, idempotency_key: str | None) -> Moved:
+        moved = await self._backend.move(self.id, to, expected=self._leaf_id, by=by, idempotency_key=idempotency_key)
+        if not moved.replayed or moved.revision > self._revision:
+            self._note(moved.to_id, moved.revision)
+        return moved
+
+    async def rewind(self, *, to: LeafChoice = STORED, turns: int | None = None, by: str | None = None) -> Moved | None:
+        """Go back on the active path, and return the move; None where there is nothing to go back over.
+
+        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts user messages on
+        the path: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
+        R09, R10). A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
+        Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
+        `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
+        """
+        if isinstance(to, Stored) == (turns is None):
+            raise InvalidArgument("rewind takes either to= or turns=")
+        if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
+            raise InvalidArgument(f"turns: {turns!r} is not a whole number of turns")
+        check_label(by, "by")
+        return await self._commit(partial(self._rewind_now, to, turns, by))
+
+    async def _rewind_now(self, to: LeafChoice, turns: int | None, by: str | None) -> Moved | None:
+        leaf = self._leaf_id
+        if turns is not None:
+            started = await self._backend.read_turns(self.id, leaf=leaf)
+            kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
+            target = started[kept].parent_id if kept < len(started) else leaf
+        else:
+            target = cast("str | None", to)
+            await self._check_on_path(target, leaf)
+        if target == leaf:
+            return None
+        moved = await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=by)
+        self._note(moved.to_id, moved.revision)
+        return moved
+
+    async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
+        if entry_id is None or entry_id == leaf:
+            return
+        if leaf is None:
+            if await self._backend.get_entry(self.id, entry_id) is None:
+                raise EntryNotFound(self.id, entry_id)
+        elif await self._backend.is_ancestor(self.id, entry_id, leaf):
+            return
+        raise InvalidArgument(f"to: entry {entry_id!r} is not on the path to {leaf!r}; move_leaf() goes anywhere")
+
+    async def undo(self, *, by: str | None = None) -> Moved | None:
+        """Return the leaf to where it was before the last operation not yet undone; None where there is none.
+
+        Operations are appends (a batch is one), moves, retractions and imports, of this session, by whichever
+        handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` where the entry to return to has
+        been deleted. O(1).
+        """
+        check_label(by, "by")
+        return await self._commit(partial(self._step_now, partial(self._backend.undo, self.id, by=by)))
+
+    async def redo(self, *, by: str | None = None) -> Moved | None:
+        """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
+        check_label(by, "by")
+        return await self._commit(partial(self._step_now, partial(self._backend.redo, self.id, by=by)))
+
+    async def _step_now(self, step: Callable[..., Coroutine[object, object, Moved | None]]) -> Moved | None:
+        moved = await step(expected=self._leaf_id)
+        if moved is not None:
+            self._note(moved.to_id, moved.revision)
+        return moved
+
+    async def remove_leaf_message(self, entry_id: str) -> bool:
+        """Retract a failed leaf: it leaves every view of this session, and the leaf steps back (row E24).
+
+        True only where the entry is the session's leaf, a message, and childless; otherwise nothing changes.
+        The row, its cost and the move stay for the log and the ledger; `undo` brings it back. Where another
+        session sees the entry, it stays visible there.
+        """
+        return await self._commit(partial(self._retract_now, entry_id))
+
+    async def _retract_now(self, entry_id: str) -> bool:
+        moved = await self._backend.retract(self.id, entry_id)
+        if moved is not None:
+            self._note(moved.to_id, moved.revision)
+        return moved is not None
+
+    # -- other sessions ---------------------------------------------------------------------------------------
+
+    async def fork(
+        self,
+        *,
+        at: LeafChoice = STORED,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
+
+        It takes over scope, working directory and configuration path, and no metadata. Raises `EntryNotFound`,
+        `SessionExists`, `IdempotencyConflict`. O(1): one row.
+        """
+        check_label(idempotency_key, "idempotency_key")
+        new = NewSession(key, title, self.scope, encode_metadata(metadata), self._info.cwd, self._info.config_path)
+        info = await self._commit(partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key))
+        return Session(self._backend, info)
+
+    async def create_task(
+        self,
+        *,
+        task_id: str,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Session:
+        """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
+
+        Its metadata gets ``parentSession`` (this session's id), ``taskId`` and ``depth``. It is deleted with its
+        parent (row E27). Raises `TaskDepthExceeded` at more than 4 levels below a session that is no task (row
+        E28), `SessionExists`, `IdempotencyConflict`. O(1).
+        """
+        check_label(task_id, "task_id")
+        check_label(idempotency_key, "idempotency_key")
+        if task_id is None:
+            raise InvalidArgument("task_id: should be a string, not None")
+        new = NewSession(key, title, self.scope, encode_metadata(metadata), cwd or self._info.cwd)
+        info = await self._commit(
+            partial(self._backend.create_task, self.id, task_id, new, idempotency_key=idempotency_key)
+        )
+        return Session(self._backend, info)
+
+    # -- the session's own row --------------------------------------------------------------------------------
+
+    async def set_label(self, entry_id: str, label: str | None) -> None:
+        """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`. O(1)."""
+        check_label(label, "label")
+        await self._commit(partial(self._backend.set_label, self.id, entry_id, label))
+
+    async def set_title(self, title: str | None) -> SessionInfo:
+        """Set or clear the title, and return the session's row. O(1)."""
+        check_label(title, "title")
+        return await self._commit(partial(self._update_now, title=title))
+
+    async def set_metadata(self, metadata: Mapping[str, JsonValue], *, merge: bool = False) -> SessionInfo:
+        """Replace the metadata, and return the session's row.
+
+        With ``merge`` only the top-level keys given are replaced. Merging reads, then writes: of two handles
+        that merge at the same time the later one wins. Raises `InvalidArgument`, `InvalidEntry`.
+        """
+        text = encode_metadata(metadata)
+        if not merge:
+            return await self._commit(partial(self._update_now, metadata_text=text))
+        return await self._commit(partial(self._merge_now, decode_object(text)))
+
+    async def _merge_now(self, added: JsonObject) -> SessionInfo:
+        info = await self._backend.get_session(self.id)
+        if info is None:
+            raise SessionNotFound(self.id)
+        return await self._update_now(metadata_text=encode_metadata({**info.metadata, **added}))
+
+    async def set_completed(self, at: datetime | None) -> SessionInfo:
+        """Note when the session's work was completed, or with None that it goes on; return the session's row."""
+        moment = None if at is None else checked_moment(at)
+        return await self._commit(partial(self._update_now, completed_us=moment))
+
+    async def _update_now(
+        self,
+        *,
+        title: str | None | Stored = STORED,
+        metadata_text: str | None = None,
+        completed_us: int | None | Stored = STORED,
+    ) -> SessionInfo:
+        info = await self._backend.update_session(
+            self.id, title=title, metadata_text=metadata_text, completed_us=completed_us
+        )
+        self._info = info
+        # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
+        if info.leaf_id == self._leaf_id:
+            self._revision = info.revision
+        return info

@@ -1,0 +1,208 @@
+"""A store in hand: it makes, finds, lists, links and deletes sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal, TypeAlias
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import JsonValue
+from flue_py.core.sessions import (
+    Deletion,
+    NewSession,
+    SessionKind,
+    SessionPage,
+    StoreInfo,
+    VerifyReport,
+    check_label,
+)
+from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound
+from flue_py.sessions.arguments import HasId, checked_choice, checked_limit, checked_prefix, encode_metadata, id_of
+from flue_py.sessions.finishing import finish
+from flue_py.sessions.session import Session
+from flue_py.store.backend import Backend
+
+OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
+
+_AMBIGUOUS = 6
+_RACES = 10
+_MATCHES_IN_SCOPE = 200
+
+
+class Store:
+    """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
+
+    Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
+    """
+
+    __slots__ = ("_backend",)
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    # -- making and finding sessions --------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        *,
+        key: str | None = None,
+        title: str | None = None,
+        scope: str = "",
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        config_path: str | None = None,
+        id: str | None = None,  # noqa: A002 - what the field calls it
+    ) -> Session:
+        """Create a session with an empty history, and return a handle on it.
+
+        ``key`` is unique per scope and may be "". ``id`` is made where it is left out. Raises `SessionExists`
+        for a taken key or id, `InvalidArgument`, and `InvalidEntry` for metadata JSON cannot hold. O(1).
+        """
+        new = NewSession(key, title, scope, encode_metadata(metadata), cwd, config_path, id)
+        return await self._create(new)
+
+    async def _create(self, new: NewSession) -> Session:
+        return Session(self._backend, await finish(self._backend.create_session(new)))
+
+    async def open_session(
+        self,
+        key: str,
+        *,
+        mode: OpenMode = "get",
+        scope: str = "",
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        config_path: str | None = None,
+    ) -> Session:
+        """Return a handle on the session with this key in this scope.
+
+        ``get`` raises `SessionNotFound` for a missing key, ``create`` raises `SessionExists` for a taken one, and
+        ``get_or_create`` returns the one session that all callers get, however many race (row E38). The
+        arguments after ``scope`` are for a session that is created. O(1), whatever the history.
+        """
+        checked_choice(mode, "mode", ("get", "create", "get_or_create"))
+        if not isinstance(key, str):
+            raise InvalidArgument(f"key: should be a string, not {type(key).__name__}")
+        new = NewSession(key, title, scope, encode_metadata(metadata), cwd, config_path)
+        if mode == "create":
+            return await self._create(new)
+        for attempt in range(_RACES):
+            info = await self._backend.find_session(key, scope)
+            if info is not None:
+                return Session(self._backend, info)
+            if mode == "get":
+                raise SessionNotFound(
+                    key, detail=f"no session has the key {key!r} in scope {scope!r}; open it with mode='get_or_create'"
+                )
+            try:
+                return await self._create(new)
+            except SessionExists:
+                # Another caller was faster, and its session is the one; unless it is deleted before we look.
+                if attempt == _RACES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
+        """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
+        info = await self._backend.get_session(id_of(id), scope)
+        return None if info is None else Session(self._backend, info)
+
+    async def find_session(self, prefix: str, *, scope: str | None = None) -> Session:
+        """Return a handle on the one session whose id is, or begins with, ``prefix``.
+
+        Raises `SessionNotFound`, `AmbiguousId`.
+        """
+        session = await self.get_session(await self.resolve_session_id(prefix, scope=scope), scope=scope)
+        if session is None:
+            raise SessionNotFound(prefix)
+        return session
+
+    async def resolve_session_id(self, prefix: str, *, scope: str | None = None) -> str:
+        """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`."""
+        checked_prefix(prefix)
+        if await self._backend.get_session(prefix, scope) is not None:
+            return prefix
+        found = await self._backend.match_session_ids(prefix, _AMBIGUOUS if scope is None else _MATCHES_IN_SCOPE)
+        if scope is not None:
+            found = [match for match in found if await self._backend.get_session(match, scope) is not None]
+        if not found:
+            raise SessionNotFound(prefix)
+        if len(found) > 1:
+            raise AmbiguousId(prefix, tuple(found))
+        return found[0]
+
+    async def list_sessions(
+        self,
+        *,
+        scope: str | None = None,
+        kind: SessionKind | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> SessionPage:
+        """Return a page of sessions, most recently changed first, from their rows alone. O(page).
+
+        ``scope=None`` is every scope. ``limit`` is 1 to 1000; ``cursor`` is the ``next_cursor`` of the page before.
+        Raises `InvalidArgument`.
+        """
+        checked_limit(limit)
+        if kind is not None:
+            checked_choice(kind, "kind", ("root", "fork", "task"))
+        check_label(scope, "scope")
+        check_label(cursor, "cursor")
+        return await self._backend.list_sessions(scope=scope, kind=kind, limit=limit, cursor=cursor)
+
+    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> Session:
+        """Create a session from entries that bring their own ids, parents and times, parents first.
+
+        ``leaf`` is one of them, or None. Two transactions; where the second fails, the session is taken away
+        again. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound` (for a parent or the leaf). O(entries).
+        """
+        return await finish(self._import(new, entries, leaf))
+
+    async def _import(self, new: NewSession, entries: Sequence[NewEntry], leaf: str | None) -> Session:
+        session = Session(self._backend, await self._backend.create_session(new))
+        try:
+            await self._backend.import_entries(session.id, entries, leaf=leaf, expected=None)
+        except BaseException:
+            await self._backend.delete_tree(session.id)
+            raise
+        await session.refresh()
+        return session
+
+    # -- tasks and deletion -----------------------------------------------------------------------------------
+
+    async def link_task(self, parent: HasId | str, child: HasId | str, *, task_id: str) -> None:
+        """Link a session to a parent, as its task session: a bare link, with no check of depth (row E27).
+
+        Several parents, cycles, and a child that does not exist are legal; a second link to the same child is
+        ignored. Raises `SessionNotFound` for the parent. O(1).
+        """
+        check_label(task_id, "task_id")
+        await finish(self._backend.link_task(id_of(parent), id_of(child), task_id))
+
+    async def delete_session_tree(
+        self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False
+    ) -> Deletion:
+        """Delete a session, the task sessions it links to, theirs, and every entry no other session sees (E29).
+
+        One transaction. Forks survive, with what they see. A missing session, or one in another scope, is no
+        error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).
+        """
+        work = partial(self._backend.delete_tree, id_of(session), scope=scope, dry_run=dry_run)
+        return await finish(work())
+
+    # -- the store itself -------------------------------------------------------------------------------------
+
+    async def verify(self) -> VerifyReport:
+        """Re-derive everything that is stored twice; ``problems`` names what disagrees. O(store)."""
+        return await self._backend.verify()
+
+    async def info(self) -> StoreInfo:
+        """Return what the store says of itself: where it is, its format, and how much it holds."""
+        return await self._backend.info()
+
+    async def close(self) -> None:
+        """Finish what was started and let go; leaving ``async with flue_py.open(...)`` does it. Twice is no error."""
+        await finish(self._backend.close())

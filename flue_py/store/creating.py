@@ -1,0 +1,240 @@
+"""Creating sessions, forks and tasks; changing what a session's row says; marks."""
+
+from __future__ import annotations
+
+import pydantic_core
+
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import LeafChoice, NewSession, SessionInfo, SessionKind, Stored, check_label
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.store import queries
+from flue_py.store.backend import MAX_TASK_DEPTH, Sources
+from flue_py.store.state import (
+    SessionState,
+    content_digest,
+    place,
+    read_state,
+    remember_result,
+    replayed_result,
+    see_entry,
+)
+from flue_py.store.transaction import IdTaken, Row, Transaction
+
+
+def session_info(row: Row) -> SessionInfo:
+    """Return a row of `queries.SESSION_COLUMNS` as a `SessionInfo`."""
+    return SessionInfo(*row[: len(queries.SESSION_COLUMNS)])
+
+
+def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
+    """Return a session, or None (see `Backend.get_session`)."""
+    row = tx.first(queries.SESSION_BY_ID, {"id": session_id})
+    if row is None or (scope is not None and row[1] != scope):
+        return None
+    return session_info(row)
+
+
+def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
+    """Return the session with a key, or None."""
+    row = tx.first(queries.SESSION_BY_KEY, {"key": key, "scope": scope})
+    return None if row is None else session_info(row)
+
+
+def require_session(tx: Transaction, session_id: str) -> SessionInfo:
+    """Return a session. Raises `SessionNotFound`."""
+    info = get_session(tx, session_id, None)
+    if info is None:
+        raise SessionNotFound(session_id)
+    return info
+
+
+def create_session(tx: Transaction, sources: Sources, new: NewSession) -> SessionInfo:
+    """Create a root session (see `Backend.create_session`)."""
+    return _insert_session(tx, sources, new, "root", new.scope)
+
+
+def _insert_session(
+    tx: Transaction,
+    sources: Sources,
+    new: NewSession,
+    kind: SessionKind,
+    scope: str,
+    *,
+    source: SessionState | None = None,
+    leaf: str | None = None,
+    task_depth: int = 0,
+) -> SessionInfo:
+    if new.key is not None:
+        taken = find_session(tx, new.key, scope)
+        if taken is not None:
+            raise SessionExists(
+                new.key,
+                detail=f"a session with key {new.key!r} already exists in scope {scope!r} ({taken.id}); "
+                "open it with mode='get' or 'get_or_create'",
+            )
+    session_id = sources.session_id() if new.id is None else new.id
+    if tx.first(queries.SESSION_BY_ID, {"id": session_id}) is not None:
+        if new.id is None:
+            raise IdTaken
+        raise SessionExists(session_id)
+    session_key = tx.new_key()
+    now = sources.now_us()
+    tx.run(queries.INSERT_SESSION, {
+        "session_key": session_key, "id": session_id, "tree_id": session_key if source is None else source.tree_id,
+        "scope": scope, "key": new.key, "title": new.title, "kind": kind, "task_depth": task_depth,
+        "forked_from_session": None if source is None else source.id, "forked_from_entry": leaf, "leaf": leaf,
+        "revision": 0, "metadata": new.metadata_text, "cwd": new.cwd, "config_path": new.config_path,
+        "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
+        "spent_tokens": 0, "spent_cost": 0,
+        "created_at": now if new.created_us is None else new.created_us, "updated_at": now,
+    })  # fmt: skip
+    return require_session(tx, session_id)
+
+
+def fork(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    at: LeafChoice,
+    new: NewSession,
+    idempotency_key: str | None,
+) -> SessionInfo:
+    """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
+    state = read_state(tx, session_id)
+    # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
+    asked = "stored leaf" if isinstance(at, Stored) else [at]
+    digest = b"" if idempotency_key is None else content_digest(asked, new.key, new.title, new.metadata_text)
+    stored = replayed_result(tx, state, idempotency_key, "fork", digest)
+    if stored is not None:
+        return _replayed_session(tx, stored)
+    leaf, _ = place(tx, state, at)
+    info = _insert_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
+    remember_result(tx, state, idempotency_key, "fork", digest, info.id)
+    return info
+
+
+def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:
+    session_id = str(pydantic_core.from_json(stored))
+    info = get_session(tx, session_id, None)
+    if info is None:
+        raise SessionNotFound(
+            session_id, detail=f"session {session_id!r}, which this request created before, has been deleted since"
+        )
+    return info
+
+
+def create_task(
+    tx: Transaction,
+    sources: Sources,
+    parent_id: str,
+    task_id: str,
+    new: NewSession,
+    idempotency_key: str | None,
+) -> SessionInfo:
+    """Create a task session and its link, or return the one that is there (see `Backend.create_task`)."""
+    check_label(task_id, "task_id")
+    state = read_state(tx, parent_id)
+    digest = b"" if idempotency_key is None else content_digest(task_id, new.key, new.title, new.metadata_text)
+    stored = replayed_result(tx, state, idempotency_key, "task", digest)
+    if stored is not None:
+        return _replayed_session(tx, stored)
+    info = _linked_child(tx, state, task_id)
+    if info is None:
+        depth = state.task_depth + 1
+        if depth > MAX_TASK_DEPTH:
+            raise TaskDepthExceeded(
+                f"session {parent_id!r}: Maximum task depth ({MAX_TASK_DEPTH}) exceeded; "
+                "start the task from a session further up"
+            )
+        metadata: JsonObject = decode_object(new.metadata_text)
+        metadata |= {"parentSession": parent_id, "taskId": task_id, "depth": depth}
+        child = NewSession(
+            key=new.key,
+            title=new.title,
+            metadata_text=encode_json(metadata, "metadata")[0],
+            cwd=new.cwd,
+            config_path=new.config_path,
+            id=new.id,
+            created_us=new.created_us,
+        )
+        info = _insert_session(tx, sources, child, "task", state.scope, task_depth=depth)
+        _insert_link(tx, sources, state, task_id, info.id)
+    remember_result(tx, state, idempotency_key, "task", digest, info.id)
+    return info
+
+
+def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
+    for (child_id,) in tx.rows(queries.TASK_CHILD, {"parent_key": state.key, "task_id": task_id}):
+        info = get_session(tx, child_id, None)
+        if info is not None:
+            return info
+    return None
+
+
+def link_task(tx: Transaction, sources: Sources, parent_id: str, child_id: str, task_id: str) -> None:
+    """Link a task session to a parent (see `Backend.link_task`)."""
+    check_label(task_id, "task_id")
+    check_label(child_id, "child session id")
+    _insert_link(tx, sources, read_state(tx, parent_id), task_id, child_id)
+
+
+def _insert_link(tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str) -> None:
+    if tx.first(queries.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id}) is not None:
+        return
+    row = tx.first(queries.NEXT_POSITION, {"parent_key": state.key})
+    tx.run(
+        queries.INSERT_LINK,
+        {
+            "parent_key": state.key,
+            "position": 0 if row is None else row[0],
+            "task_id": task_id,
+            "child_id": child_id,
+        },
+    )
+    _count_revision(tx, sources, state)
+
+
+def _count_revision(tx: Transaction, sources: Sources, state: SessionState) -> None:
+    tx.run(
+        queries.UPDATE_REVISION,
+        {"revision": state.revision + 1, "at": sources.now_us(), "session_key": state.key},
+    )
+
+
+def update_session(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    title: str | None | Stored,
+    metadata_text: str | None,
+    completed_us: int | None | Stored,
+) -> SessionInfo:
+    """Change what is named (see `Backend.update_session`)."""
+    state = read_state(tx, session_id)
+    if not isinstance(title, Stored):
+        check_label(title, "title")
+        tx.run(queries.UPDATE_TITLE, {"title": title, "session_key": state.key})
+    if metadata_text is not None:
+        tx.run(queries.UPDATE_METADATA, {"metadata": metadata_text, "session_key": state.key})
+    if not isinstance(completed_us, Stored):
+        tx.run(queries.UPDATE_COMPLETED, {"completed_at": completed_us, "session_key": state.key})
+    _count_revision(tx, sources, state)
+    return require_session(tx, session_id)
+
+
+def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None) -> None:
+    """Set or clear a label (see `Backend.set_label`)."""
+    check_label(label, "label")
+    if label is not None and len(label) > 200:
+        raise InvalidArgument(f"label: {len(label)} characters are too many; a label has at most 200")
+    state = read_state(tx, session_id)
+    see_entry(tx, state, entry_id)
+    mark = {"session_key": state.key, "entry_id": entry_id, "kind": "label"}
+    present = tx.first(queries.MARK, mark)
+    if (label or None) == (None if present is None else present[0]):
+        return
+    if label:
+        tx.run(queries.PUT_MARK, {**mark, "value": label, "at": sources.now_us()})
+    else:
+        tx.run(queries.DROP_MARK, mark)
+    _count_revision(tx, sources, state)

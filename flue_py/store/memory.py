@@ -1,0 +1,507 @@
+"""A store in memory: the reference model the other backends are compared with.
+
+Small and obvious before fast: entries are a dict with parent links per tree, what a session sees is found by
+walking those links, and deletion keeps what the survivors' walks reach. Nothing outlives the process. Methods
+never wait, so each is one transaction by itself; what is wrong is found before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from flue_py.core.entries import MESSAGE, Entry, NewEntry
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Change,
+    Deletion,
+    LeafChoice,
+    Moved,
+    MoveReason,
+    NewSession,
+    OnConflict,
+    SessionInfo,
+    SessionKind,
+    Stored,
+    TaskLink,
+    check_label,
+)
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
+from flue_py.errors import (
+    EntryNotFound,
+    IdempotencyConflict,
+    InvalidArgument,
+    InvalidEntry,
+    SessionExists,
+    SessionNotFound,
+    TaskDepthExceeded,
+)
+from flue_py.store.backend import MAX_TASK_DEPTH
+from flue_py.store.memory_model import Content, Operation, Request, Row, Session
+from flue_py.store.memory_reads import MemoryReads
+
+
+class MemoryBackend(MemoryReads):
+    """A `Backend` that lives and dies with the process."""
+
+    # -- sessions ---------------------------------------------------------------------------------------------
+
+    async def create_session(self, new: NewSession) -> SessionInfo:
+        self._check_open()
+        return self._create(new, "root", {}, new.scope).info
+
+    async def update_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None | Stored = STORED,
+        metadata_text: str | None = None,
+        completed_us: int | None | Stored = STORED,
+    ) -> SessionInfo:
+        session = self._session(session_id)
+        info = session.info
+        if not isinstance(title, Stored):
+            check_label(title, "title")
+            info = replace(info, title=title)
+        if metadata_text is not None:
+            info = replace(info, metadata_text=metadata_text)
+        if not isinstance(completed_us, Stored):
+            info = replace(info, completed_us=completed_us)
+        session.info = info
+        self._commit(session, None)
+        return session.info
+
+    # -- history ----------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        session_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        expected: LeafChoice = STORED,
+        on_conflict: OnConflict = "raise",
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        session = self._session(session_id)
+        content = ("append", *((new.kind, new.payload, new.source, new.extra) for new in entries))
+        first = self._replay(session, idempotency_key, content)
+        if isinstance(first, Appended):
+            return replace(first, replayed=True)
+        leaf = session.info.leaf_id
+        below = leaf if isinstance(expected, Stored) else expected
+        on_branch = below != leaf and on_conflict == "branch"
+        if not on_branch:
+            session.check_leaf(expected)
+        elif entries:
+            session.check_sees(below)
+        rows = self._make_rows(session, entries, below)
+        if rows:
+            last = leaf if on_branch else rows[-1].entry.id
+            self._add_rows(session, entries, rows)
+            self._commit(session, "branch" if on_branch else "append", rows, to=last)
+            if not on_branch:
+                session.do(Operation(leaf, last))
+        result = _appended(session, entries, rows, on_branch=on_branch and bool(rows))
+        _remember(session, idempotency_key, content, result)
+        return result
+
+    async def import_entries(
+        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
+    ) -> Appended:
+        session = self._session(session_id)
+        session.check_leaf(expected)
+        rows = self._make_rows(session, entries, STORED)
+        if leaf is not None and all(row.entry.id != leaf for row in rows):
+            session.check_sees(leaf)
+        before = session.info.leaf_id
+        if rows or leaf != before:
+            self._add_rows(session, entries, rows)
+            self._commit(session, "import", rows, to=leaf)
+            session.do(Operation(before, leaf))
+        return _appended(session, entries, rows, on_branch=False)
+
+    async def move(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        expected: LeafChoice = STORED,
+        reason: MoveReason = "move",
+        by: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Moved:
+        session = self._session(session_id)
+        check_label(by, "by")
+        content = ("move", to)
+        first = self._replay(session, idempotency_key, content)
+        if isinstance(first, Moved):
+            return replace(first, replayed=True)
+        session.check_leaf(expected)
+        session.check_sees(to)
+        before = session.info.leaf_id
+        if to != before:
+            self._commit(session, reason, to=to)
+            session.do(Operation(before, to))
+        result = Moved(before, to, session.info.revision, reason)
+        _remember(session, idempotency_key, content, result)
+        return result
+
+    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
+        session = self._session(session_id)
+        if entry_id != session.info.leaf_id:
+            return None
+        entry = session.tree[entry_id].entry
+        if entry.kind != MESSAGE or session.has_visible_child(entry_id):
+            return None
+        operation = Operation(entry_id, entry.parent_id, retracted=entry_id)
+        self._set_retracted(session, entry_id, retracted=True)
+        self._commit(session, "retract", to=operation.after)
+        session.do(operation)
+        return Moved(operation.before, operation.after, session.info.revision, "retract")
+
+    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+        session = self._session(session_id)
+        check_label(by, "by")
+        session.check_leaf(expected)
+        if not session.done:
+            return None
+        operation = session.done[-1]
+        self._step(session, operation, operation.before, "undo")
+        session.undone.append(session.done.pop())
+        return Moved(operation.after, operation.before, session.info.revision, "undo")
+
+    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+        session = self._session(session_id)
+        check_label(by, "by")
+        session.check_leaf(expected)
+        if not session.undone:
+            return None
+        operation = session.undone[-1]
+        if operation.retracted is not None and session.has_visible_child(operation.retracted):
+            return None  # a branch landed below it since: retracting it now would tear the branch off
+        self._step(session, operation, operation.after, "redo")
+        session.done.append(session.undone.pop())
+        return Moved(operation.before, operation.after, session.info.revision, "redo")
+
+    def _step(self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"]) -> None:
+        if to is not None and to not in session.tree:
+            raise EntryNotFound(session.info.id, to)
+        if operation.retracted is not None:
+            self._set_retracted(session, operation.retracted, retracted=reason == "redo")
+        self._commit(session, reason, to=to)
+
+    async def fork(
+        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        session = self._session(session_id)
+        content = ("fork", at, *_described(new))
+        first = self._replay(session, idempotency_key, content)
+        if isinstance(first, str):
+            return self._made(first, "fork").info
+        leaf = session.info.leaf_id if isinstance(at, Stored) else at
+        session.check_sees(leaf)
+        fork = self._create(new, "fork", session.tree, session.info.scope, source=session.info.id, leaf=leaf)
+        _remember(session, idempotency_key, content, fork.info.id)
+        return fork.info
+
+    # -- tasks and deletion -----------------------------------------------------------------------------------
+
+    async def create_task(
+        self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        parent = self._session(parent_id)
+        check_label(task_id, "task_id")
+        content = ("task", task_id, *_described(new))
+        first = self._replay(parent, idempotency_key, content)
+        if isinstance(first, str):
+            return self._made(first, "task session").info
+        known = (self._sessions.get(link.child_id) for link in parent.links if link.task_id == task_id)
+        child = next((session for session in known if session is not None), None)
+        if child is None:
+            child = self._create_child(parent, task_id, new)
+        _remember(parent, idempotency_key, content, child.info.id)
+        return child.info
+
+    def _create_child(self, parent: Session, task_id: str, new: NewSession) -> Session:
+        depth = parent.task_depth + 1
+        if depth > MAX_TASK_DEPTH:
+            raise TaskDepthExceeded(
+                f"session {parent.info.id!r}: maximum task depth ({MAX_TASK_DEPTH}) exceeded by task {task_id!r}; "
+                "start it from a session further up, or link_task() an independent session"
+            )
+        metadata: JsonObject = {
+            **decode_object(new.metadata_text),
+            "parentSession": parent.info.id,
+            "taskId": task_id,
+            "depth": depth,
+        }
+        text, _ = encode_json(metadata, "metadata")
+        child = self._create(replace(new, metadata_text=text), "task", {}, parent.info.scope)
+        child.task_depth = depth
+        self._link(parent, child.info.id, task_id)
+        return child
+
+    async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
+        parent = self._session(parent_id)
+        check_label(child_id, "child id")
+        check_label(task_id, "task_id")
+        self._link(parent, child_id, task_id)
+
+    def _link(self, parent: Session, child_id: str, task_id: str) -> None:
+        if all(link.child_id != child_id for link in parent.links):
+            parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id))
+            self._commit(parent, None)
+
+    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
+        self._check_open()
+        root = self._sessions.get(session_id)
+        if root is None or (scope is not None and root.info.scope != scope):
+            return Deletion(())
+        doomed: dict[str, Session] = {}
+        missing: dict[str, None] = {}
+        queue = [session_id]
+        while queue:
+            found = self._sessions.get(current := queue.pop())
+            if found is None:
+                missing[current] = None
+            elif current not in doomed:
+                doomed[current] = found
+                queue += [link.child_id for link in found.links]
+        kept, gone = self._parted(doomed)
+        if not dry_run:
+            self._remove(doomed, gone)
+        return Deletion(tuple(doomed), tuple(missing), len(gone), kept)
+
+    def _parted(self, doomed: dict[str, Session]) -> tuple[int, list[tuple[dict[str, Row], str]]]:
+        """Return how many entries the doomed sessions made that survivors hold, and the entries nobody holds."""
+        kept: dict[int, set[str]] = {id(session.tree): set() for session in doomed.values()}
+        for session in self._sessions.values():
+            if session.info.id not in doomed and id(session.tree) in kept:
+                session.reach(kept[id(session.tree)])
+        trees = {id(session.tree): session.tree for session in doomed.values()}
+        gone = [(tree, entry_id) for number, tree in trees.items() for entry_id in tree if entry_id not in kept[number]]
+        own = sum(entry_id in kept[id(session.tree)] for session in doomed.values() for entry_id in session.created)
+        return own, gone
+
+    def _remove(self, doomed: dict[str, Session], gone: list[tuple[dict[str, Row], str]]) -> None:
+        for tree, entry_id in gone:
+            del tree[entry_id]
+        for tree in {id(session.tree): session.tree for session in doomed.values()}.values():
+            for entry_id, row in tree.items():
+                if row.entry.session_id in doomed:
+                    tree[entry_id] = replace(row, entry=replace(row.entry, session_id=None))
+        for session_id, session in doomed.items():
+            del self._sessions[session_id]
+            if session.info.key is not None:
+                del self._keys[session.info.scope, session.info.key]
+            self._notify(session_id)
+
+    # -- marks ------------------------------------------------------------------------------------------------
+
+    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+        session = self._session(session_id)
+        check_label(label, "label")
+        session.check_sees(entry_id)
+        if (label or None) == session.labels.get(entry_id):
+            return
+        if label:
+            session.labels[entry_id] = label
+        else:
+            del session.labels[entry_id]
+        self._commit(session, None)
+
+    # -- how it is done ---------------------------------------------------------------------------------------
+
+    def _made(self, session_id: str, what: str) -> Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFound(
+                session_id,
+                detail=f"the {what} {session_id!r} that this idempotency key made has been deleted; use a new key",
+            )
+        return session
+
+    def _replay(self, session: Session, key: str | None, content: Content) -> Appended | Moved | str | None:
+        """Return the first result of an idempotency key, or None where it is new."""
+        check_label(key, "idempotency key")
+        request = None if key is None else session.requests.get(key)
+        if request is None:
+            return None
+        if request.content != content:
+            raise IdempotencyConflict(session.info.id, key or "")
+        return request.result
+
+    def _create(
+        self,
+        new: NewSession,
+        kind: SessionKind,
+        tree: dict[str, Row],
+        scope: str,
+        *,
+        source: str | None = None,
+        leaf: str | None = None,
+    ) -> Session:
+        session_id = new.id
+        if session_id is None:
+            session_id = _unused(self._sources.session_id, self._sessions)
+        elif session_id in self._sessions:
+            raise SessionExists(session_id)
+        if new.key is not None and (scope, new.key) in self._keys:
+            raise SessionExists(new.key)
+        now = self._sources.now_us()
+        info = SessionInfo(
+            session_id,
+            scope,
+            new.key,
+            new.title,
+            kind,
+            forked_from_session=source,
+            forked_from_entry=leaf,
+            leaf_id=leaf,
+            metadata_text=new.metadata_text,
+            cwd=new.cwd,
+            config_path=new.config_path,
+            created_us=now if new.created_us is None else new.created_us,
+            updated_us=now,
+        )
+        self._sessions_made += 1
+        session = Session(info, self._sessions_made, tree)
+        self._sessions[session_id] = session
+        if new.key is not None:
+            self._keys[scope, new.key] = session_id
+        self._notify(session_id)
+        return session
+
+    def _make_rows(self, session: Session, entries: Sequence[NewEntry], below: LeafChoice) -> list[Row]:
+        """Return the rows of a chain below ``below``, or of entries that bring parents (`STORED`). Adds nothing."""
+        now = self._sources.now_us()
+        made: dict[str, Row] = {}
+        parent_id = None if isinstance(below, Stored) else below
+        for ordinal, new in enumerate(entries):
+            if isinstance(below, Stored):
+                parent_id = new.parent_id
+                if parent_id is not None and parent_id not in made:
+                    session.check_sees(parent_id)
+            entry_id = self._new_entry_id(new, session.tree, made)
+            parent = None if parent_id is None else made.get(parent_id) or session.tree[parent_id]
+            added = new.usage if new.counted else NO_USAGE
+            entry = Entry(
+                entry_id,
+                parent_id,
+                session.info.id,
+                new.kind,
+                new.role,
+                new.source,
+                0 if parent is None else parent.entry.depth + 1,
+                session.info.revision + 1,
+                ordinal,
+                now if new.created_us is None else new.created_us,
+                new.payload,
+                new.extra,
+            )
+            before = NO_USAGE if parent is None else parent.totals
+            made[entry_id] = Row(entry, added, before.plus(added), new.counted)
+            parent_id = entry_id
+        for reference in (reference for new in entries for reference in new.references):
+            if not (isinstance(below, Stored) and reference in made):
+                session.check_sees(reference)
+        return list(made.values())
+
+    def _new_entry_id(self, new: NewEntry, tree: dict[str, Row], made: dict[str, Row]) -> str:
+        if new.id is None:
+            return _unused(self._sources.entry_id, tree, made)
+        try:
+            check_label(new.id, "entry id")
+        except InvalidArgument as error:
+            raise InvalidEntry(str(error)) from error
+        if not new.id or new.id in tree or new.id in made:
+            raise InvalidEntry(f"entry id: {new.id!r} is empty or already taken; leave it out to have one made")
+        return new.id
+
+    def _add_rows(self, session: Session, entries: Sequence[NewEntry], rows: list[Row]) -> None:
+        info = session.info
+        calls: dict[tuple[str, str, str], UsageTotals] = {}
+        for new, row in zip(entries, rows, strict=True):
+            for number, call in enumerate(new.calls if new.counted else ()):
+                call_id = call.call_id or (f"{row.entry.id}#{number}" if number else row.entry.id)
+                key = (info.scope, call.provider, call_id)
+                if key not in self._ledger:
+                    calls.setdefault(key, call.usage)
+        tokens = info.spent_tokens + sum(usage.tokens for usage in calls.values())
+        picodollars = info.spent_picodollars + sum(usage.cost_total for usage in calls.values())
+        if max(tokens, picodollars) > MAX_AMOUNT:
+            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+        self._ledger.update((key, (session.number, usage)) for key, usage in calls.items())
+        session.tree.update((row.entry.id, row) for row in rows)
+        session.created += [row.entry.id for row in rows]
+        session.info = replace(
+            info,
+            entry_count=info.entry_count + len(rows),
+            message_count=info.message_count + sum(row.entry.kind == MESSAGE for row in rows),
+            first_message=next(
+                (text for text in (info.first_message, *(new.preview for new in entries)) if text is not None), None
+            ),
+            spent_tokens=tokens,
+            spent_picodollars=picodollars,
+        )
+
+    def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
+        if retracted:
+            session.retracted.add(entry_id)
+        else:
+            session.retracted.discard(entry_id)
+        if entry_id in session.created:  # an inherited entry is not among what the session counts
+            step = -1 if retracted else 1
+            session.info = replace(
+                session.info,
+                entry_count=session.info.entry_count + step,
+                message_count=session.info.message_count + step,
+            )
+
+    def _commit(
+        self,
+        session: Session,
+        reason: Literal["append"] | MoveReason | None,
+        rows: Sequence[Row] = (),
+        *,
+        to: LeafChoice = STORED,
+    ) -> None:
+        """Count one revision, record the change, and wake those who watch."""
+        now = self._sources.now_us()
+        before = session.info.leaf_id
+        leaf = before if isinstance(to, Stored) else to
+        revision = session.info.revision + 1
+        session.info = replace(session.info, revision=revision, leaf_id=leaf, updated_us=now)
+        entries = tuple(row.entry for row in rows)
+        session.changes.append(Change(session.info.id, revision, reason, entries, before, leaf, now))
+        self._notify(session.info.id)
+
+
+def _unused(draw: Callable[[], str], *taken: Container[str]) -> str:
+    """Return a fresh id, asking again while it is taken."""
+    while True:
+        drawn = draw()
+        if not any(drawn in ids for ids in taken):
+            return drawn
+
+
+def _remember(session: Session, key: str | None, content: Content, result: Appended | Moved | str) -> None:
+    if key is not None:
+        session.requests[key] = Request(content, result)
+
+
+def _described(new: NewSession) -> Content:
+    return (new.key, new.title, new.metadata_text, new.cwd, new.config_path)
+
+
+def _appended(session: Session, entries: Sequence[NewEntry], rows: list[Row], *, on_branch: bool) -> Appended:
+    return Appended(
+        tuple(row.entry.id for row in rows),
+        session.info.leaf_id,
+        session.info.revision,
+        on_branch=on_branch,
+        surrogates_replaced=sum(new.surrogates_replaced for new in entries),
+    )

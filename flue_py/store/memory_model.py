@@ -1,0 +1,148 @@
+"""What the store in memory keeps per session and tree, and how it is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.errors import EntryNotFound, LeafConflict
+
+Content: TypeAlias = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stored entry with what it adds to its path's totals, and the totals from the root to it."""
+
+    entry: Entry
+    added: UsageTotals
+    totals: UsageTotals
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of undo and redo: the leaf before and after, and the entry it retracted."""
+
+    before: str | None
+    after: str | None
+    retracted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an idempotency key was used for, and what came of it: a result, or the id of a new session."""
+
+    content: Content
+    result: Appended | Moved | str
+
+
+@dataclass(slots=True)
+class Session:
+    """One session: its row, its tree's entries (shared with the tree's other sessions), and its own log.
+
+    ``number`` counts the sessions ever made; ``created`` holds the ids of the entries it added, in order; ``done``
+    and ``undone`` are the stacks of undo and redo.
+    """
+
+    info: SessionInfo
+    number: int
+    tree: dict[str, Row]
+    task_depth: int = 0
+    created: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    done: list[Operation] = field(default_factory=list)
+    undone: list[Operation] = field(default_factory=list)
+    retracted: set[str] = field(default_factory=set)
+    labels: dict[str, str] = field(default_factory=dict)
+    links: list[TaskLink] = field(default_factory=list)
+    requests: dict[str, Request] = field(default_factory=dict)
+
+    def reach(self, found: set[str] | None = None) -> set[str]:
+        """Return what this session holds: what it created, its leaf, its fork point, and their ancestors."""
+        found = set() if found is None else found
+        for start in (*self.created, self.info.leaf_id, self.info.forked_from_entry):
+            entry_id = start
+            while entry_id is not None and entry_id not in found:
+                found.add(entry_id)
+                entry_id = self.tree[entry_id].entry.parent_id
+        return found
+
+    def do(self, operation: Operation) -> None:
+        """Remember an operation for undo; what was undone before it cannot be redone any more."""
+        self.done.append(operation)
+        self.undone.clear()
+
+    def sees(self, entry_id: str) -> bool:
+        """Return whether the session holds the entry and has not retracted it."""
+        return entry_id in self.tree and entry_id not in self.retracted and entry_id in self.reach()
+
+    def check_sees(self, entry_id: str | None) -> None:
+        """Raise `EntryNotFound` for an entry the session does not see; None is the place before the first."""
+        if entry_id is not None and not self.sees(entry_id):
+            raise EntryNotFound(self.info.id, entry_id)
+
+    def check_leaf(self, expected: LeafChoice) -> None:
+        """Raise `LeafConflict` where the stored leaf is not the expected one."""
+        if not isinstance(expected, Stored) and expected != self.info.leaf_id:
+            raise LeafConflict(self.info.id, expected, self.info.leaf_id)
+
+    def path(self, leaf: str | None) -> list[Entry]:
+        """Return the entries from the root to ``leaf``."""
+        entries: list[Entry] = []
+        while leaf is not None:
+            entry = self.tree[leaf].entry
+            entries.append(entry)
+            leaf = entry.parent_id
+        return entries[::-1]
+
+    def totals(self, leaf: str | None) -> UsageTotals:
+        """Return what the path to ``leaf`` has used."""
+        return NO_USAGE if leaf is None else self.tree[leaf].totals
+
+    def has_visible_child(self, entry_id: str) -> bool:
+        """Return whether the session sees an entry below this one."""
+        return any(self.tree[other].entry.parent_id == entry_id for other in self.reach() - self.retracted)
+
+
+def tree_problems(tree: dict[str, Row]) -> list[Problem]:
+    """Return where an entry's depth, totals or usage differ from what its parent and its payload say."""
+    problems = []
+    for entry_id, row in tree.items():
+        entry = row.entry
+        parent = None if entry.parent_id is None else tree.get(entry.parent_id)
+        if entry.parent_id is not None and parent is None:
+            problems.append(Problem("parent", entry_id, f"its parent {entry.parent_id!r} is not there"))
+            continue
+        if entry.depth != (0 if parent is None else parent.entry.depth + 1):
+            problems.append(Problem("depth", entry_id, f"{entry.depth} is not one below its parent"))
+        if row.added != (entry.usage if row.counted else NO_USAGE):
+            problems.append(Problem("usage", entry_id, "what it adds is not what its payload reports"))
+        if row.totals != (NO_USAGE if parent is None else parent.totals).plus(row.added):
+            problems.append(Problem("totals", entry_id, "the running totals are not its parent's and its own"))
+    return problems
+
+
+def session_problems(session: Session, spent: list[UsageTotals]) -> list[Problem]:
+    """Return where a session's row differs from its history, its log and the ledger."""
+    info = session.info
+    own = [session.tree[entry_id].entry for entry_id in session.created if entry_id in session.tree]
+    counted = [entry for entry in own if entry.id not in session.retracted]
+    leaf = info.forked_from_entry
+    for change in session.changes:
+        leaf = change.to_id
+    checks = {
+        "created": len(own) == len(session.created) and all(entry.session_id == info.id for entry in own),
+        "leaf": info.leaf_id == leaf and (leaf is None or session.sees(leaf)),
+        "revision": [change.revision for change in session.changes] == list(range(1, info.revision + 1)),
+        "entry_count": info.entry_count == len(counted),
+        "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
+        "spent_tokens": info.spent_tokens == sum(usage.tokens for usage in spent),
+        "spent_picodollars": info.spent_picodollars == sum(usage.cost_total for usage in spent),
+        "links": [link.position for link in session.links] == list(range(len(session.links))),
+        "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
+    }
+    return [Problem(what, info.id, "it is not what the history says") for what, holds in checks.items() if not holds]

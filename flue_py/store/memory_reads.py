@@ -1,0 +1,257 @@
+"""The reading half of the store in memory: nothing here changes what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.projection import latest_compaction
+from flue_py.core.sessions import (
+    STORED,
+    Change,
+    LeafChoice,
+    Mark,
+    PathRead,
+    Problem,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    SessionPage,
+    Stored,
+    StoreInfo,
+    TaskLink,
+    VerifyReport,
+)
+from flue_py.core.usage import Usage, UsageTotals, UsageWindow
+from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
+from flue_py.store.backend import FORMAT_VERSION, Sources
+from flue_py.store.memory_model import Session, session_problems, tree_problems
+
+
+class MemoryReads:
+    """What is stored, and every method that only reads it."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._sessions: dict[str, Session] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._ledger: dict[tuple[str, str, str], tuple[int, UsageTotals]] = {}
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._sessions_made = 0
+        self._closed = False
+
+    # -- sessions and tasks ------------------------------------------------------------------------------------
+
+    async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None or (scope is not None and session.info.scope != scope):
+            return None
+        return session.info
+
+    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+        self._check_open()
+        session_id = self._keys.get((scope, key))
+        return None if session_id is None else self._sessions[session_id].info
+
+    async def list_sessions(
+        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+    ) -> SessionPage:
+        self._check_open()
+        if limit < 1:
+            raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
+        before = None if cursor is None else _read_cursor(cursor)
+        found = sorted(
+            (
+                ((session.info.updated_us, session.number), session.info)
+                for session in self._sessions.values()
+                if (scope is None or session.info.scope == scope)
+                and (kind is None or session.info.kind == kind)
+                and (before is None or (session.info.updated_us, session.number) < before)
+            ),
+            key=lambda item: item[0],
+            reverse=True,
+        )
+        page = tuple(info for _, info in found[:limit])
+        return SessionPage(page, _write_cursor(found[limit - 1][0]) if len(found) > limit else None)
+
+    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
+        self._check_open()
+        return sorted(session_id for session_id in self._sessions if session_id.startswith(prefix))[:limit]
+
+    async def task_links(self, session_id: str) -> list[TaskLink]:
+        return list(self._session(session_id).links)
+
+    async def task_parents(self, session_id: str) -> list[TaskLink]:
+        self._session(session_id)
+        links = (link for session in self._sessions.values() for link in session.links)
+        return sorted((link for link in links if link.child_id == session_id), key=lambda link: link.parent_id)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def read_path(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        return _path_read(session, at, None if unless == ReadStamp(at, 0) else session.path(at))
+
+    async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        path = session.path(at)
+        if since is not None:
+            depth = next((entry.depth for entry in path if entry.id == since), len(path))
+            path = path[depth + 1 :]
+        return _path_read(session, at, path)
+
+    async def read_context(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        if unless == ReadStamp(at, 0):
+            return _path_read(session, at, None)
+        path = session.path(at)
+        compaction = latest_compaction(path)
+        if compaction is not None:
+            first_kept = compaction.fields.get("firstKeptEntryId")
+            kept_from = (entry.depth for entry in path[: compaction.depth] if entry.id == first_kept)
+            path = path[next(kept_from, compaction.depth) :]
+        return replace(_path_read(session, at, path), compaction=compaction)
+
+    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        if since is not None and all(entry.id != since for entry in session.path(at)):
+            return UsageWindow(Usage(), at, since, on_path=False)
+        used = session.totals(at).minus(session.totals(since))
+        return UsageWindow(Usage.from_totals(used), at, since)
+
+    async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        session = self._session(session_id)
+        path = session.path(_leaf(session, leaf))
+        return [entry for entry in path if entry.kind == MESSAGE and entry.role == "user"]
+
+    async def read_tree(self, session_id: str) -> list[Entry]:
+        session = self._session(session_id)
+        inherited = session.path(session.info.forked_from_entry)
+        own = [session.tree[entry_id].entry for entry_id in session.created]
+        return [entry for entry in (*inherited, *own) if entry.id not in session.retracted]
+
+    async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
+        session = self._session(session_id)
+        return session.tree[entry_id].entry if session.sees(entry_id) else None
+
+    async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
+        session = self._session(session_id)
+        return sorted(found for found in session.reach() - session.retracted if found.startswith(prefix))[:limit]
+
+    async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
+        session = self._session(session_id)
+        session.check_sees(entry_id)
+        session.check_sees(of)
+        return any(entry.id == entry_id for entry in session.path(of))
+
+    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+        session = self._session(session_id)
+        return [change for change in session.changes if change.revision > after][:limit]
+
+    def notifications(self, session_id: str) -> AsyncIterator[None]:
+        self._check_open()
+        return self._watch(session_id)
+
+    async def _watch(self, session_id: str) -> AsyncIterator[None]:
+        changed = asyncio.Event()
+        changed.set()
+        watchers = self._watchers.setdefault(session_id, set())
+        watchers.add(changed)
+        try:
+            while not self._closed:
+                await changed.wait()
+                if self._closed:
+                    return
+                # Cleared before the caller looks, so that what changes while it looks wakes it again.
+                changed.clear()
+                yield
+        finally:
+            watchers.discard(changed)
+
+    async def read_marks(self, session_id: str) -> list[Mark]:
+        session = self._session(session_id)
+        labels = [Mark(entry_id, "label", text) for entry_id, text in session.labels.items()]
+        retracted = [Mark(entry_id, "retracted") for entry_id in session.retracted]
+        return sorted(labels + retracted, key=lambda mark: (mark.entry_id, mark.kind))
+
+    # -- the store itself -------------------------------------------------------------------------------------
+
+    async def verify(self) -> VerifyReport:
+        self._check_open()
+        trees = {id(session.tree): session.tree for session in self._sessions.values()}
+        problems = [problem for tree in trees.values() for problem in tree_problems(tree)]
+        held: dict[int, set[str]] = {number: set() for number in trees}
+        for session in self._sessions.values():
+            session.reach(held[id(session.tree)])
+            spent = [usage for owner, usage in self._ledger.values() if owner == session.number]
+            problems += session_problems(session, spent)
+            key = session.info.key
+            if key is not None and self._keys.get((session.info.scope, key)) != session.info.id:
+                problems.append(Problem("key", session.info.id, f"key {key!r} does not lead to the session"))
+        for number, tree in trees.items():
+            problems += [Problem("orphan", entry_id, "no session sees it") for entry_id in tree.keys() - held[number]]
+        if len(self._keys) != sum(session.info.key is not None for session in self._sessions.values()):
+            problems.append(Problem("key", "store", "a key leads to no session"))
+        return VerifyReport(len(self._sessions), sum(map(len, trees.values())), problems)
+
+    async def info(self) -> StoreInfo:
+        self._check_open()
+        trees = {id(session.tree): session.tree for session in self._sessions.values()}
+        entries = sum(map(len, trees.values()))
+        return StoreInfo("memory", ":memory:", FORMAT_VERSION, len(self._sessions), entries, len(self._ledger), None)
+
+    async def close(self) -> None:
+        self._closed = True
+        for session_id in list(self._watchers):
+            self._notify(session_id)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("this store has been closed; open it again")
+
+    def _session(self, session_id: str) -> Session:
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFound(session_id)
+        return session
+
+    def _notify(self, session_id: str) -> None:
+        for changed in self._watchers.get(session_id, ()):
+            changed.set()
+
+
+def _leaf(session: Session, leaf: LeafChoice) -> str | None:
+    """Return the leaf to read at. Raises `EntryNotFound` where the session does not see it."""
+    if isinstance(leaf, Stored):
+        return session.info.leaf_id
+    session.check_sees(leaf)
+    return leaf
+
+
+def _path_read(session: Session, leaf: str | None, entries: list[Entry] | None) -> PathRead:
+    return PathRead(leaf, session.info.leaf_id, session.info.revision, ReadStamp(leaf, 0), entries)
+
+
+def _write_cursor(place: tuple[int, int]) -> str:
+    return urlsafe_b64encode(f"{place[0]}.{place[1]}".encode()).decode()
+
+
+def _read_cursor(cursor: str) -> tuple[int, int]:
+    try:
+        updated_us, number = urlsafe_b64decode(cursor.encode()).decode().split(".")
+        return int(updated_us), int(number)
+    except ValueError as error:
+        raise InvalidArgument(f"cursor {cursor!r} is not one that list_sessions gave; start without one") from error

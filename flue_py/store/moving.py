@@ -1,0 +1,258 @@
+"""Leaf moves, retraction, undo and redo. None of them touches an entry.
+
+The undo log is what is stored anyway: the revisions of a session's entries, and its leaf moves. Walking it back
+from a revision: a plain append or move is the operation to undo; an undo of revision r leaves things as they were
+before r, so the walk goes on below r; a redo of r leaves things as after r, so r is the operation to undo.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pydantic_core
+
+from flue_py.core.sessions import LeafChoice, Moved, MoveReason
+from flue_py.errors import CorruptStore, EntryNotFound
+from flue_py.store import queries
+from flue_py.store.backend import Sources
+from flue_py.store.state import (
+    Position,
+    SessionState,
+    content_digest,
+    find_visible,
+    is_held,
+    is_retracted,
+    read_state,
+    remember_result,
+    replayed_result,
+    see_entry,
+)
+from flue_py.store.transaction import Transaction
+
+
+class Operation(NamedTuple):
+    """One operation on a session's leaf, as the log tells it."""
+
+    revision: int
+    reason: str
+    from_id: str | None
+    to_id: str | None
+
+
+def move(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    to: str | None,
+    expected: LeafChoice,
+    reason: MoveReason,
+    by: str | None,
+    idempotency_key: str | None,
+) -> Moved:
+    """Set the leaf (see `Backend.move`)."""
+    state = read_state(tx, session_id)
+    digest = b""
+    if idempotency_key is not None:
+        digest = content_digest(to, reason)
+        stored = replayed_result(tx, state, idempotency_key, "move", digest)
+        if stored is not None:
+            from_id, to_id, revision, first_reason = pydantic_core.from_json(stored)
+            return Moved(from_id, to_id, revision, first_reason, replayed=True)
+    state.require_leaf(expected)
+    if to is not None:
+        see_entry(tx, state, to)
+    if to == state.leaf:
+        return Moved(to, to, state.revision, reason)
+    moved = _write_move(tx, sources, state, to, reason, by)
+    remember_result(
+        tx, state, idempotency_key, "move", digest, [moved.from_id, moved.to_id, moved.revision, moved.reason]
+    )
+    return moved
+
+
+def _write_move(
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    to: str | None,
+    reason: MoveReason,
+    by: str | None = None,
+    *,
+    undoes: int | None = None,
+    entries_back: int = 0,
+) -> Moved:
+    revision = state.revision + 1
+    at = sources.now_us()
+    tx.run(
+        queries.UPDATE_LEAF,
+        {
+            "leaf": to,
+            "revision": revision,
+            "at": at,
+            "entry_count": entries_back,
+            "message_count": entries_back,
+            "session_key": state.key,
+        },
+    )
+    tx.run(
+        queries.INSERT_MOVE,
+        {
+            "session_key": state.key,
+            "revision": revision,
+            "from_entry": state.leaf,
+            "to_entry": to,
+            "reason": reason,
+            "undoes": undoes,
+            "moved_by": by,
+            "at": at,
+        },
+    )
+    return Moved(state.leaf, to, revision, reason)
+
+
+def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str) -> Moved | None:
+    """Retract a failed leaf message (see `Backend.retract`)."""
+    state = read_state(tx, session_id)
+    if entry_id != state.leaf or state.position is None:
+        return None
+    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
+    if row is None or row[2] != "message" or _has_visible_child(tx, state, state.position):
+        return None
+    back_to = parent_id(tx, state.tree_id, state.position.lane_id, state.position.depth)
+    _mark_retracted(tx, sources, state, entry_id)
+    is_own = row[1] == state.key
+    return _write_move(tx, sources, state, back_to, "retract", entries_back=-1 if is_own else 0)
+
+
+def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
+    tx.run(
+        queries.PUT_MARK,
+        {"session_key": state.key, "entry_id": entry_id, "kind": "retracted", "value": None, "at": sources.now_us()},
+    )
+
+
+def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
+    place = {"tree_id": state.tree_id, "lane_id": position.lane_id, "depth": position.depth + 1}
+    children = [*tx.rows(queries.CHILD_IN_LANE, place), *tx.rows(queries.CHILDREN_IN_OTHER_LANES, place)]
+    for child_id, _, lane_id, depth, owner_key in children:
+        is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
+        if is_seen and not is_retracted(tx, state, child_id):
+            return True
+    return False
+
+
+def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, by: str | None) -> Moved | None:
+    """Undo the last operation that is not undone (see `Backend.undo`)."""
+    state = read_state(tx, session_id)
+    state.require_leaf(expected)
+    operation = _operation_to_undo(tx, state)
+    if operation is None:
+        return None
+    comes_back = 0
+    if operation.reason == "retract" and operation.from_id is not None:
+        tx.run(queries.DROP_MARK, {"session_key": state.key, "entry_id": operation.from_id, "kind": "retracted"})
+        comes_back = _own_entries(tx, state, operation.from_id)
+    _require_target(tx, state, operation.from_id, "undo")
+    return _write_move(
+        tx, sources, state, operation.from_id, "undo", by, undoes=operation.revision, entries_back=comes_back
+    )
+
+
+def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, by: str | None) -> Moved | None:
+    """Redo what was undone last (see `Backend.redo`)."""
+    state = read_state(tx, session_id)
+    state.require_leaf(expected)
+    operation = _operation_to_redo(tx, state)
+    if operation is None:
+        return None
+    goes_away = 0
+    if operation.reason == "retract" and operation.from_id is not None:
+        _mark_retracted(tx, sources, state, operation.from_id)
+        goes_away = -_own_entries(tx, state, operation.from_id)
+    _require_target(tx, state, operation.to_id, "redo")
+    return _write_move(
+        tx, sources, state, operation.to_id, "redo", by, undoes=operation.revision, entries_back=goes_away
+    )
+
+
+def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
+    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
+    return int(row is not None and row[1] == state.key)
+
+
+def _require_target(tx: Transaction, state: SessionState, target: str | None, what: str) -> None:
+    if target is not None and find_visible(tx, state, target) is None:
+        raise EntryNotFound(
+            state.id, target, detail=f"session {state.id!r}: cannot {what}: entry {target!r} has been deleted"
+        )
+
+
+def _operation_to_undo(tx: Transaction, state: SessionState) -> Operation | None:
+    record = _latest_record(tx, state, state.revision)
+    while record is not None:
+        if record.reason == "undo":
+            record = _latest_record(tx, state, record.undoes - 1)
+        elif record.reason == "redo":
+            return _operation_at(tx, state, record.undoes)
+        elif record.reason == "branch":
+            record = _latest_record(tx, state, record.revision - 1)
+        else:
+            return _operation_at(tx, state, record.revision)
+    return None
+
+
+def _operation_to_redo(tx: Transaction, state: SessionState) -> Operation | None:
+    """Replay the undos and redos since the last new operation: what is then undone last comes back first."""
+    since: list[_Record] = []
+    record = _latest_record(tx, state, state.revision)
+    while record is not None and record.reason in ("undo", "redo", "branch"):
+        since.append(record)
+        record = _latest_record(tx, state, record.revision - 1)
+    undone: list[int] = []
+    for record in reversed(since):
+        if record.reason == "undo":
+            undone.append(record.undoes)
+        elif record.reason == "redo" and undone:
+            undone.pop()
+    return _operation_at(tx, state, undone[-1]) if undone else None
+
+
+class _Record(NamedTuple):
+    revision: int
+    reason: str
+    undoes: int = 0
+
+
+def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
+    """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
+    where = {"session_key": state.key, "revision": revision}
+    moved = tx.first(queries.LAST_MOVE, where)
+    appended = tx.first(queries.LAST_APPEND, where)
+    appended_at = 0 if appended is None or appended[0] is None else int(appended[0])
+    # An import and an append to a branch have both entries and a move at their revision; the move names them.
+    if moved is not None and moved[0] >= appended_at:
+        return _Record(moved[0], moved[1], moved[2] or 0)
+    return _Record(appended_at, "append") if appended_at else None
+
+
+def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
+    where = {"session_key": state.key, "revision": revision}
+    moved = tx.first(queries.LAST_MOVE, where)
+    if moved is not None and moved[0] == revision:
+        return Operation(revision, moved[1], moved[3], moved[4])
+    first = tx.first(queries.FIRST_OF_REVISION, where)
+    last = tx.first(queries.LAST_OF_REVISION, where)
+    if first is None or last is None:
+        raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
+    return Operation(revision, "append", parent_id(tx, state.tree_id, first[1], first[2]), last[0])
+
+
+def parent_id(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
+    """Return the id of the parent of the entry at a place; None for a root."""
+    row = tx.first(queries.ID_AT, {"tree_id": tree_id, "lane_id": lane_id, "depth": depth - 1})
+    if row is None:
+        lane = tx.first(queries.PARENT_LANE, {"tree_id": tree_id, "lane_id": lane_id})
+        if lane is None or lane[0] is None:
+            return None
+        row = tx.first(queries.ID_AT, {"tree_id": tree_id, "lane_id": lane[0], "depth": lane[1]})
+    return None if row is None else str(row[0])

@@ -1,0 +1,371 @@
+"""Every statement, named for its intention, in SQL that SQLite and PostgreSQL both read."""
+
+from __future__ import annotations
+
+from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.store.transaction import Statement
+
+
+def _columns(table: str, names: tuple[str, ...]) -> str:
+    return ", ".join(f"{table}.{name}" for name in names)
+
+
+def _insert(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
+    values = ", ".join(f":{name}" for name in names)
+    columns = ", ".join(f'"{name}"' for name in names)
+    return Statement(f"INSERT INTO {table} ({columns}) VALUES ({values}){tail}")
+
+
+SESSION_COLUMNS = (
+    "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
+    "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
+    "spent_tokens", "spent_cost", "created_at", "updated_at",
+)  # fmt: skip
+ENTRY_COLUMNS = (
+    "id", "lane_id", "depth", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
+    "payload", "packed", "blob",
+)  # fmt: skip
+_POSITION = ("lane_id", "depth", *TOTAL_COLUMNS)
+_ENTRY = _columns("e", ENTRY_COLUMNS)
+_SESSION = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
+_TOTALS = _columns("e", TOTAL_COLUMNS)
+
+# -- store state --------------------------------------------------------------------------------------------------
+
+STATE_TABLE = Statement("SELECT name FROM sqlite_master WHERE type = 'table' AND name = :name")
+READ_STATE = Statement("SELECT value FROM flue_store WHERE name = :name")
+WRITE_STATE = Statement("UPDATE flue_store SET value = :number WHERE name = :name")
+ADD_STATE = Statement("INSERT INTO flue_store (name, value) VALUES (:name, :number)")
+
+# -- sessions -----------------------------------------------------------------------------------------------------
+
+INSERT_SESSION = _insert(
+    "sessions",
+    (
+        "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
+        "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
+        "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
+    ),
+)  # fmt: skip
+SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
+SESSION_BY_KEY = Statement(
+    f"SELECT {_SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
+    " AND s.trashed_at IS NULL"
+)
+# The page is ordered by (updated_at, session_key), both falling, which is the index read backwards.
+_PAGE = (
+    f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.trashed_at IS NULL"
+    " AND (s.updated_at < :before OR (s.updated_at = :before AND s.session_key < :before_key))"
+)
+_PAGE_ORDER = " ORDER BY s.updated_at DESC, s.session_key DESC LIMIT :count"
+
+
+def session_page(*, by_scope: bool, by_kind: bool) -> Statement:
+    """Return the statement for a page of sessions, filtered as asked."""
+    return _PAGES[by_scope, by_kind]
+
+
+_PAGES = {
+    (by_scope, by_kind): Statement(
+        _PAGE + (" AND s.scope = :scope" if by_scope else "") + (" AND s.kind = :kind" if by_kind else "") + _PAGE_ORDER
+    )
+    for by_scope in (False, True)
+    for by_kind in (False, True)
+}
+
+SESSION_IDS_FROM = Statement(
+    "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
+    " ORDER BY s.id LIMIT :count"
+)
+SESSION_IDS = Statement("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
+
+# A session with the place of its leaf: what every write starts from, in one statement.
+SESSION_STATE = Statement(
+    "SELECT s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
+    f" {_columns('e', _POSITION)}, l.owner_key, l.parent_lane, l.fork_depth,"
+    " (SELECT 1 FROM entries c WHERE c.tree_id = e.tree_id AND c.lane_id = e.lane_id AND c.depth = e.depth + 1)"
+    " FROM sessions s"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    " LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " WHERE s.id = :id AND s.trashed_at IS NULL",
+    locks=True,
+)
+UPDATE_AFTER_APPEND = Statement(
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at, entry_count = entry_count + :entry_count,"
+    " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
+    " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
+    " WHERE session_key = :session_key"
+)
+UPDATE_LEAF = Statement(
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at, entry_count = entry_count + :entry_count,"
+    " message_count = message_count + :message_count WHERE session_key = :session_key"
+)
+UPDATE_REVISION = Statement(
+    "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
+)
+UPDATE_TITLE = Statement("UPDATE sessions SET title = :title WHERE session_key = :session_key")
+UPDATE_METADATA = Statement("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
+UPDATE_COMPLETED = Statement("UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key")
+
+# -- entries, lanes, paths ------------------------------------------------------------------------------------------
+
+INSERT_ENTRY = _insert(
+    "entries",
+    (
+        "tree_id", "lane_id", "depth", "id", "kind", "role", "source", "session_key", "revision", "ordinal",
+        "created_at", "counted", *TOTAL_COLUMNS, "digest", "blob", "packed", "extra", "payload",
+    ),
+)  # fmt: skip
+INSERT_BLOB = _insert("blobs", ("tree_id", "sha256", "size", "data"), " ON CONFLICT DO NOTHING")
+INSERT_LANE = _insert("lanes", ("tree_id", "lane_id", "owner_key", "parent_lane", "fork_depth"))
+LAST_LANE = Statement("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
+ENTRY_POSITION = Statement(
+    f"SELECT e.id, e.session_key, e.kind, {_columns('e', _POSITION)}, l.owner_key, l.parent_lane, l.fork_depth,"
+    " (SELECT 1 FROM entries c WHERE c.tree_id = e.tree_id AND c.lane_id = e.lane_id AND c.depth = e.depth + 1)"
+    " FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+)
+ENTRY_BY_ID = Statement(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
+ID_AT = Statement("SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth")
+
+ENTRY_IDS_FROM = Statement(
+    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
+    " ORDER BY e.id LIMIT :count"
+)
+
+# Whether an entry is an ancestor of what the session holds: its leaf, its fork point, its lanes' fork points.
+IS_HELD = Statement(
+    "WITH RECURSIVE anchors(lane_id, depth) AS ("
+    "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
+    "  UNION SELECT l.parent_lane, l.fork_depth FROM lanes l"
+    "   WHERE l.owner_key = :session_key AND l.parent_lane IS NOT NULL"
+    "), held(lane_id, depth) AS ("
+    "  SELECT a.lane_id, a.depth FROM anchors a"
+    "  UNION SELECT l.parent_lane, l.fork_depth FROM held h"
+    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
+    ") SELECT 1 FROM held h WHERE h.lane_id = :lane_id AND h.depth >= :depth LIMIT 1"
+)
+_SPANS = (
+    "WITH RECURSIVE spans(lane_id, low, high, parent_lane) AS ("
+    "  SELECT l.lane_id, l.fork_depth, CAST(:depth AS BIGINT), l.parent_lane FROM lanes l"
+    "   WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
+    "  UNION ALL SELECT l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
+    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
+    ") "
+)
+_IN_SPAN = "e.tree_id = :tree_id AND e.lane_id = s.lane_id AND e.depth > s.low AND e.depth <= s.high"
+# Whether an entry lies on the path to a place.
+IS_ON_PATH = Statement(
+    _SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
+)
+# A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
+LANE_RANGE = Statement(
+    f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
+)
+SPANS_RANGE = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
+    " WHERE s.high > :low_depth"
+)
+LATEST_COMPACTION = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'compaction'"
+    " ORDER BY e.depth DESC LIMIT 1"
+)
+TURNS = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
+)
+BLOB_DATA = Statement("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
+
+# -- what a session sees ----------------------------------------------------------------------------------------------
+
+OWN_ENTRIES = Statement(
+    f"SELECT {_ENTRY} FROM entries e WHERE e.session_key = :session_key ORDER BY e.revision, e.ordinal"
+)
+OWNED_LANES = Statement("SELECT l.lane_id FROM lanes l WHERE l.owner_key = :session_key")
+HELD_SPANS = Statement(
+    "WITH RECURSIVE anchors(lane_id, depth) AS ("
+    "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
+    "  UNION SELECT l.lane_id, 9223372036854775807 FROM lanes l WHERE l.owner_key = :session_key"
+    "), held(lane_id, depth) AS ("
+    "  SELECT a.lane_id, a.depth FROM anchors a"
+    "  UNION SELECT l.parent_lane, l.fork_depth FROM held h"
+    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
+    ") SELECT h.lane_id, MAX(h.depth), l.parent_lane, l.fork_depth FROM held h"
+    " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id"
+    " GROUP BY h.lane_id, l.parent_lane, l.fork_depth"
+)
+CHILD_IN_LANE = Statement(
+    "SELECT e.id, e.session_key, e.lane_id, e.depth, l.owner_key FROM entries e"
+    " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
+)
+CHILDREN_IN_OTHER_LANES = Statement(
+    "SELECT e.id, e.session_key, e.lane_id, e.depth, l.owner_key FROM lanes l"
+    " JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = :depth"
+    " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1"
+)
+
+# -- moves, marks, requests, ledger -------------------------------------------------------------------------------------
+
+INSERT_MOVE = _insert(
+    "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at")
+)
+LAST_MOVE = Statement(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
+)
+MOVES_AFTER = Statement(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
+    " ORDER BY m.revision"
+)
+LAST_APPEND = Statement(
+    "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
+)
+ENTRIES_OF_REVISIONS = Statement(
+    f"SELECT {_ENTRY} FROM entries e WHERE e.session_key = :session_key AND e.revision > :revision"
+    " AND e.revision <= :last_revision ORDER BY e.revision, e.ordinal"
+)
+FIRST_OF_REVISION = Statement(
+    "SELECT e.id, e.lane_id, e.depth FROM entries e"
+    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal LIMIT 1"
+)
+LAST_OF_REVISION = Statement(
+    "SELECT e.id, e.lane_id, e.depth FROM entries e"
+    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal DESC LIMIT 1"
+)
+PARENT_LANE = Statement(
+    "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
+)
+
+ADD_MARK = _insert("marks", ("session_key", "entry_id", "kind", "value", "at")).sql
+PUT_MARK = Statement(
+    ADD_MARK + " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at"
+)
+DROP_MARK = Statement("DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind")
+MARK = Statement(
+    "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind"
+)
+MARKS = Statement(
+    "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
+)
+RETRACTED_IDS = Statement("SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'")
+
+REQUEST = Statement(
+    "SELECT r.operation, r.digest, r.result FROM requests r"
+    " WHERE r.session_key = :session_key AND r.idempotency_key = :idempotency_key"
+)
+INSERT_REQUEST = _insert("requests", ("session_key", "idempotency_key", "operation", "digest", "result"))
+
+INSERT_CALL = _insert(
+    "ledger",
+    (
+        "scope", "provider", "call_id", "session_id", "tree_id", "entry_id", "purpose", "model", "input_tokens",
+        "output_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "reasoning_tokens",
+        "total_tokens", "cost", "price_source", "at",
+    ),
+    " ON CONFLICT DO NOTHING",
+)  # fmt: skip
+
+# -- tasks ----------------------------------------------------------------------------------------------------------
+
+INSERT_LINK = _insert("task_links", ("parent_key", "position", "task_id", "child_id"), " ON CONFLICT DO NOTHING")
+NEXT_POSITION = Statement("SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key")
+LINKED_CHILD = Statement("SELECT 1 FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
+TASK_CHILD = Statement(
+    "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
+)
+LINKS_OF = Statement(
+    "SELECT s.id, t.position, t.task_id, t.child_id FROM sessions s JOIN task_links t ON t.parent_key = s.session_key"
+    " WHERE s.id = :id ORDER BY t.position"
+)
+LINKS_TO = Statement(
+    "SELECT s.id, t.position, t.task_id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
+    " WHERE t.child_id = :id ORDER BY s.id"
+)
+
+# -- the whole store ------------------------------------------------------------------------------------------------
+
+COUNTS = Statement(
+    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)"
+)
+
+# -- deletion -------------------------------------------------------------------------------------------------------
+
+_KEYS = "(SELECT CAST(value AS BIGINT) FROM json_each(:keys))"
+_LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
+TASK_CLOSURE = Statement(
+    "WITH RECURSIVE doomed(id) AS ("
+    "  SELECT CAST(:id AS TEXT)"
+    "  UNION SELECT t.child_id FROM doomed d JOIN sessions s ON s.id = d.id"
+    "   JOIN task_links t ON t.parent_key = s.session_key"
+    ") SELECT d.id, s.session_key, s.scope FROM doomed d LEFT JOIN sessions s ON s.id = d.id"
+)
+DOOMED_LANES = Statement(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key IN {_KEYS}")
+CHILD_LANES = Statement(
+    f"SELECT {_LANE} FROM lanes p JOIN lanes l ON l.tree_id = p.tree_id AND l.parent_lane = p.lane_id"
+    f" WHERE p.owner_key IN {_KEYS}"
+)
+_HOLDS = (
+    "SELECT e.tree_id, e.lane_id, e.depth, s.session_key FROM sessions s"
+    " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.{column}"
+    " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    f" WHERE s.tree_id IN (SELECT d.tree_id FROM sessions d WHERE d.session_key IN {_KEYS})"
+    f" AND s.session_key NOT IN {_KEYS} AND l.owner_key IN {_KEYS}"
+)
+LEAF_HOLDS = Statement(_HOLDS.replace("{column}", "leaf"))
+FORK_HOLDS = Statement(_HOLDS.replace("{column}", "forked_from_entry"))
+_TAIL = "tree_id = :tree_id AND lane_id = :lane_id AND depth > :low"
+COUNT_TAIL = Statement(f"SELECT COUNT(*) FROM entries WHERE {_TAIL}")
+DELETE_TAIL = Statement(f"DELETE FROM entries WHERE {_TAIL} RETURNING blob")
+HAND_OVER_LANE = Statement("UPDATE lanes SET owner_key = :owner_key WHERE tree_id = :tree_id AND lane_id = :lane_id")
+DELETE_LANE = Statement("DELETE FROM lanes WHERE tree_id = :tree_id AND lane_id = :lane_id")
+DELETE_UNUSED_BLOB = Statement(
+    "DELETE FROM blobs WHERE tree_id = :tree_id AND sha256 = :sha256 AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.blob = :sha256 AND e.blob IS NOT NULL)"
+)
+DELETE_SESSIONS = Statement(f"DELETE FROM sessions WHERE session_key IN {_KEYS}")
+
+# -- verification ---------------------------------------------------------------------------------------------------
+
+INTEGRITY_CHECK = Statement("PRAGMA integrity_check")
+FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
+ALL_SESSIONS = Statement(
+    "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, s.revision, s.entry_count, s.message_count,"
+    " s.spent_tokens, s.spent_cost FROM sessions s ORDER BY s.session_key"
+)
+ALL_LANES = Statement(f"SELECT {_LANE} FROM lanes l ORDER BY l.tree_id, l.fork_depth, l.lane_id")
+LANE_ENTRIES = Statement(
+    "SELECT e.depth, e.id, e.session_key, e.kind, e.role, e.counted, e.revision, e.digest,"
+    f" {_TOTALS}, e.payload, e.packed, e.blob FROM entries e"
+    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
+)
+COUNT_ENTRIES = Statement("SELECT COUNT(*) FROM entries")
+LANELESS_ENTRIES = Statement(
+    "SELECT e.id FROM entries e LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " WHERE l.lane_id IS NULL"
+)
+UNUSED_BLOBS = Statement(
+    "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)"
+)
+ALL_RETRACTED = Statement("SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'")
+LAST_REVISIONS = Statement("SELECT m.session_key, MAX(m.revision) FROM leaf_moves m GROUP BY m.session_key")
+LEDGER_SUMS = Statement(
+    "SELECT g.session_id, SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
+    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END),"
+    " SUM(g.cost) FROM ledger g GROUP BY g.session_id"
+)
+ROWS_OF_NO_SESSION = {
+    table: Statement(
+        f"SELECT DISTINCT t.{column} FROM {table} t LEFT JOIN sessions s ON s.session_key = t.{column}"
+        " WHERE s.session_key IS NULL"
+    )
+    for table, column in (
+        ("lanes", "owner_key"),
+        ("task_links", "parent_key"),
+        ("leaf_moves", "session_key"),
+        ("requests", "session_key"),
+        ("marks", "session_key"),
+    )
+}

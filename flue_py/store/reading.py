@@ -1,0 +1,350 @@
+"""Reading: paths, contexts, windows and trees, as range scans over lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Literal, cast
+
+from flue_py.core.entries import Entry
+from flue_py.core.jsontext import decode_object
+from flue_py.core.sessions import (
+    Change,
+    LeafChoice,
+    Mark,
+    MoveReason,
+    PathRead,
+    ReadStamp,
+    SessionKind,
+    SessionPage,
+    TaskLink,
+)
+from flue_py.core.usage import Usage, UsageWindow
+from flue_py.errors import InvalidArgument
+from flue_py.store import queries
+from flue_py.store.creating import require_session, session_info
+from flue_py.store.moving import parent_id
+from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.state import (
+    Position,
+    SessionState,
+    find_visible,
+    place,
+    read_state,
+    see_entry,
+    totals_at,
+)
+from flue_py.store.transaction import Row, Transaction
+
+_LANE, _DEPTH, _CREATOR = 1, 2, 3
+_LAST_DEPTH = 2**62
+
+
+def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
+    """Return the entries from root to leaf (see `Backend.read_path`)."""
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    stamp = ReadStamp(at, _epoch(tx))
+    if stamp == unless:
+        return PathRead(at, state.leaf, state.revision, stamp, None)
+    entries = _path_entries(tx, state, position, -1)
+    return PathRead(at, state.leaf, state.revision, stamp, entries)
+
+
+def read_path_since(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> PathRead:
+    """Return the entries after an anchor (see `Backend.read_path_since`)."""
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    entries: list[Entry] = []
+    anchor = None if since is None else _ancestor(tx, state, since, position)
+    if since is None or anchor is not None:
+        entries = _path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
+    return PathRead(at, state.leaf, state.revision, ReadStamp(at, _epoch(tx)), entries)
+
+
+def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
+    """Return the kept part of a path and its latest compaction (see `Backend.read_context`)."""
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    stamp = ReadStamp(at, _epoch(tx))
+    if stamp == unless:
+        return PathRead(at, state.leaf, state.revision, stamp, None)
+    row = None
+    if position is not None:
+        row = tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
+    if row is None or position is None:
+        return PathRead(at, state.leaf, state.revision, stamp, _path_entries(tx, state, position, -1))
+    first = _depth_kept_from(tx, state, row)
+    entries = _path_entries(tx, state, position, first - 1)
+    compaction = next(entry for entry in entries if entry.depth == row[_DEPTH])
+    return PathRead(at, state.leaf, state.revision, stamp, entries, compaction)
+
+
+def _depth_kept_from(tx: Transaction, state: SessionState, compaction: Row) -> int:
+    """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing (row E09)."""
+    fields = decode_object(_payload_text(tx, state.tree_id, compaction))
+    first_kept = fields.get("firstKeptEntryId")
+    at_compaction = int(compaction[_DEPTH])
+    if not isinstance(first_kept, str):
+        return at_compaction
+    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": first_kept})
+    if row is None or row[4] >= at_compaction:
+        return at_compaction
+    where = {**_place_of(state, compaction[_LANE], at_compaction), "other_lane": row[3], "other_depth": row[4]}
+    return int(row[4]) if tx.first(queries.IS_ON_PATH, where) is not None else at_compaction
+
+
+def _spans_of(state: SessionState, position: Position) -> dict[str, object]:
+    return _place_of(state, position.lane_id, position.depth)
+
+
+def _place_of(state: SessionState, lane_id: int, depth: int) -> dict[str, object]:
+    return {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth}
+
+
+def _path_entries(tx: Transaction, state: SessionState, position: Position | None, above: int) -> list[Entry]:
+    """Return the entries of a path that lie deeper than ``above``, in order of depth."""
+    if position is None:
+        return []
+    where = {"tree_id": state.tree_id, "lane_id": position.lane_id}
+    if position.parent_lane is None or position.fork_depth <= above:
+        rows = tx.rows(queries.LANE_RANGE, {**where, "low": above, "high": position.depth})
+    else:
+        rows = tx.rows(queries.SPANS_RANGE, {**where, "depth": position.depth, "low_depth": above})
+        rows = sorted(rows, key=lambda row: cast("int", row[_DEPTH]))
+    if not rows:
+        return []
+    parent = None
+    if above >= 0:
+        parent = parent_id(tx, state.tree_id, rows[0][_LANE], rows[0][_DEPTH])
+    creators = _creators(tx, state, rows)
+    entries = []
+    for row in rows:
+        entries.append(_entry(tx, state.tree_id, row, parent, creators))
+        parent = row[0]
+    return entries
+
+
+def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict[int, str]:
+    """Return the ids of the sessions that created these rows; a deleted creator is absent."""
+    if all(row[_CREATOR] == state.key for row in rows):
+        return {state.key: state.id}
+    return dict(cast("Sequence[tuple[int, str]]", tx.rows(queries.SESSION_IDS, {"tree_id": state.tree_id})))
+
+
+def _entry(tx: Transaction, tree_id: int, row: Row, parent: str | None, creators: dict[int, str]) -> Entry:
+    id_, _, depth, creator, kind, role, source, revision, ordinal, created_at, extra, payload, packed, blob = row
+    if payload is None:
+        payload = unpack(packed) if packed is not None else _blob_text(tx, tree_id, blob)
+    return Entry(
+        id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, created_at, payload, extra
+    )
+
+
+def _payload_text(tx: Transaction, tree_id: int, row: Row) -> str:
+    payload, packed, blob = row[-3:]
+    if payload is not None:
+        return str(payload)
+    return unpack(packed) if packed is not None else _blob_text(tx, tree_id, blob)
+
+
+def _blob_text(tx: Transaction, tree_id: int, blob: bytes) -> str:
+    row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
+    return unpack_blob(bytes(blob), None if row is None else row[0])
+
+
+def _epoch(tx: Transaction) -> int:
+    row = tx.first(queries.READ_STATE, {"name": "epoch"})
+    return 0 if row is None else int(row[0])
+
+
+def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
+    """Return the place of an entry that is ``of`` or an ancestor of it, or None."""
+    found = find_visible(tx, state, entry_id)
+    if of is None or found is None:
+        return None
+    if found.lane_id == of.lane_id:
+        return found if found.depth <= of.depth else None
+    where = {**_spans_of(state, of), "other_lane": found.lane_id, "other_depth": found.depth}
+    return found if tx.first(queries.IS_ON_PATH, where) is not None else None
+
+
+def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
+    """Return a usage window (see `Backend.read_usage`)."""
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    if since is None:
+        return UsageWindow(Usage.from_totals(totals_at(position)), at)
+    anchor = _ancestor(tx, state, since, position)
+    if anchor is None:
+        return UsageWindow(Usage(), at, since, on_path=False)
+    return UsageWindow(Usage.from_totals(totals_at(position).minus(anchor.totals)), at, since)
+
+
+def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
+    """Return the user messages of the path (see `Backend.read_turns`)."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    if position is None:
+        return []
+    rows = sorted(tx.rows(queries.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
+    creators = _creators(tx, state, rows)
+    return [
+        _entry(tx, state.tree_id, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows
+    ]
+
+
+def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
+    """Return every entry the session sees (see `Backend.read_tree`)."""
+    state = read_state(tx, session_id)
+    held = {
+        "tree_id": state.tree_id,
+        "leaf": state.leaf,
+        "forked_from_entry": state.forked_from_entry,
+        "session_key": state.key,
+    }
+    rows: list[Row] = []
+    forks: dict[int, tuple[int | None, int]] = {}
+    for lane_id, high, parent_lane, fork_depth in tx.rows(queries.HELD_SPANS, held):
+        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": -1, "high": min(high, _LAST_DEPTH)}
+        rows.extend(tx.rows(queries.LANE_RANGE, where))
+        forks[lane_id] = (parent_lane, fork_depth)
+    retracted = {row[0] for row in tx.rows(queries.RETRACTED_IDS, {"session_key": state.key})}
+    ids = {(row[_LANE], row[_DEPTH]): row[0] for row in rows}
+    creators = _creators(tx, state, rows)
+    entries = []
+    for row in rows:
+        if row[0] in retracted:
+            continue
+        lane_id, depth = row[_LANE], row[_DEPTH]
+        parent = ids.get((lane_id, depth - 1))
+        if parent is None and forks[lane_id][0] is not None:
+            parent = ids.get(cast("tuple[int, int]", forks[lane_id]))
+        entries.append(_entry(tx, state.tree_id, row, parent, creators))
+    inherited = [entry for entry in entries if entry.session_id != state.id]
+    own = [entry for entry in entries if entry.session_id == state.id]
+    return sorted(inherited, key=attrgetter("depth", "id")) + sorted(own, key=attrgetter("revision", "ordinal"))
+
+
+def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
+    """Return an entry the session sees, or None."""
+    state = read_state(tx, session_id)
+    if find_visible(tx, state, entry_id) is None:
+        return None
+    row = tx.first(queries.ENTRY_BY_ID, {"tree_id": state.tree_id, "entry_id": entry_id})
+    if row is None:
+        return None
+    parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
+    return _entry(tx, state.tree_id, row, parent, _creators(tx, state, [row]))
+
+
+def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -> list[str]:
+    """Return ids of visible entries that start with a prefix, in order of id."""
+    state = read_state(tx, session_id)
+    matches: list[str] = []
+    after = prefix
+    while len(matches) < limit:
+        where = {"tree_id": state.tree_id, "prefix": after, "end_prefix": end_of_prefix(prefix), "count": 64}
+        rows = tx.rows(queries.ENTRY_IDS_FROM, where)
+        for (entry_id,) in rows:
+            if len(matches) < limit and find_visible(tx, state, entry_id) is not None:
+                matches.append(entry_id)
+        if len(rows) < 64:
+            break
+        after = rows[-1][0] + "\x01"
+    return matches
+
+
+def end_of_prefix(prefix: str) -> str:
+    """Return a text above every text that starts with ``prefix`` (by code point)."""
+    return prefix + "\U0010ffff"
+
+
+def is_ancestor(tx: Transaction, session_id: str, entry_id: str, of: str) -> bool:
+    """Return whether one entry is another or an ancestor of it."""
+    state = read_state(tx, session_id)
+    see_entry(tx, state, entry_id)
+    return _ancestor(tx, state, entry_id, see_entry(tx, state, of)) is not None
+
+
+def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
+    """Return the next revisions of a session (see `Backend.changes`)."""
+    state = read_state(tx, session_id)
+    last = min(after + limit, state.revision)
+    where = {"session_key": state.key, "revision": after, "last_revision": last}
+    moves = {row[0]: row for row in tx.rows(queries.MOVES_AFTER, where)}
+    added: dict[int, list[Entry]] = {}
+    own = {state.key: state.id}
+    for row in tx.rows(queries.ENTRIES_OF_REVISIONS, where):
+        parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
+        added.setdefault(row[7], []).append(_entry(tx, state.tree_id, row, parent, own))
+    return [
+        _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
+        for revision in range(max(after, 0) + 1, last + 1)
+    ]
+
+
+def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: Row | None) -> Change:
+    if moved is not None:
+        _, reason, _, from_id, to_id, at = moved
+        return Change(session_id, revision, cast("MoveReason", reason), entries, from_id, to_id, at)
+    if not entries:
+        return Change(session_id, revision, None)
+    reason_append: Literal["append"] = "append"
+    first, last = entries[0], entries[-1]
+    return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
+
+
+def list_sessions(
+    tx: Transaction, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+) -> SessionPage:
+    """Return a page of sessions (see `Backend.list_sessions`)."""
+    before, before_key = _read_cursor(cursor)
+    statement = queries.session_page(by_scope=scope is not None, by_kind=kind is not None)
+    rows = tx.rows(
+        statement,
+        {"before": before, "before_key": before_key, "scope": scope, "kind": kind, "count": limit + 1},
+    )
+    page = tuple(session_info(row) for row in rows[:limit])
+    if len(rows) <= limit:
+        return SessionPage(page)
+    return SessionPage(page, f"{page[-1].updated_us}.{rows[limit - 1][-1]}")
+
+
+def _read_cursor(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return 2**63 - 1, 0
+    moment, _, key = cursor.partition(".")
+    try:
+        return int(moment), int(key)
+    except ValueError:
+        raise InvalidArgument(f"cursor: {cursor!r} was not made by list_sessions; start without one") from None
+
+
+def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
+    """Return session ids that start with a prefix, in order of id."""
+    where = {"prefix": prefix, "end_prefix": end_of_prefix(prefix), "count": limit}
+    return [row[0] for row in tx.rows(queries.SESSION_IDS_FROM, where)]
+
+
+def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
+    """Return a session's task links, in the order they were made."""
+    require_session(tx, session_id)
+    return [TaskLink(*row) for row in tx.rows(queries.LINKS_OF, {"id": session_id})]
+
+
+def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
+    """Return the links that point to a session, by parent id."""
+    return [TaskLink(*row) for row in tx.rows(queries.LINKS_TO, {"id": session_id})]
+
+
+def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
+    """Return a session's marks, by entry id and kind."""
+    state = read_state(tx, session_id)
+    return [Mark(*row) for row in tx.rows(queries.MARKS, {"session_key": state.key})]
+
+
+def read_revision(tx: Transaction, session_id: str) -> int | None:
+    """Return the session's revision, or None where it is gone."""
+    row = tx.first(queries.SESSION_BY_ID, {"id": session_id})
+    return None if row is None else int(row[8])

@@ -1,0 +1,251 @@
+"""The tables, as migration 0001 makes them. `docs/format.md` describes each for a reader with ``sqlite3`` alone.
+
+Internal keys are integers; a public id is stored once. Payloads are JSON *text* (key order, bytes and NUL escapes
+survive). Rows of history carry ``tree_id``, so that a tree can live on one shard.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from flue_py.core.usage import TOTAL_COLUMNS
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+# SQLite makes INTEGER PRIMARY KEY the rowid itself, which saves an index; elsewhere the keys are 64-bit.
+KEY = BigInteger().with_variant(Integer(), "sqlite")
+
+store_state = Table(
+    "flue_store",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_key", KEY, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False),
+    Column("tree_id", BigInteger, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("key", Text),
+    Column("title", Text),
+    Column("kind", Text, nullable=False),
+    Column("task_depth", BigInteger, nullable=False),
+    Column("forked_from_session", Text),
+    Column("forked_from_entry", Text),
+    Column("leaf", Text),
+    Column("revision", BigInteger, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("cwd", Text),
+    Column("config_path", Text),
+    Column("completed_at", BigInteger),
+    Column("trashed_at", BigInteger),
+    Column("entry_count", BigInteger, nullable=False),
+    Column("message_count", BigInteger, nullable=False),
+    Column("first_message", Text),
+    Column("spent_tokens", BigInteger, nullable=False),
+    Column("spent_cost", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
+    UniqueConstraint("id"),
+    Index(
+        "uq_sessions_scope_key",
+        "scope",
+        "key",
+        unique=True,
+        sqlite_where=text("key IS NOT NULL AND trashed_at IS NULL"),
+        postgresql_where=text("key IS NOT NULL AND trashed_at IS NULL"),
+    ),
+    Index("ix_sessions_updated_at", "updated_at", "session_key"),
+    Index("ix_sessions_tree_id", "tree_id"),
+)
+
+task_links = Table(
+    "task_links",
+    metadata,
+    Column("parent_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("child_id", Text, nullable=False),
+    PrimaryKeyConstraint("parent_key", "position"),
+    UniqueConstraint("parent_key", "child_id"),
+    Index("ix_task_links_child_id", "child_id"),
+    sqlite_with_rowid=False,
+)
+
+lanes = Table(
+    "lanes",
+    metadata,
+    Column("tree_id", BigInteger, nullable=False),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("owner_key", BigInteger, nullable=False),
+    Column("parent_lane", BigInteger),
+    Column("fork_depth", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tree_id", "lane_id"),
+    CheckConstraint("(parent_lane IS NULL) = (fork_depth = -1)", name="root"),
+    Index("ix_lanes_owner_key", "owner_key"),
+    Index("ix_lanes_parent", "tree_id", "parent_lane", "fork_depth"),
+    sqlite_with_rowid=False,
+)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("tree_id", BigInteger, nullable=False),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("depth", BigInteger, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("role", Text),
+    Column("source", Text),
+    Column("session_key", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("ordinal", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("counted", BigInteger, nullable=False),
+    *[Column(name, BigInteger, nullable=False) for name in TOTAL_COLUMNS],
+    Column("digest", LargeBinary, nullable=False),
+    Column("blob", LargeBinary),
+    Column("packed", LargeBinary),
+    Column("extra", Text),
+    Column("payload", Text),
+    PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
+    UniqueConstraint("tree_id", "id"),
+    CheckConstraint(
+        "(payload IS NOT NULL AND packed IS NULL AND blob IS NULL)"
+        " OR (payload IS NULL AND packed IS NOT NULL AND blob IS NULL)"
+        " OR (payload IS NULL AND packed IS NULL AND blob IS NOT NULL)",
+        name="payload",
+    ),
+    Index("ix_entries_session_key", "session_key", "revision", "ordinal"),
+    Index(
+        "ix_entries_compaction",
+        "tree_id",
+        "lane_id",
+        "depth",
+        sqlite_where=text("kind = 'compaction'"),
+        postgresql_where=text("kind = 'compaction'"),
+    ),
+    Index(
+        "ix_entries_blob",
+        "tree_id",
+        "blob",
+        sqlite_where=text("blob IS NOT NULL"),
+        postgresql_where=text("blob IS NOT NULL"),
+    ),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("tree_id", BigInteger, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("tree_id", "sha256"),
+)
+
+leaf_moves = Table(
+    "leaf_moves",
+    metadata,
+    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("from_entry", Text),
+    Column("to_entry", Text),
+    Column("reason", Text, nullable=False),
+    Column("undoes", BigInteger),
+    Column("moved_by", Text),
+    Column("at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("session_key", "revision"),
+    sqlite_with_rowid=False,
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("result", Text, nullable=False),
+    PrimaryKeyConstraint("session_key", "idempotency_key"),
+    sqlite_with_rowid=False,
+)
+
+marks = Table(
+    "marks",
+    metadata,
+    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
+    Column("entry_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("value", Text),
+    Column("at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("session_key", "entry_id", "kind"),
+    CheckConstraint("kind IN ('label', 'pin', 'retracted')", name="kind"),
+    sqlite_with_rowid=False,
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("scope", Text, nullable=False),
+    Column("provider", Text, nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    Column("tree_id", BigInteger, nullable=False),
+    Column("entry_id", Text),
+    Column("purpose", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cache_read_tokens", BigInteger, nullable=False),
+    Column("cache_write_5m_tokens", BigInteger, nullable=False),
+    Column("cache_write_1h_tokens", BigInteger, nullable=False),
+    Column("reasoning_tokens", BigInteger, nullable=False),
+    Column("total_tokens", BigInteger, nullable=False),
+    Column("cost", BigInteger),
+    Column("price_source", Text),
+    Column("at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("scope", "provider", "call_id"),
+    Index("ix_ledger_session_id", "session_id"),
+    sqlite_with_rowid=False,
+)
+
+HISTORY_VIEW = """\
+CREATE VIEW history AS
+SELECT s.id AS created_by, e.id AS id, COALESCE(
+         (SELECT p.id FROM entries p
+           WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id AND p.depth = e.depth - 1),
+         (SELECT p.id FROM lanes l JOIN entries p
+             ON p.tree_id = l.tree_id AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth
+           WHERE l.tree_id = e.tree_id AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1)
+       ) AS parent_id,
+       e.depth AS depth, e.kind AS kind, e.role AS role, e.revision AS revision, e.created_at AS created_at,
+       e.payload AS payload, e.tree_id AS tree_id
+  FROM entries e LEFT JOIN sessions s ON s.session_key = e.session_key
+"""

@@ -1,0 +1,247 @@
+"""The SQL backend: each promise of `Backend` as one transaction of one operation, run by a runner.
+
+The operations (`appending`, `moving`, `creating`, `deleting`, `reading`, `verifying`) are functions of a
+`Transaction`. A `Runner` decides only how they run: on threads of our own, or on an async engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Change,
+    Deletion,
+    LeafChoice,
+    Mark,
+    Moved,
+    MoveReason,
+    NewSession,
+    OnConflict,
+    PathRead,
+    Problem,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    SessionPage,
+    Stored,
+    StoreInfo,
+    TaskLink,
+    VerifyReport,
+)
+from flue_py.core.usage import UsageWindow
+from flue_py.store import appending, creating, deleting, moving, queries, reading, verifying
+from flue_py.store.backend import FORMAT_VERSION, Backend, Sources
+from flue_py.store.transaction import Transaction
+
+Result = TypeVar("Result")
+
+
+class Runner(Protocol):
+    """Runs transactions on a database."""
+
+    @property
+    def backend_name(self) -> str:
+        """What kind of store this is, for `info`."""
+
+    @property
+    def location(self) -> str:
+        """Where the database is, without secrets."""
+
+    def size_bytes(self) -> int | None:
+        """Return how large the database is on disk, where there is a file."""
+
+    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run ``work`` in a transaction that may write; it is durable when this returns.
+
+        ``work`` may be run again, from the start, after a rollback.
+        """
+
+    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run ``work`` on one snapshot."""
+
+    async def storage_problems(self) -> list[Problem]:
+        """Return what the database's own checks find."""
+
+    async def wait_for_change(self) -> bool:
+        """Return True when something was or may have been committed, False when the store is closed."""
+
+    async def close(self) -> None:
+        """Finish what was started and let go."""
+
+
+class SqlBackend(Backend):
+    """A `Backend` over any `Runner`."""
+
+    def __init__(self, runner: Runner, sources: Sources) -> None:
+        self._runner = runner
+        self._sources = sources
+
+    async def create_session(self, new: NewSession) -> SessionInfo:
+        return await self._runner.write(lambda tx: creating.create_session(tx, self._sources, new))
+
+    async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
+        return await self._runner.read(lambda tx: creating.get_session(tx, session_id, scope))
+
+    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+        return await self._runner.read(lambda tx: creating.find_session(tx, key, scope))
+
+    async def list_sessions(
+        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+    ) -> SessionPage:
+        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor))
+
+    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
+        return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit))
+
+    async def update_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None | Stored = STORED,
+        metadata_text: str | None = None,
+        completed_us: int | None | Stored = STORED,
+    ) -> SessionInfo:
+        return await self._runner.write(
+            lambda tx: creating.update_session(tx, self._sources, session_id, title, metadata_text, completed_us)
+        )
+
+    async def append(
+        self,
+        session_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        expected: LeafChoice = STORED,
+        on_conflict: OnConflict = "raise",
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        return await self._runner.write(
+            lambda tx: appending.append(tx, self._sources, session_id, entries, expected, on_conflict, idempotency_key)
+        )
+
+    async def import_entries(
+        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
+    ) -> Appended:
+        return await self._runner.write(
+            lambda tx: appending.import_entries(tx, self._sources, session_id, entries, leaf, expected)
+        )
+
+    async def move(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        expected: LeafChoice = STORED,
+        reason: MoveReason = "move",
+        by: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Moved:
+        return await self._runner.write(
+            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, by, idempotency_key)
+        )
+
+    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
+        return await self._runner.write(lambda tx: moving.retract(tx, self._sources, session_id, entry_id))
+
+    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+        return await self._runner.write(lambda tx: moving.undo(tx, self._sources, session_id, expected, by))
+
+    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+        return await self._runner.write(lambda tx: moving.redo(tx, self._sources, session_id, expected, by))
+
+    async def fork(
+        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        return await self._runner.write(
+            lambda tx: creating.fork(tx, self._sources, session_id, at, new, idempotency_key)
+        )
+
+    async def create_task(
+        self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        return await self._runner.write(
+            lambda tx: creating.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key)
+        )
+
+    async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
+        await self._runner.write(lambda tx: creating.link_task(tx, self._sources, parent_id, child_id, task_id))
+
+    async def task_links(self, session_id: str) -> list[TaskLink]:
+        return await self._runner.read(lambda tx: reading.task_links(tx, session_id))
+
+    async def task_parents(self, session_id: str) -> list[TaskLink]:
+        return await self._runner.read(lambda tx: reading.task_parents(tx, session_id))
+
+    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
+        if dry_run:
+            return await self._runner.read(lambda tx: deleting.delete_tree(tx, session_id, scope, dry_run=True))
+        return await self._runner.write(lambda tx: deleting.delete_tree(tx, session_id, scope, dry_run=False))
+
+    async def read_path(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        return await self._runner.read(lambda tx: reading.read_path(tx, session_id, leaf, unless))
+
+    async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+        return await self._runner.read(lambda tx: reading.read_path_since(tx, session_id, since, leaf))
+
+    async def read_context(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        return await self._runner.read(lambda tx: reading.read_context(tx, session_id, leaf, unless))
+
+    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+        return await self._runner.read(lambda tx: reading.read_usage(tx, session_id, since, leaf))
+
+    async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        return await self._runner.read(lambda tx: reading.read_turns(tx, session_id, leaf))
+
+    async def read_tree(self, session_id: str) -> list[Entry]:
+        return await self._runner.read(lambda tx: reading.read_tree(tx, session_id))
+
+    async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
+        return await self._runner.read(lambda tx: reading.get_entry(tx, session_id, entry_id))
+
+    async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
+        return await self._runner.read(lambda tx: reading.match_entry_ids(tx, session_id, prefix, limit))
+
+    async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
+        return await self._runner.read(lambda tx: reading.is_ancestor(tx, session_id, entry_id, of))
+
+    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+        return await self._runner.read(lambda tx: reading.changes(tx, session_id, after, limit))
+
+    async def notifications(self, session_id: str) -> AsyncIterator[None]:
+        last: int | None = -1
+        while True:
+            revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id))
+            if revision != last:
+                last = revision
+                yield
+            if not await self._runner.wait_for_change():
+                return
+
+    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+        await self._runner.write(lambda tx: creating.set_label(tx, self._sources, session_id, entry_id, label))
+
+    async def read_marks(self, session_id: str) -> list[Mark]:
+        return await self._runner.read(lambda tx: reading.read_marks(tx, session_id))
+
+    async def verify(self) -> VerifyReport:
+        storage = await self._runner.storage_problems()
+        report = await self._runner.read(verifying.verify)
+        return VerifyReport(report.sessions, report.entries, storage + report.problems)
+
+    async def info(self) -> StoreInfo:
+        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}))
+        sessions, entries, ledger_rows = row or (0, 0, 0)
+        runner = self._runner
+        return StoreInfo(
+            runner.backend_name, runner.location, FORMAT_VERSION, sessions, entries, ledger_rows, runner.size_bytes()
+        )
+
+    async def close(self) -> None:
+        await self._runner.close()

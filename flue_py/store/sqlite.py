@@ -1,0 +1,413 @@
+"""The SQLite backend: one writer thread with group commit, a small pool of readers, one hop per transaction.
+
+Operations waiting for the writer are committed together, so that a hundred sessions share one fsync. Where one
+operation fails before it wrote anything, its neighbours do not notice; where it fails later, the batch is rolled
+back and run again one by one, each for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from flue_py.core.sessions import Problem
+from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
+from flue_py.store import queries
+from flue_py.store.backend import Sources
+from flue_py.store.migrate import prepare_database
+from flue_py.store.sql import SqlBackend
+from flue_py.store.sqlite_file import (
+    Durability,
+    begin_immediate,
+    check_magic,
+    connect,
+    make_private_file,
+    translate,
+    translated,
+)
+from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
+
+Result = TypeVar("Result")
+
+MAX_BATCH = 256
+READERS = 2
+POLL_SECONDS = 0.1
+_ID_ATTEMPTS = 8
+
+
+async def open_sqlite(
+    path: str | Path,
+    *,
+    sources: Sources,
+    durability: Durability = "full",
+    busy_timeout: float = 30.0,
+    create: bool = True,
+) -> SqlBackend:
+    """Open a SQLite file, creating and migrating it as needed. O(1) once it is of the current format.
+
+    ``durability="full"`` waits for the disk at each commit; ``"normal"`` survives a killed process, not a power
+    cut. ``busy_timeout`` is how many seconds to wait for other processes. Raises `NotAStore`, `FormatTooNew`,
+    `StoreUnavailable`, `StoreBusy`.
+    """
+    runner = SqliteRunner(Path(path), durability, busy_timeout)
+    await runner.start(create=create)
+    return SqlBackend(runner, sources)
+
+
+class SqliteTransaction(Transaction):
+    """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.wrote = False
+
+    @property
+    def has_row_locks(self) -> bool:
+        return False
+
+    def new_key(self) -> int:
+        row = self.first(queries.READ_STATE, {"name": "next_key"})
+        if row is None:
+            raise CorruptStore("the store has lost its key counter; run verify()")
+        key = int(row[0])
+        self.run(queries.WRITE_STATE, {"name": "next_key", "number": key + 1})
+        return key
+
+    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+        cursor = self._connection.execute(statement.sql, parameters)
+        self.wrote = self.wrote or statement.writes
+        return cursor.fetchall()
+
+    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+        row: Row | None = self._connection.execute(statement.sql, parameters).fetchone()
+        return row
+
+    def run(self, statement: Statement, parameters: Parameters) -> int:
+        self.wrote = True
+        return self._connection.execute(statement.sql, parameters).rowcount
+
+    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+        self.wrote = True
+        if len(parameters) == 1:
+            self._connection.execute(statement.sql, parameters[0])
+        else:
+            self._connection.executemany(statement.sql, parameters)
+
+
+class _Job(Generic[Result]):
+    """An operation on its way through a thread, and the future its caller waits for."""
+
+    __slots__ = ("_unclaimed", "error", "future", "result", "work")
+
+    def __init__(self, work: Callable[[Transaction], Result], loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.future: asyncio.Future[Result] = loop.create_future()
+        self.result: Result
+        self.error: BaseException | None = None
+        self._unclaimed = [True]
+
+    def claim(self) -> bool:
+        """Return True to the first who asks: the thread that runs the job, or the caller who gives it up."""
+        try:
+            self._unclaimed.pop()
+        except IndexError:
+            return False
+        return True
+
+    def settle(self) -> None:
+        """Hand the outcome to the caller. Runs on the event loop."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+def _settle_all(jobs: Sequence[_Job[Any]]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+class SqliteRunner:
+    """Runs transactions on a SQLite file, on threads of its own."""
+
+    backend_name = "sqlite"
+
+    def __init__(self, path: Path, durability: Durability, busy_timeout: float) -> None:
+        self._path = path
+        self._durability: Durability = durability
+        self._busy_timeout = busy_timeout
+        self._loop = asyncio.get_running_loop()
+        self._writes: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._reads: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._committed = asyncio.Event()
+        self._watch_lock = threading.Lock()
+        self._watched: sqlite3.Connection | None = None
+        self._data_version: int | None = None
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    def size_bytes(self) -> int | None:
+        sizes = []
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(OSError):
+                sizes.append(Path(f"{self._path}{suffix}").stat().st_size)
+        return sum(sizes) if sizes else None
+
+    async def start(self, *, create: bool) -> None:
+        """Prepare the file and start the threads. Raises as `open_sqlite` says."""
+        ready: asyncio.Future[None] = self._loop.create_future()
+        writer = threading.Thread(
+            target=self._write_loop, args=(ready, create), name=f"flue-writer {self._path.name}", daemon=True
+        )
+        writer.start()
+        self._threads.append(writer)
+        try:
+            await asyncio.shield(ready)
+        except BaseException:
+            self._closed = True
+            self._writes.put(None)
+            raise
+        for number in range(READERS):
+            reader = threading.Thread(
+                target=self._read_loop, name=f"flue-reader-{number} {self._path.name}", daemon=True
+            )
+            reader.start()
+            self._threads.append(reader)
+
+    # -- on the event loop --------------------------------------------------------------------------------------
+
+    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+        return await self._submit(self._writes, work)
+
+    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+        return await self._submit(self._reads, work)
+
+    async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
+        if self._closed:
+            raise StoreClosed(f"{self._path} has been closed; open it again")
+        job = _Job(work, self._loop)
+        queue.put(job)
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            if not job.claim():
+                await self._outcome_despite_cancellation(job)
+            raise
+
+    async def _outcome_despite_cancellation(self, job: _Job[Any]) -> None:
+        """Wait for a job that has started: what is committed must not be reported as given up in between."""
+        job.future = self._loop.create_future()
+        if job.error is not None or hasattr(job, "result"):
+            return
+        while not job.future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([job.future])
+        job.future.exception()
+
+    async def storage_problems(self) -> list[Problem]:
+        def check(tx: Transaction) -> list[Problem]:
+            found = [str(row[0]) for row in tx.rows(queries.INTEGRITY_CHECK, {})]
+            problems = [Problem("damaged database", self.location, line) for line in found if line != "ok"]
+            for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
+                problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
+            return problems
+
+        return await self.read(check)
+
+    async def wait_for_change(self) -> bool:
+        """Return after a commit here, or when another process has changed the file (looked up each poll)."""
+        while not self._closed:
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._committed.wait()
+            except TimeoutError:
+                if self._closed:
+                    break
+                if not await self.read(lambda _: self._file_changed()):
+                    continue
+            return not self._closed
+        return False
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._notify()
+        for _ in range(READERS):
+            self._reads.put(None)
+        self._writes.put(None)
+        await self._loop.run_in_executor(None, self._join)
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        if self._watched is not None:
+            self._watched.close()
+
+    def _notify(self) -> None:
+        """Wake whoever waits for a change, and arm a new event for those who come later."""
+        event, self._committed = self._committed, asyncio.Event()
+        event.set()
+
+    # -- on the threads -----------------------------------------------------------------------------------------
+
+    def _file_changed(self) -> bool:
+        """Return whether any other connection has committed since the last call (SQLite's data_version)."""
+        with self._watch_lock:
+            if self._watched is None:
+                self._watched = connect(self._path, self._durability, read_only=True)
+            version = int(self._watched.execute("PRAGMA data_version").fetchone()[0])
+            changed = self._data_version not in (None, version)
+            self._data_version = version
+            return changed
+
+    def _write_loop(self, ready: asyncio.Future[None], create: bool) -> None:
+        try:
+            if create:
+                make_private_file(self._path)
+            check_magic(self._path)
+            connection = connect(self._path, self._durability, read_only=False)
+        except BaseException as error:
+            self._tell_ready(ready, error)
+            return
+        try:
+            with translated(self._path):
+                prepare_database(connection, self._path, self._busy_timeout)
+        except BaseException as error:
+            connection.close()
+            self._tell_ready(ready, error)
+            return
+        self._tell_ready(ready, None)
+        while (batch := self._next_batch()) is not None:
+            self._run_batch(connection, batch)
+            self._post(self._settle_writes, batch)
+        connection.close()
+
+    def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:
+        def tell() -> None:
+            if ready.done():
+                return
+            if error is None:
+                ready.set_result(None)
+            else:
+                ready.set_exception(error)
+
+        self._post(tell)
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        # A loop that is gone has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _settle_writes(self, batch: Sequence[_Job[Any]]) -> None:
+        _settle_all(batch)
+        self._notify()
+
+    def _next_batch(self) -> list[_Job[Any]] | None:
+        first = self._writes.get()
+        if first is None:
+            return None
+        jobs = [first]
+        with contextlib.suppress(Empty):
+            while len(jobs) < MAX_BATCH:
+                job = self._writes.get_nowait()
+                if job is None:
+                    self._writes.put(None)
+                    break
+                jobs.append(job)
+        return [job for job in jobs if job.claim()]
+
+    def _run_batch(self, connection: sqlite3.Connection, batch: Sequence[_Job[Any]]) -> None:
+        if not batch:
+            return
+        if len(batch) == 1 or not self._run_together(connection, batch):
+            for job in batch:
+                self._run_alone(connection, job)
+
+    def _run_together(self, connection: sqlite3.Connection, batch: Sequence[_Job[Any]]) -> bool:
+        """Run a batch in one transaction; return False, with nothing done, where its jobs must run alone."""
+        try:
+            begin_immediate(connection, self._busy_timeout)
+            for job in batch:
+                tx = SqliteTransaction(connection)
+                try:
+                    job.result = job.work(tx)
+                except FlueError as error:
+                    if tx.wrote:
+                        raise
+                    job.error = error
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            for job in batch:
+                job.error = None
+            return False
+        return True
+
+    def _run_alone(self, connection: sqlite3.Connection, job: _Job[Any]) -> None:
+        for _ in range(_ID_ATTEMPTS):
+            try:
+                begin_immediate(connection, self._busy_timeout)
+                job.result = job.work(SqliteTransaction(connection))
+                connection.execute("COMMIT")
+            except (IdTaken, sqlite3.IntegrityError) as error:
+                # A generated id met one that is there: roll back, and run again with another.
+                _roll_back(connection)
+                job.error = CorruptStore(f"{self._path}: a write contradicts what is stored ({error}); run verify()")
+                job.error.__cause__ = error
+            except sqlite3.Error as error:
+                _roll_back(connection)
+                job.error = translate(error, self._path)
+                job.error.__cause__ = error
+                return
+            except BaseException as error:
+                _roll_back(connection)
+                job.error = error
+                return
+            else:
+                job.error = None
+                return
+
+    def _read_loop(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (job := self._reads.get()) is not None:
+            if not job.claim():
+                continue
+            try:
+                if connection is None:
+                    connection = connect(self._path, self._durability, read_only=True)
+                with translated(self._path):
+                    job.result = self._read_snapshot(connection, job.work)
+            except BaseException as error:
+                job.error = error
+            self._post(job.settle)
+        if connection is not None:
+            connection.close()
+
+    @staticmethod
+    def _read_snapshot(connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+        connection.execute("BEGIN")
+        try:
+            return work(SqliteTransaction(connection))
+        finally:
+            _roll_back(connection)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")

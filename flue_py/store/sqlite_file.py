@@ -1,0 +1,118 @@
+"""A SQLite file: made private, opened with the right settings, its errors told in our own words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import uniform
+from typing import Literal, TypeAlias
+
+from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
+
+Durability: TypeAlias = Literal["full", "normal"]
+
+APPLICATION_ID = 0x464C5545
+"""Marks the file as ours in its header: "FLUE"."""
+
+_MAGIC = b"SQLite format 3\x00"
+_FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
+
+
+def make_private_file(path: Path) -> None:
+    """Create the database file with mode 0600 if there is none; leave one that is there alone.
+
+    SQLite gives ``-wal`` and ``-shm`` the mode of the database. Raises `StoreUnavailable`, `NotAStore`.
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise NotAStore(f"{path} is a directory; name a file")
+        if status.st_size == 0 and status.st_uid == os.geteuid():
+            path.chmod(0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be created or read: {error.strerror or error}") from error
+
+
+def check_magic(path: Path) -> None:
+    """Refuse a file that is no SQLite database before SQLite touches it. Raises `NotAStore`, `StoreUnavailable`."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+    if start and start != _MAGIC:
+        raise NotAStore(f"{path} is not a SQLite database; name another file")
+
+
+def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.Connection:
+    """Return a connection in autocommit mode with this store's settings. Raises as `translated` does."""
+    with translated(path):
+        connection = sqlite3.connect(
+            path, timeout=_LONGEST_WAIT, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextlib.contextmanager
+def translated(path: Path | str) -> Iterator[None]:
+    """Turn the driver's errors into ours, by their SQLite code, with the cause chained."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
+    """Return our error for one of the driver's."""
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & 0xFF
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"{path} is locked by another process; try again, or raise busy_timeout")
+    if primary == sqlite3.SQLITE_NOTADB:
+        return NotAStore(f"{path} is not a SQLite database; name another file")
+    if primary == sqlite3.SQLITE_CORRUPT:
+        return CorruptStore(f"{path} is damaged ({error}); run verify() to see what is affected")
+    if primary in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+        return StoreUnavailable(f"{path} cannot be used: {error}")
+    return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Return whether another connection's lock is the cause."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def begin_immediate(connection: sqlite3.Connection, busy_timeout: float) -> None:
+    """Take the write lock, retrying with jitter for up to ``busy_timeout`` seconds.
+
+    SQLite's own busy handler polls in lock step and starves whoever waits longest, hence the jitter.
+    """
+    deadline = time.monotonic() + busy_timeout
+    wait = _FIRST_WAIT
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= deadline:
+                raise
+            time.sleep(uniform(0, wait))  # noqa: S311 - jitter, not a secret
+            wait = min(wait * 2, _LONGEST_WAIT)
+        else:
+            return

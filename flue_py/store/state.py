@@ -1,0 +1,158 @@
+"""Where a write starts: the session's row with the place of its leaf, and what the session can see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+import pydantic_core
+
+from flue_py.core.sessions import LeafChoice, Stored
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, LeafConflict, SessionNotFound
+from flue_py.store import queries
+from flue_py.store.transaction import Row, Transaction
+
+
+class Position(NamedTuple):
+    """The place of an entry: its lane and depth, the totals to it, and what decides where a child goes."""
+
+    lane_id: int
+    depth: int
+    totals: UsageTotals
+    owner_key: int
+    parent_lane: int | None
+    fork_depth: int
+    has_child: bool
+
+
+@dataclass(slots=True)
+class SessionState:
+    """A session inside a transaction, with the position of its leaf (None before the first entry)."""
+
+    key: int
+    id: str
+    tree_id: int
+    scope: str
+    leaf: str | None
+    revision: int
+    kind: str
+    task_depth: int
+    forked_from_entry: str | None
+    position: Position | None
+
+    def require_leaf(self, expected: LeafChoice) -> None:
+        """Raise `LeafConflict` where the stored leaf is not the expected one."""
+        if not isinstance(expected, Stored) and expected != self.leaf:
+            raise LeafConflict(self.id, expected, self.leaf)
+
+
+def read_state(tx: Transaction, session_id: str) -> SessionState:
+    """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
+    row = tx.first(queries.SESSION_STATE, {"id": session_id})
+    if row is None:
+        raise SessionNotFound(session_id)
+    position = None if row[9] is None else _position(row[9:])
+    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry = row[:9]
+    state = SessionState(key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, position)
+    if state.leaf is not None and position is None:
+        raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
+    return state
+
+
+def _position(row: Row) -> Position:
+    return Position(row[0], row[1], UsageTotals._make(row[2:12]), row[12], row[13], row[14], row[15] is not None)
+
+
+def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
+    """Return the place of an entry that the session sees. Raises `EntryNotFound` for any other."""
+    position = find_visible(tx, state, entry_id)
+    if position is None:
+        raise EntryNotFound(state.id, entry_id)
+    return position
+
+
+def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Position | None:
+    """Return the place of an entry, or None where the session does not see it. O(lanes the session builds on)."""
+    if entry_id == state.leaf:
+        return state.position
+    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
+    if row is None:
+        return None
+    position = _position(row[3:])
+    if position.owner_key != state.key and not is_held(tx, state, position.lane_id, position.depth):
+        return None
+    return None if is_retracted(tx, state, entry_id) else position
+
+
+def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
+    """Return whether a place is an ancestor of the session's leaf, fork point, or lanes."""
+    parameters = {
+        "tree_id": state.tree_id,
+        "leaf": state.leaf,
+        "forked_from_entry": state.forked_from_entry,
+        "session_key": state.key,
+        "lane_id": lane_id,
+        "depth": depth,
+    }
+    return tx.first(queries.IS_HELD, parameters) is not None
+
+
+def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
+    """Return whether the session has retracted the entry."""
+    mark = tx.first(queries.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
+    return mark is not None
+
+
+def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
+    """Return a leaf to read at, and its place. Raises `EntryNotFound` where the session does not see it."""
+    if isinstance(leaf, Stored) or leaf == state.leaf:
+        return state.leaf, state.position
+    if leaf is None:
+        return None, None
+    return leaf, see_entry(tx, state, leaf)
+
+
+def totals_at(position: Position | None) -> UsageTotals:
+    """Return the running totals at a place; zero before the first entry."""
+    return NO_USAGE if position is None else position.totals
+
+
+def content_digest(*parts: object) -> bytes:
+    """Return a digest of an operation's content, by which a retry is told from another operation."""
+    return blake2b(pydantic_core.to_json(parts), digest_size=16).digest()
+
+
+def replayed_result(
+    tx: Transaction, state: SessionState, idempotency_key: str | None, operation: str, digest: bytes
+) -> str | None:
+    """Return the stored result of an earlier operation under this key, or None where it is new.
+
+    Raises `IdempotencyConflict` where the key was used for something else.
+    """
+    if idempotency_key is None:
+        return None
+    row = tx.first(queries.REQUEST, {"session_key": state.key, "idempotency_key": idempotency_key})
+    if row is None:
+        return None
+    if row[0] != operation or bytes(row[1]) != digest:
+        raise IdempotencyConflict(state.id, idempotency_key)
+    return str(row[2])
+
+
+def remember_result(
+    tx: Transaction, state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
+) -> None:
+    """Store the result of an operation under its key, for the retry."""
+    if idempotency_key is not None:
+        tx.run(
+            queries.INSERT_REQUEST,
+            {
+                "session_key": state.key,
+                "idempotency_key": idempotency_key,
+                "operation": operation,
+                "digest": digest,
+                "result": pydantic_core.to_json(result).decode(),
+            },
+        )

@@ -1,0 +1,140 @@
+"""What an operation needs of a database: statements in, rows out. Each runner brings its own.
+
+A `Statement` is SQL text that both dialects read, with ``:name`` parameters. The stdlib driver takes the text as
+it is; SQLAlchemy takes it as `text()`, parsed once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+    from sqlalchemy.types import TypeEngine
+
+Row: TypeAlias = tuple[Any, ...]
+Parameters: TypeAlias = Mapping[str, object]
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement.
+
+    ``locks`` says that the session row it reads is about to be written: where rows are locked, it locks ``s``.
+    """
+
+    sql: str
+    locks: bool = False
+
+    @cached_property
+    def writes(self) -> bool:
+        """Whether the statement changes anything."""
+        return self.sql.startswith(("INSERT", "UPDATE", "DELETE"))
+
+    @cached_property
+    def clause(self) -> TextClause:
+        """The statement as SQLAlchemy takes it, each parameter with its type."""
+        from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text
+
+        clause = text(self.sql)
+        types: dict[str, TypeEngine[Any]] = {"text": Text(), "bytes": LargeBinary(), "integer": BigInteger()}
+        return clause.bindparams(
+            *[bindparam(name, type_=types[parameter_type(name)]) for name in self.parameters if name]
+        )
+
+    @cached_property
+    def locking_clause(self) -> TextClause:
+        """The statement with a row lock on ``s``, for databases that have them."""
+        return Statement(f"{self.sql} FOR UPDATE OF s").clause
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, in order of first use."""
+        return tuple(dict.fromkeys(_PARAMETER.findall(self.sql)))
+
+
+_TEXT = frozenset(
+    [
+        "id",
+        "prefix",
+        "end_prefix",
+        "session_id",
+        "scope",
+        "key",
+        "title",
+        "kind",
+        "metadata",
+        "cwd",
+        "config_path",
+        "forked_from_session",
+        "forked_from_entry",
+        "leaf",
+        "entry_id",
+        "other_id",
+        "parent_entry",
+        "role",
+        "source",
+        "extra",
+        "payload",
+        "reason",
+        "moved_by",
+        "idempotency_key",
+        "operation",
+        "result",
+        "mark",
+        "value",
+        "first_message",
+        "task_id",
+        "child_id",
+        "provider",
+        "call_id",
+        "purpose",
+        "model",
+        "price_source",
+        "name",
+        "from_entry",
+        "to_entry",
+        "ids",
+        "keys",
+        "lanes",
+    ]
+)
+_BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})
+
+
+def parameter_type(name: str) -> str:
+    """Return ``text``, ``bytes`` or ``integer``: a parameter's type follows from its name, everywhere the same."""
+    return "text" if name in _TEXT else "bytes" if name in _BYTES else "integer"
+
+
+class Transaction(Protocol):
+    """A transaction under way. Rows are plain tuples, in the order of the statement's columns."""
+
+    @property
+    def has_row_locks(self) -> bool:
+        """Whether several writers can be under way at once (then ids are drawn at random, not counted)."""
+
+    def new_key(self) -> int:
+        """Return a key for a new session (and its tree) that no session has or ever had."""
+
+    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+        """Return all rows."""
+
+    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+        """Return the first row, or None."""
+
+    def run(self, statement: Statement, parameters: Parameters) -> int:
+        """Run a statement that writes; return how many rows it touched."""
+
+    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+        """Run a statement that writes once per set of parameters."""
+
+
+class IdTaken(Exception):
+    """A unique key was violated by an id that was just generated."""

@@ -1,0 +1,169 @@
+"""Verification: re-derive everything that is stored twice, and name what disagrees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flue_py.core.entries import MESSAGE
+from flue_py.core.jsontext import decode_json, payload_digest
+from flue_py.core.lanes import Lane
+from flue_py.core.sessions import Problem, VerifyReport
+from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
+from flue_py.errors import FlueError
+from flue_py.store import queries
+from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.transaction import Row, Transaction
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the scan of the entries found, for the checks that compare it with other tables."""
+
+    problems: list[Problem] = field(default_factory=list)
+    # Totals at the places that a lane forks from, needed when the child lane's turn comes.
+    totals: dict[tuple[int, int, int], UsageTotals] = field(default_factory=dict)
+    places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    tips: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    entry_counts: Counter[int] = field(default_factory=Counter)
+    message_counts: Counter[int] = field(default_factory=Counter)
+    last_revisions: dict[int, int] = field(default_factory=dict)
+
+    def report(self, kind: str, where: str, detail: str) -> None:
+        self.problems.append(Problem(kind, where, detail))
+
+
+def verify(tx: Transaction) -> VerifyReport:
+    """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
+    lanes = [Lane(*row) for row in tx.rows(queries.ALL_LANES, {})]
+    sessions = tx.rows(queries.ALL_SESSIONS, {})
+    retracted = {(row[0], row[1]) for row in tx.rows(queries.ALL_RETRACTED, {})}
+    found = _Found()
+    forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
+    for lane in lanes:
+        _check_lane(tx, lane, forks, found, retracted)
+    for key, revision in tx.rows(queries.LAST_REVISIONS, {}):
+        found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
+    for row in sessions:
+        _check_session(row, found)
+    _check_holds(lanes, sessions, found)
+    _check_ledger(tx, sessions, found)
+    _check_leftovers(tx, found)
+    counted = tx.first(queries.COUNT_ENTRIES, {})
+    return VerifyReport(len(sessions), 0 if counted is None else counted[0], found.problems)
+
+
+def _check_lane(
+    tx: Transaction, lane: Lane, forks: set[tuple[int, int | None, int]], found: _Found, retracted: set[tuple[int, str]]
+) -> None:
+    where = f"lane {lane.lane_id} of tree {lane.tree_id}"
+    totals = NO_USAGE
+    if lane.parent_lane is not None:
+        place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
+        if place not in found.totals:
+            found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
+        totals = found.totals.get(place, NO_USAGE)
+    expected_depth = lane.fork_depth + 1
+    for row in tx.rows(queries.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
+        depth, entry_id, creator = row[:3]
+        if depth != expected_depth:
+            found.report("wrong depth", f"entry {entry_id}", f"is at depth {depth}, not {expected_depth}")
+        totals = _check_entry(tx, lane, row, totals, found)
+        expected_depth = depth + 1
+        if (lane.tree_id, lane.lane_id, depth) in forks:
+            found.totals[lane.tree_id, lane.lane_id, depth] = totals
+        found.places[lane.tree_id, entry_id] = (lane.lane_id, depth)
+        found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
+        found.last_revisions[creator] = max(row[6], found.last_revisions.get(creator, 0))
+        if (creator, entry_id) not in retracted:
+            found.entry_counts[creator] += 1
+            found.message_counts[creator] += row[3] == MESSAGE
+    if expected_depth == lane.fork_depth + 1:
+        found.report("empty lane", where, "has no entries")
+
+
+def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, found: _Found) -> UsageTotals:
+    """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
+    _, entry_id, _, kind, role, counted, _, digest = row[:8]
+    stored = UsageTotals._make(row[8:18])
+    payload, packed, blob = row[18:]
+    where = f"entry {entry_id}"
+    try:
+        if payload is None:
+            payload = unpack(packed) if packed is not None else _blob_text(tx, lane.tree_id, blob)
+        value = decode_json(payload)
+    except FlueError as error:
+        found.report("unreadable payload", where, str(error))
+        return stored
+    if payload_digest(payload) != bytes(digest):
+        found.report("damaged payload", where, "does not match its digest")
+    usage = NO_USAGE
+    if counted and isinstance(value, dict):
+        try:
+            usage = reported_usage(kind, role, value)
+        except FlueError as error:
+            found.report("unreadable usage", where, str(error))
+            return stored
+    if stored != before.plus(usage):
+        found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(before.plus(usage))}")
+    return stored
+
+
+def _blob_text(tx: Transaction, tree_id: int, blob: bytes) -> str:
+    row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
+    return unpack_blob(bytes(blob), None if row is None else row[0])
+
+
+def _check_session(row: Row, found: _Found) -> None:
+    key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
+    where = f"session {session_id}"
+    for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
+        if entry_id is not None and (tree_id, entry_id) not in found.places:
+            found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
+    if found.last_revisions.get(key, 0) > revision:
+        found.report("wrong revision", where, f"is at {revision}, its entries at {found.last_revisions[key]}")
+    derived = (found.entry_counts[key], found.message_counts[key])
+    if (entry_count, message_count) != derived:
+        found.report("wrong count", where, f"counts {(entry_count, message_count)}, has {derived}")
+
+
+def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> None:
+    """What a deleted session left must be held to its very end; what is not held should have gone."""
+    deepest: dict[tuple[int, int], int] = {}
+
+    def hold(tree_id: int, lane_id: int, depth: int) -> None:
+        deepest[tree_id, lane_id] = max(depth, deepest.get((tree_id, lane_id), -1))
+
+    for lane in lanes:
+        if lane.parent_lane is not None:
+            hold(lane.tree_id, lane.parent_lane, lane.fork_depth)
+    for row in sessions:
+        for entry_id in (row[3], row[4]):
+            place = found.places.get((row[2], entry_id))
+            if place is not None:
+                hold(row[2], *place)
+    for lane in lanes:
+        tip = found.tips.get((lane.tree_id, lane.lane_id))
+        if tip is not None and tip[1] != lane.owner and deepest.get((lane.tree_id, lane.lane_id), -1) < tip[0]:
+            found.report(
+                "orphaned entries", f"lane {lane.lane_id} of tree {lane.tree_id}", "end where no session sees them"
+            )
+
+
+def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
+    sums = {row[0]: (row[1], row[2]) for row in tx.rows(queries.LEDGER_SUMS, {})}
+    for row in sessions:
+        stored, derived = (row[8], row[9]), sums.get(row[1], (0, 0))
+        if stored != tuple(derived):
+            found.report("wrong spending", f"session {row[1]}", f"stores {stored}, its ledger rows sum to {derived}")
+
+
+def _check_leftovers(tx: Transaction, found: _Found) -> None:
+    for (entry_id,) in tx.rows(queries.LANELESS_ENTRIES, {}):
+        found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
+    for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
+        found.report("orphaned blob", f"blob {bytes(sha256).hex()}", "belongs to no entry")
+    for table, statement in queries.ROWS_OF_NO_SESSION.items():
+        for (key,) in tx.rows(statement, {}):
+            found.report("rows of no session", f"table {table}", f"has rows of session key {key}, which is not there")

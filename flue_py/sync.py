@@ -1,0 +1,243 @@
+"""The blocking twin of `flue_py.open`, `Store` and `Session`, for scripts and notebooks.
+
+    with flue_py.sync.open("sessions.db") as store:
+        session = store.open_session("triage", mode="get_or_create")
+        session.append_message({"role": "user", "content": "Why is the build red?"})
+        messages = session.build_context()
+
+The event loop runs in a thread of its own for the length of the ``with``. Each method takes and returns what its
+asynchronous namesake does, with blocking sessions in place of asynchronous ones, and has its docstring. Methods
+may be called from several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from functools import partial, update_wrapper
+from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import Change, SessionInfo, SessionKind
+from flue_py.sessions import opening
+from flue_py.sessions.session import Session as AsyncSession
+from flue_py.sessions.store import Store as AsyncStore
+
+P = ParamSpec("P")
+Original = TypeVar("Original")
+Original_co = TypeVar("Original_co", covariant=True)
+Returned = TypeVar("Returned")
+Result = TypeVar("Result")
+
+
+class _Twin(Generic[Original_co]):
+    """An asynchronous object, and the portal to the event loop it lives on."""
+
+    def __init__(self, portal: BlockingPortal, original: Original_co) -> None:
+        self._portal = portal
+        self._original = original
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+
+class _Blocking(Generic[Original, P, Returned, Result]):
+    """A method that calls its asynchronous namesake on the event loop, waits, and adapts what comes back."""
+
+    def __init__(
+        self,
+        method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
+        adapt: Callable[[BlockingPortal, Returned], Result],
+    ) -> None:
+        self._method = method
+        self._adapt = adapt
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> _Blocking[Original, P, Returned, Result]: ...
+    @overload
+    def __get__(self, twin: _Twin[Original], owner: type) -> Callable[P, Result]: ...
+    def __get__(
+        self, twin: _Twin[Original] | None, owner: type
+    ) -> Callable[P, Result] | _Blocking[Original, P, Returned, Result]:
+        if twin is None:
+            return self
+        bound = partial(self._method, twin._original)
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+            return self._adapt(twin._portal, twin._portal.call(partial(bound, *args, **kwargs)))
+
+        update_wrapper(call, self._method)
+        call.__dict__["__wrapped__"] = bound  # its signature has no self
+        return call
+
+
+def _same(_: BlockingPortal, value: Returned) -> Returned:
+    return value
+
+
+def _session(portal: BlockingPortal, session: AsyncSession) -> Session:
+    return Session(portal, session)
+
+
+def _session_or_none(portal: BlockingPortal, session: AsyncSession | None) -> Session | None:
+    return None if session is None else Session(portal, session)
+
+
+def _blocking(
+    method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
+) -> _Blocking[Original, P, Returned, Returned]:
+    return _Blocking(method, _same)
+
+
+def _making(
+    method: Callable[Concatenate[Original, P], Coroutine[object, object, AsyncSession]],
+) -> _Blocking[Original, P, AsyncSession, Session]:
+    return _Blocking(method, _session)
+
+
+def _finding(
+    method: Callable[Concatenate[Original, P], Coroutine[object, object, AsyncSession | None]],
+) -> _Blocking[Original, P, AsyncSession | None, Session | None]:
+    return _Blocking(method, _session_or_none)
+
+
+class Session(_Twin[AsyncSession]):
+    """The blocking twin of `flue_py.Session`."""
+
+    refresh = _blocking(AsyncSession.refresh)
+
+    append_message = _blocking(AsyncSession.append_message)
+    append_messages = _blocking(AsyncSession.append_messages)
+    append_compaction = _blocking(AsyncSession.append_compaction)
+    append_branch_summary = _blocking(AsyncSession.append_branch_summary)
+    append_custom = _blocking(AsyncSession.append_custom)
+
+    move_leaf = _blocking(AsyncSession.move_leaf)
+    rewind = _blocking(AsyncSession.rewind)
+    undo = _blocking(AsyncSession.undo)
+    redo = _blocking(AsyncSession.redo)
+    remove_leaf_message = _blocking(AsyncSession.remove_leaf_message)
+
+    fork = _making(AsyncSession.fork)
+    create_task = _making(AsyncSession.create_task)
+    task_links = _blocking(AsyncSession.task_links)
+    task_parents = _blocking(AsyncSession.task_parents)
+
+    get_active_path = _blocking(AsyncSession.get_active_path)
+    get_active_path_since = _blocking(AsyncSession.get_active_path_since)
+    turns = _blocking(AsyncSession.turns)
+    latest_assistant = _blocking(AsyncSession.latest_assistant)
+    is_ancestor = _blocking(AsyncSession.is_ancestor)
+    build_context_entries = _blocking(AsyncSession.build_context_entries)
+    build_context = _blocking(AsyncSession.build_context)
+    latest_compaction = _blocking(AsyncSession.latest_compaction)
+    aggregate_usage_since = _blocking(AsyncSession.aggregate_usage_since)
+    get_entry = _blocking(AsyncSession.get_entry)
+    resolve_entry_id = _blocking(AsyncSession.resolve_entry_id)
+    get_tree = _blocking(AsyncSession.get_tree)
+
+    set_label = _blocking(AsyncSession.set_label)
+    labels = _blocking(AsyncSession.labels)
+    set_title = _blocking(AsyncSession.set_title)
+    set_metadata = _blocking(AsyncSession.set_metadata)
+    set_completed = _blocking(AsyncSession.set_completed)
+
+    changes = _blocking(AsyncSession.changes)
+
+    def watch(self, *, after: int | None = None) -> Iterator[Change]:
+        """Yield every change after a revision (default: the handle's), then wait for each as it comes.
+
+        Otherwise as `flue_py.Session.watch`.
+        """
+        changes = self._original.watch(after=after)
+        try:
+            while (change := self._portal.call(anext, changes, None)) is not None:
+                yield change
+        finally:
+            # Where the store has been closed meanwhile, there is no event loop left to tell, nor any need to.
+            with suppress(RuntimeError):
+                self._portal.call(changes.aclose)
+
+    @property
+    def id(self) -> str:
+        return self._original.id
+
+    @property
+    def scope(self) -> str:
+        return self._original.scope
+
+    @property
+    def key(self) -> str | None:
+        return self._original.key
+
+    @property
+    def kind(self) -> SessionKind:
+        return self._original.kind
+
+    @property
+    def title(self) -> str | None:
+        return self._original.title
+
+    @property
+    def metadata(self) -> JsonObject:
+        return self._original.metadata
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._original.leaf_id
+
+    @property
+    def revision(self) -> int:
+        return self._original.revision
+
+    @property
+    def info(self) -> SessionInfo:
+        return self._original.info
+
+
+class Store(_Twin[AsyncStore]):
+    """The blocking twin of `flue_py.Store`."""
+
+    create_session = _making(AsyncStore.create_session)
+    open_session = _making(AsyncStore.open_session)
+    get_session = _finding(AsyncStore.get_session)
+    find_session = _making(AsyncStore.find_session)
+    resolve_session_id = _blocking(AsyncStore.resolve_session_id)
+    list_sessions = _blocking(AsyncStore.list_sessions)
+    import_session = _making(AsyncStore.import_session)
+
+    link_task = _blocking(AsyncStore.link_task)
+    delete_session_tree = _blocking(AsyncStore.delete_session_tree)
+
+    verify = _blocking(AsyncStore.verify)
+    info = _blocking(AsyncStore.info)
+    close = _blocking(AsyncStore.close)
+
+
+def _take_over_docstrings(twin: type, original: type) -> None:
+    for name, member in vars(twin).items():
+        if isinstance(member, property) and member.__doc__ is None:
+            member.__doc__ = getattr(original, name).__doc__
+
+
+_take_over_docstrings(Session, AsyncSession)
+
+
+def _opening(
+    opener: Callable[P, AbstractAsyncContextManager[AsyncStore]],
+) -> Callable[P, AbstractContextManager[Store]]:
+    @contextmanager
+    def blocking(*args: P.args, **kwargs: P.kwargs) -> Iterator[Store]:
+        with (
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(opener(*args, **kwargs)) as store,
+        ):
+            yield Store(portal, store)
+
+    return update_wrapper(blocking, opener)
+
+
+open = _opening(opening.open)

@@ -1,0 +1,45 @@
+"""What a store must pass: a contract, a state machine against the model in memory, and strategies.
+
+A backend of your own is tested by a subclass in a test module (needs the extra ``test``)::
+
+    class TestMine(BackendContract):
+        @pytest.fixture
+        def open_backend(self, tmp_path: Path) -> OpenBackend:
+            async def open_it(sources: Sources) -> Backend:
+                return await open_mine(tmp_path / str(uuid4()), sources)
+
+            return open_it
+
+and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine` and `check_deletion` take a function
+of the same shape. pytest and Hypothesis are imported here and nowhere else in this library.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# So that a failing assert shows its values, as it would in a test module.
+pytest.register_assert_rewrite(
+    *(
+        f"flue_py.testing.{name}"
+        for name in (
+            "contract",
+            "contract_append",
+            "contract_bad_input",
+            "contract_conflicts",
+            "contract_deletion",
+            "contract_forks",
+            "contract_idempotency",
+            "contract_imports",
+            "contract_moves",
+            "contract_reads",
+            "contract_sessions",
+            "contract_size",
+            "contract_tasks",
+            "contract_undo",
+            "contract_usage",
+            "deletion",
+            "machine",
+        )
+    )
+)

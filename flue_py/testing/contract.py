@@ -1,0 +1,54 @@
+"""The contract of a store: every promise of `flue_py.store.backend.Backend` as a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from flue_py.store.backend import Backend
+from flue_py.testing.contract_append import AppendContract
+from flue_py.testing.contract_bad_input import BadInputContract
+from flue_py.testing.contract_conflicts import ConflictContract
+from flue_py.testing.contract_deletion import DeletionContract
+from flue_py.testing.contract_forks import ForkContract
+from flue_py.testing.contract_idempotency import IdempotencyContract
+from flue_py.testing.contract_imports import ImportContract
+from flue_py.testing.contract_moves import MoveContract
+from flue_py.testing.contract_reads import ReadContract
+from flue_py.testing.contract_sessions import SessionContract
+from flue_py.testing.contract_size import SizeContract
+from flue_py.testing.contract_tasks import TaskContract
+from flue_py.testing.contract_undo import UndoContract
+from flue_py.testing.contract_usage import UsageContract
+from flue_py.testing.sources import OpenBackend, counted_sources
+
+
+@pytest.mark.anyio
+class BackendContract(
+    SessionContract,
+    AppendContract,
+    ImportContract,
+    ConflictContract,
+    IdempotencyContract,
+    MoveContract,
+    UndoContract,
+    ForkContract,
+    TaskContract,
+    DeletionContract,
+    ReadContract,
+    UsageContract,
+    BadInputContract,
+    SizeContract,
+):
+    """Subclass it, and give it a fixture ``open_backend`` that returns an `OpenBackend`."""
+
+    @pytest.fixture
+    async def backend(self, open_backend: OpenBackend) -> AsyncIterator[Backend]:
+        """A new store with ids that count up and a clock that advances. What it holds at the end is consistent."""
+        backend = await open_backend(counted_sources())
+        yield backend
+        try:
+            assert (await backend.verify()).problems == []
+        finally:
+            await backend.close()

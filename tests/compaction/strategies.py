@@ -1,0 +1,78 @@
+"""Messages for the tests of compaction: small builders, and strategies for whole contexts."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+
+def user(text: str) -> JsonObject:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str, **fields: JsonValue) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": "stop", **fields}
+
+
+def call(name: str, arguments: JsonValue, call_id: str = "c1") -> JsonObject:
+    part: JsonObject = {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
+    return {"role": "assistant", "content": [part], "stopReason": "toolUse"}
+
+
+def tool_result(text: str, call_id: str = "c1") -> JsonObject:
+    content: list[JsonValue] = [{"type": "text", "text": text}]
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": content, "isError": False}
+
+
+def usage(total: int = 0, **fields: int) -> JsonObject:
+    return {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": total, **fields}
+
+
+texts = st.text(alphabet=st.sampled_from('ab \n"\\é数🚀\ud83d\ude80'), max_size=60)
+paths = st.sampled_from(["a", "b/c", "Z", "ü", "\U0001f680", "\uffee", ""])
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab012") | texts, inner, max_size=3),
+    max_leaves=8,
+)
+reports = st.integers(0, 5000).map(usage) | st.just(usage())
+
+_calls = st.builds(call, st.sampled_from(["read", "write", "edit", "grep"]), paths.map(lambda path: {"path": path}))
+_plain = st.builds(assistant, texts)
+_reporting = st.builds(
+    lambda text, report, reason: assistant(text, usage=report, stopReason=reason),
+    texts,
+    reports,
+    st.sampled_from(["stop", "toolUse", "length", "error", "aborted"]),
+)
+_custom = st.just({"role": "custom", "content": "not a role we know"})
+
+messages: st.SearchStrategy[list[JsonObject]] = st.lists(
+    st.one_of(st.builds(user, texts), _plain, _reporting, _calls, st.builds(tool_result, texts), _custom),
+    max_size=14,
+)
+
+_odd_parts = json_values | st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "thinking", "toolCall", "image", "audio"])},
+    optional=dict.fromkeys(("text", "thinking", "name", "arguments", "data"), json_values),
+)
+odd_messages: st.SearchStrategy[list[JsonObject]] = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "role": st.sampled_from(["user", "assistant", "toolResult", "system"]) | json_values,
+            "content": st.lists(_odd_parts, max_size=4) | json_values,
+            "usage": json_values | st.dictionaries(st.sampled_from(["totalTokens", "input"]), json_values),
+            "stopReason": json_values,
+        },
+    ),
+    max_size=6,
+)
+"""Messages that break every rule a message has, to be passed over without an error."""
+
+budgets = st.integers(0, 60)

@@ -1,0 +1,148 @@
+"""How large a context is, and when it is time to compact."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from flue_py.compaction import (
+    DEFAULT_POLICY,
+    FAITHFUL_POLICY,
+    CompactionPolicy,
+    CompactionSettings,
+    calculate_context_tokens,
+    estimate_context_tokens,
+    estimate_tokens,
+    should_compact,
+)
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import InvalidArgument
+from tests.compaction.strategies import assistant, call, messages, odd_messages, tool_result, usage, user
+
+POLICIES = pytest.mark.parametrize("policy", [DEFAULT_POLICY, FAITHFUL_POLICY], ids=["default", "faithful"])
+
+
+@pytest.mark.parametrize(
+    ("message", "tokens"),
+    [
+        (user(""), 0),
+        (user("abcd"), 1),
+        (user("abcde"), 2),
+        (user("🚀🚀"), 1),
+        (call("read", {}), 2),
+        (call("x", {"n": 1e-7, "m": 1e-5}), 6),
+        (call("x", {"n": 1.0}), 2),
+        ({"role": "toolResult", "content": [{"type": "image", "data": "AA=="}]}, 1200),
+        ({"role": "user", "content": [{"type": "image", "data": "AA=="}]}, 0),
+        ({"role": "system", "content": "abcdefgh"}, 0),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "abcdef"}, {"type": "audio"}]}, 2),
+    ],
+)
+def test_a_message_takes_a_token_for_every_four_utf16_units(message: JsonObject, tokens: int) -> None:
+    assert estimate_tokens(message) == tokens
+
+
+@pytest.mark.parametrize("role", ["assistant", "toolResult"])
+def test_content_as_a_plain_string_counts_unless_the_policy_is_faithful(role: str) -> None:
+    message: JsonObject = {"role": role, "content": "abcdefgh"}
+    assert estimate_tokens(message) == 2
+    assert estimate_tokens(message, FAITHFUL_POLICY) == 0
+
+
+def test_the_last_reported_usage_stands_for_everything_up_to_it() -> None:
+    context = [user("x" * 400), assistant("a", usage=usage(500)), user("y" * 40), assistant("b")]
+    estimate = estimate_context_tokens(context)
+    assert (estimate.tokens, estimate.usage_tokens, estimate.trailing_tokens) == (511, 500, 11)
+    assert estimate.last_usage_index == 1
+
+
+@pytest.mark.parametrize("reason", ["aborted", "error"])
+def test_a_failed_message_reports_no_usage(reason: str) -> None:
+    context = [assistant("a", usage=usage(500)), assistant("bbbb", usage=usage(900), stopReason=reason)]
+    assert estimate_context_tokens(context).tokens == 501
+
+
+def test_zero_usage_is_passed_over_for_an_earlier_report() -> None:
+    context = [user("x" * 400), assistant("a", usage=usage(500)), user("y" * 40), assistant("b", usage=usage())]
+    assert estimate_context_tokens(context).tokens == 511
+    assert estimate_context_tokens(context, FAITHFUL_POLICY).tokens == 0
+
+
+def test_zero_usage_without_an_earlier_report_leaves_an_estimate_of_everything() -> None:
+    context = [user("x" * 400), assistant("b", usage=usage())]
+    assert estimate_context_tokens(context).tokens == 101
+    assert estimate_context_tokens(context).last_usage_index is None
+    assert estimate_context_tokens(context, FAITHFUL_POLICY).last_usage_index == 1
+
+
+def test_reports_from_before_a_compaction_can_be_left_out() -> None:
+    context = [user("summary"), assistant("kept", usage=usage(90_000)), user("new")]
+    assert estimate_context_tokens(context).tokens == 90_001
+    assert estimate_context_tokens(context, usage_from=2).tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("reported", "tokens"),
+    [
+        (usage(77, input=5), 77),
+        (usage(0, input=1, output=2, cacheRead=3, cacheWrite=4), 10),
+        ({"input": 3}, 3),
+        ({"totalTokens": 12.0}, 12),
+        ({"totalTokens": "12", "input": True, "output": None}, 0),
+        ({}, 0),
+    ],
+)
+def test_context_tokens_are_the_total_or_else_the_sum(reported: JsonObject, tokens: int) -> None:
+    assert calculate_context_tokens(reported) == tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "window", "enabled", "due"),
+    [
+        (183_616, 200_000, True, False),
+        (183_617, 200_000, True, True),
+        (183_617, 200_000, False, False),
+        (999, 0, True, False),
+        (999, -5, True, False),
+        (1, 100, True, True),
+    ],
+)
+def test_compaction_is_due_above_the_window_minus_the_reserve(
+    tokens: int, window: int, *, enabled: bool, due: bool
+) -> None:
+    assert should_compact(tokens, window, CompactionSettings(enabled=enabled)) is due
+
+
+def test_negative_settings_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="reserve_tokens: -1"):
+        CompactionSettings(reserve_tokens=-1)
+    with pytest.raises(InvalidArgument, match="keep_recent_tokens: -1"):
+        CompactionSettings(keep_recent_tokens=-1)
+
+
+@POLICIES
+@given(context=messages)
+def test_an_estimate_is_its_two_parts_and_the_same_every_time(
+    policy: CompactionPolicy, context: list[JsonObject]
+) -> None:
+    estimate = estimate_context_tokens(context, policy)
+    assert estimate.tokens == estimate.usage_tokens + estimate.trailing_tokens
+    assert estimate == estimate_context_tokens(context, policy)
+    start = 0 if estimate.last_usage_index is None else estimate.last_usage_index + 1
+    assert estimate.trailing_tokens == sum(estimate_tokens(message, policy) for message in context[start:])
+
+
+@given(context=messages)
+def test_by_default_a_context_with_text_is_never_estimated_at_nothing(context: list[JsonObject]) -> None:
+    counted = sum(estimate_tokens(message) for message in context)
+    assert (estimate_context_tokens(context).tokens > 0) or counted == 0
+
+
+@POLICIES
+@given(context=odd_messages)
+def test_messages_of_any_shape_are_estimated(policy: CompactionPolicy, context: list[JsonObject]) -> None:
+    assert estimate_context_tokens(context, policy).trailing_tokens >= 0
+
+
+def test_a_long_tool_result_counts_in_full_although_a_summary_shows_part_of_it() -> None:
+    assert estimate_tokens(tool_result("x" * 4000)) == 1000

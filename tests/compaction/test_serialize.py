@@ -1,0 +1,144 @@
+"""The text a summarizer reads, and the file lists a summary ends with."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.compaction import (
+    DEFAULT_POLICY,
+    FAITHFUL_POLICY,
+    CompactionPolicy,
+    FileLists,
+    appended_file_lists,
+    collect_file_lists,
+    file_lists,
+    listed_files,
+    serialize_conversation,
+)
+from flue_py.core.jsontext import JsonObject, JsonValue
+from tests.compaction.strategies import assistant, call, messages, odd_messages, paths, tool_result, user
+
+POLICY = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
+
+
+def test_an_assistant_message_gives_its_thinking_its_text_and_its_calls_in_that_order() -> None:
+    message: JsonObject = {
+        "role": "assistant",
+        "content": [
+            {"type": "toolCall", "name": "read", "arguments": {"path": "a", "n": 1.0, "2": None}},
+            {"type": "text", "text": "t1"},
+            {"type": "thinking", "thinking": "h1"},
+            {"type": "text", "text": "t2"},
+            {"type": "toolCall", "name": "bash", "arguments": {}},
+        ],
+    }
+    assert serialize_conversation([message]) == (
+        '[Assistant thinking]: h1\n\n[Assistant]: t1\nt2\n\n[Assistant tool calls]: read(2=null, path="a", n=1); bash()'
+    )
+
+
+def test_messages_without_text_and_unknown_roles_are_left_out() -> None:
+    image: JsonObject = {"role": "toolResult", "content": [{"type": "image", "data": "AA=="}]}
+    custom: JsonObject = {"role": "custom", "content": "zz"}
+    context = [user(""), image, custom, user("x"), assistant("y")]
+    assert serialize_conversation(context) == "[User]: x\n\n[Assistant]: y"
+
+
+def test_text_parts_of_a_user_message_are_joined_without_a_separator() -> None:
+    parts: list[JsonValue] = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    assert serialize_conversation([{"role": "user", "content": parts}]) == "[User]: ab"
+
+
+def test_a_tool_result_of_2000_units_is_whole_and_one_more_is_cut() -> None:
+    assert serialize_conversation([tool_result("x" * 2000)]) == "[Tool result]: " + "x" * 2000
+    assert serialize_conversation([tool_result("x" * 2001)]) == (
+        "[Tool result]: " + "x" * 2000 + "\n\n[... 1 more characters truncated]"
+    )
+
+
+def test_the_cut_of_a_tool_result_keeps_characters_whole_unless_the_policy_is_faithful() -> None:
+    context = [tool_result("x" * 1999 + "🚀🚀")]
+    whole = serialize_conversation(context)
+    assert whole == "[Tool result]: " + "x" * 1999 + "\n\n[... 4 more characters truncated]"
+    exact = serialize_conversation(context, FAITHFUL_POLICY)
+    assert exact == "[Tool result]: " + "x" * 1999 + "\ud83d\n\n[... 3 more characters truncated]"
+
+
+@pytest.mark.parametrize(("role", "label"), [("assistant", "Assistant"), ("toolResult", "Tool result")])
+def test_content_as_a_plain_string_is_shown_unless_the_policy_is_faithful(role: str, label: str) -> None:
+    message: JsonObject = {"role": role, "content": "abc"}
+    assert serialize_conversation([message]) == f"[{label}]: abc"
+    assert serialize_conversation([message], FAITHFUL_POLICY) == ""
+
+
+def test_arguments_that_are_no_object_are_printed_as_they_are() -> None:
+    context = [call("f", '{"a":1}'), call("g", None), call("h", [1])]
+    assert serialize_conversation(context) == (
+        '[Assistant tool calls]: f("{\\"a\\":1}")\n\n[Assistant tool calls]: g()\n\n[Assistant tool calls]: h([1])'
+    )
+
+
+@given(context=messages, policy=POLICY)
+def test_a_conversation_is_the_text_of_its_messages_one_by_one(
+    context: list[JsonObject], policy: CompactionPolicy
+) -> None:
+    alone = [serialize_conversation([message], policy) for message in context]
+    assert serialize_conversation(context, policy) == "\n\n".join(text for text in alone if text)
+
+
+@given(context=odd_messages)
+def test_messages_of_any_shape_are_serialized(context: list[JsonObject]) -> None:
+    for policy in (DEFAULT_POLICY, FAITHFUL_POLICY):
+        text = serialize_conversation(context, policy)
+        assert text == "" or text.startswith("[")
+
+
+def test_file_lists_are_appended_as_tagged_blocks() -> None:
+    lists = file_lists(read=["b", "a", "m"], written=["m"], edited=["Z"])
+    assert lists == FileLists(("a", "b"), ("Z", "m"))
+    assert appended_file_lists(lists) == (
+        "\n\n<read-files>\na\nb\n</read-files>\n\n<modified-files>\nZ\nm\n</modified-files>"
+    )
+    assert appended_file_lists(FileLists()) == ""
+    assert appended_file_lists(FileLists(modified_files=("m",))) == "\n\n<modified-files>\nm\n</modified-files>"
+
+
+def test_file_lists_sort_by_utf16_code_units() -> None:
+    assert file_lists(["\uffee", "\U0001f680"], [], []).read_files == ("\U0001f680", "\uffee")
+
+
+@given(read=st.lists(paths), written=st.lists(paths), edited=st.lists(paths))
+def test_every_file_is_in_exactly_one_list(read: list[str], written: list[str], edited: list[str]) -> None:
+    lists = file_lists(read, written, edited)
+    assert set(lists.modified_files) == {*written, *edited}
+    assert set(lists.read_files) == set(read) - set(lists.modified_files)
+    assert len(lists.read_files + lists.modified_files) == len({*read, *written, *edited})
+
+
+def test_file_lists_survive_being_stored_as_details() -> None:
+    lists = FileLists(("a", "b"), ("c",))
+    assert listed_files(lists.details) == lists
+
+
+@pytest.mark.parametrize("details", [None, {}, {"readFiles": None, "modifiedFiles": 3}, {"readFiles": [1, {}]}])
+def test_details_of_any_shape_hold_no_files(details: JsonObject | None) -> None:
+    assert listed_files(details) == FileLists()
+
+
+def test_only_file_calls_with_a_string_path_are_collected() -> None:
+    context: list[JsonObject] = [
+        call("read", {"path": "r"}),
+        call("read", {"path": ""}),
+        call("read", {"path": 5}),
+        call("READ", {"path": "no"}),
+        call("grep", {"path": "no"}),
+        call("write", {"path": "w"}),
+        call("edit", {"path": "r2"}),
+        call("edit", "no object"),
+        tool_result("no call"),
+        {"role": "user", "content": [{"type": "toolCall", "name": "read", "arguments": {"path": "no"}}]},
+    ]
+    earlier = FileLists(("old", "w"), ("m",))
+    assert collect_file_lists(context, earlier) == FileLists(("old", "r"), ("m", "r2", "w"))

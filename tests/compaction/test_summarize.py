@@ -1,0 +1,190 @@
+"""From a plan to a summary, with a model that is a function of the request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from flue_py.compaction import (
+    DEFAULT_POLICY,
+    FAITHFUL_POLICY,
+    CompactionPlan,
+    CompactionPolicy,
+    CompactionSettings,
+    CompactionSummary,
+    PreviousCompaction,
+    SummaryFailed,
+    SummaryReply,
+    SummaryRequest,
+    finish_summary,
+    prepare_compaction,
+    summarize,
+    summary_requests,
+)
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import FlueError, InvalidArgument
+from tests.compaction.strategies import assistant, call, tool_result, usage, user
+
+WHOLE_TURN = [user("ask"), call("read", {"path": "p"}), tool_result("text"), assistant("done"), user("next")]
+SPLIT_TURN = [user("old"), assistant("answer"), user("turn"), assistant("b" * 80), assistant("c" * 80)]
+OLD = PreviousCompaction("OLD", 0)
+
+
+class Model:
+    """A summarizer that answers from a list and remembers what it was asked."""
+
+    def __init__(self, *replies: SummaryReply | BaseException) -> None:
+        self.replies = list(replies)
+        self.requests: list[SummaryRequest] = []
+
+    async def __call__(self, request: SummaryRequest) -> SummaryReply:
+        self.requests.append(request)
+        reply = self.replies.pop(0)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+
+def plan_for(
+    context: Sequence[JsonObject],
+    keep: int,
+    previous: PreviousCompaction | None = None,
+    policy: CompactionPolicy = DEFAULT_POLICY,
+    reserve: int = 16_384,
+) -> CompactionPlan:
+    plan = prepare_compaction(context, CompactionSettings(reserve, keep), previous, policy)
+    assert plan is not None
+    return plan
+
+
+def run(plan: CompactionPlan, model: Model) -> CompactionSummary:
+    return asyncio.run(summarize(plan, model))
+
+
+def test_whole_turns_take_one_call_and_the_file_lists_are_appended() -> None:
+    model = Model(SummaryReply("SUMMARY", usage(7)))
+    summary = run(plan_for(WHOLE_TURN, 1), model)
+    assert summary.text == "SUMMARY\n\n<read-files>\np\n</read-files>"
+    assert summary.details == {"readFiles": ["p"], "modifiedFiles": []}
+    assert summary.usages == (usage(7),)
+    [request] = model.requests
+    assert request.kind == "initial"
+    assert request.input == (
+        '<conversation>\n[User]: ask\n\n[Assistant tool calls]: read(path="p")\n\n[Tool result]: text\n\n'
+        "[Assistant]: done\n</conversation>\n\n"
+    )
+    assert request.prompt == request.input + request.instruction
+
+
+def test_a_split_turn_takes_two_calls_history_first() -> None:
+    model = Model(SummaryReply("HISTORY", usage(1)), SummaryReply("PREFIX", usage(2)))
+    summary = run(plan_for(SPLIT_TURN, 20), model)
+    assert summary.text == "HISTORY\n\n---\n\n**Turn Context (split turn):**\n\nPREFIX"
+    assert [request.kind for request in model.requests] == ["initial", "turn_prefix"]
+    assert [call.kind for call in summary.calls] == ["initial", "turn_prefix"]
+    assert summary.usages == (usage(1), usage(2))
+
+
+def test_a_call_that_reports_no_usage_is_still_a_call() -> None:
+    summary = run(plan_for(SPLIT_TURN, 20), Model(SummaryReply("H"), SummaryReply("P", usage(2))))
+    assert [call.usage for call in summary.calls] == [None, usage(2)]
+    assert summary.usages == (usage(2),)
+
+
+def test_a_previous_summary_is_brought_up_to_date() -> None:
+    model = Model(SummaryReply("NEW"))
+    run(plan_for(WHOLE_TURN, 1, OLD), model)
+    [request] = model.requests
+    assert request.kind == "update"
+    assert request.input.endswith("</conversation>\n\n<previous-summary>\nOLD\n</previous-summary>\n\n")
+
+
+def test_an_empty_previous_summary_is_none() -> None:
+    plan = plan_for(WHOLE_TURN, 1, PreviousCompaction("", 0))
+    assert [request.kind for request in summary_requests(plan)] == ["initial"]
+
+
+def test_a_split_turn_without_history_keeps_the_previous_summary_and_makes_one_call() -> None:
+    model = Model(SummaryReply("PREFIX"))
+    summary = run(plan_for(SPLIT_TURN[2:], 20, OLD), model)
+    assert summary.text == "OLD\n\n---\n\n**Turn Context (split turn):**\n\nPREFIX"
+    assert [request.kind for request in model.requests] == ["turn_prefix"]
+
+
+def test_the_faithful_policy_loses_the_previous_summary_as_the_reference_does() -> None:
+    summary = run(plan_for(SPLIT_TURN[2:], 20, OLD, FAITHFUL_POLICY), Model(SummaryReply("PREFIX")))
+    assert summary.text == "No prior history.\n\n---\n\n**Turn Context (split turn):**\n\nPREFIX"
+
+
+@pytest.mark.parametrize(("reserve", "limits"), [(16_384, [13_107, 8192]), (100, [80, 50]), (40_000, [16_000, 16_000])])
+def test_answers_are_bounded_by_shares_of_the_reserve(reserve: int, limits: list[int]) -> None:
+    requests = summary_requests(plan_for(SPLIT_TURN, 20, reserve=reserve))
+    assert [request.max_tokens for request in requests] == limits
+
+
+def test_a_focus_is_added_to_every_instruction() -> None:
+    plan = plan_for(SPLIT_TURN, 20)
+    plain, focused = summary_requests(plan), summary_requests(plan, focus="the tests")
+    assert [request.instruction for request in focused] == [
+        request.instruction + "\n\nAdditional focus: the tests" for request in plain
+    ]
+
+
+def test_a_failed_call_is_chained_and_no_further_call_is_made() -> None:
+    error = ConnectionError("overloaded")
+    model = Model(error, SummaryReply("never"))
+    with pytest.raises(SummaryFailed, match="initial summary failed: overloaded") as caught:
+        run(plan_for(SPLIT_TURN, 20), model)
+    assert isinstance(caught.value, FlueError)
+    assert caught.value.__cause__ is error
+    assert caught.value.kind == "initial"
+    assert len(model.requests) == 1
+
+
+def test_with_the_faithful_policy_the_second_call_is_made_all_the_same() -> None:
+    model = Model(ConnectionError("overloaded"), SummaryReply("PREFIX", usage(3)))
+    with pytest.raises(SummaryFailed) as caught:
+        run(plan_for(SPLIT_TURN, 20, policy=FAITHFUL_POLICY), model)
+    assert caught.value.kind == "initial"
+    assert [(call.kind, call.usage) for call in caught.value.answered] == [("turn_prefix", usage(3))]
+
+
+def test_what_was_paid_before_a_failure_is_known() -> None:
+    model = Model(SummaryReply("HISTORY", usage(4)), TimeoutError())
+    with pytest.raises(SummaryFailed, match="turn_prefix summary failed: TimeoutError") as caught:
+        run(plan_for(SPLIT_TURN, 20), model)
+    assert [(call.kind, call.usage) for call in caught.value.answered] == [("initial", usage(4))]
+
+
+def test_a_blank_summary_never_takes_the_place_of_history() -> None:
+    with pytest.raises(SummaryFailed, match="no text") as caught:
+        run(plan_for(WHOLE_TURN, 1), Model(SummaryReply(" \n", usage(4))))
+    assert [call.usage for call in caught.value.answered] == [usage(4)]
+    faithful = run(plan_for(WHOLE_TURN, 1, policy=FAITHFUL_POLICY), Model(SummaryReply(" \n")))
+    assert faithful.text == " \n\n\n<read-files>\np\n</read-files>"
+
+
+def test_after_a_blank_summary_no_further_call_is_made() -> None:
+    model = Model(SummaryReply(""), SummaryReply("PREFIX"))
+    with pytest.raises(SummaryFailed, match="no text"):
+        run(plan_for(SPLIT_TURN, 20), model)
+    assert len(model.requests) == 1
+
+
+def test_cancellation_passes_through() -> None:
+    with pytest.raises(asyncio.CancelledError):
+        run(plan_for(WHOLE_TURN, 1), Model(asyncio.CancelledError()))
+
+
+def test_replies_obtained_elsewhere_finish_a_summary() -> None:
+    plan = plan_for(SPLIT_TURN, 20)
+    summary = finish_summary(plan, [SummaryReply("H"), SummaryReply("P")])
+    assert summary == run(plan, Model(SummaryReply("H"), SummaryReply("P")))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_replies_must_match_the_requests(count: int) -> None:
+    with pytest.raises(InvalidArgument, match="2 requests"):
+        finish_summary(plan_for(SPLIT_TURN, 20), [SummaryReply("x")] * count)

@@ -1,0 +1,89 @@
+"""What every test run shares: --run-slow, hypothesis profiles, and the check that nothing is left running."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+GRACE_SECONDS = 5.0
+"""How long a thread that is already ending may take at the end of the run."""
+
+# A slow machine is not a bug: no deadline per example, and no complaint about slow generation.
+_ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# In CI the same examples every time, so that a red run is the change's doing; elsewhere new ones each time.
+settings.register_profile("modest", _ALWAYS, max_examples=50, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("long", _ALWAYS, max_examples=2000, stateful_step_count=100, derandomize=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--run-slow",
+        action="store_true",
+        help="also run the tests marked slow, and many more examples of every property",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("long" if config.getoption("--run-slow") else "modest")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--run-slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: needs --run-slow"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run tests marked ``anyio`` on asyncio only."""
+    return "asyncio"
+
+
+def _lasting_threads() -> set[threading.Thread]:
+    """Return the threads that would keep this process from ending, the main one left out."""
+    return {thread for thread in threading.enumerate() if not thread.daemon} - {threading.main_thread()}
+
+
+def _children() -> dict[int, str]:
+    """Return pid and command of each running child of this process.
+
+    Where there is no /proc it sees only what `multiprocessing` started. The resource tracker of
+    `multiprocessing` is left out: it ends with this process, by design. So is what has ended already.
+    """
+    proc = Path("/proc")
+    if not (proc / "self" / "stat").exists():
+        return {child.pid: child.name for child in multiprocessing.active_children() if child.pid is not None}
+    children = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            # "pid (name) state parent ...": the name may hold blanks and brackets, so cut behind the last one.
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it ended while we looked
+        if int(parent) == os.getpid() and state not in "ZX" and "multiprocessing.resource_tracker" not in command:
+            children[int(folder.name)] = command
+    return children
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Fail the last test of a run that leaves a non-daemon thread or a child process behind."""
+    threads_before, children_before = _lasting_threads(), _children()
+    yield
+    for thread in _lasting_threads() - threads_before:
+        thread.join(GRACE_SECONDS)
+    threads = [thread.name for thread in _lasting_threads() - threads_before]
+    children = {pid: command for pid, command in _children().items() if pid not in children_before}
+    if threads or children:
+        pytest.fail(f"the tests left behind threads {threads} and child processes {children}", pytrace=False)

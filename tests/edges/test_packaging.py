@@ -1,0 +1,170 @@
+"""What is promised about the package itself: version, bounds, extras, README commands, and what is shipped."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import flue_py
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def script(name: str) -> ModuleType:
+    """Return a script of the folder .ci as a module."""
+    spec = importlib.util.spec_from_file_location(f"ci_{name}", ROOT / ".ci" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lower_bounds(requirements: list[str]) -> dict[str, str]:
+    """Return name -> version of ``name>=version`` lines; anything but one lower bound is a failure."""
+    bounds: dict[str, str] = {}
+    for requirement in map(Requirement, requirements):
+        if canonicalize_name(requirement.name) == canonicalize_name(PROJECT["name"]):
+            continue  # an extra that includes another extra
+        (specifier,) = requirement.specifier
+        assert specifier.operator == ">=", f"{requirement} has no lower bound"
+        bounds[canonicalize_name(requirement.name)] = specifier.version
+    return bounds
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Return name -> version of the ``name==version`` lines of a requirements file."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    found: dict[str, str] = {}
+    for requirement in (Requirement(line) for line in lines if line):
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", f"{path.name}: {requirement} is not an exact version"
+        found[canonicalize_name(requirement.name)] = specifier.version
+    return found
+
+
+def test_the_version_is_the_same_in_pyproject_in_the_metadata_and_in_the_package() -> None:
+    assert importlib.metadata.version("flue-py") == PROJECT["version"]
+    assert flue_py.__version__ == PROJECT["version"]
+
+
+def test_the_changelog_begins_with_what_is_unreleased() -> None:
+    changelog = (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)[0] == "UNRELEASED"
+    assert "docs/changelog.md" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_lowest_versions_that_ci_runs_are_the_lower_bounds() -> None:
+    extras = [requirement for extra in EXTRAS.keys() - {"dev"} for requirement in EXTRAS[extra]]
+    bounds = lower_bounds([*PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"], *extras])
+    assert pins(ROOT / ".ci" / "lowest.txt") == bounds
+
+
+def test_the_bounds_of_the_extra_dev_are_the_tools_that_ci_runs() -> None:
+    tools = pins(ROOT / ".ci" / "tools.txt")
+    bounds = lower_bounds(EXTRAS["dev"])
+    assert {name: tools.get(name) for name in bounds} == bounds
+
+
+def test_the_tools_file_pins_every_direct_dependency() -> None:
+    direct = lower_bounds([*PROJECT["dependencies"], *EXTRAS["postgres"], *EXTRAS["test"]])
+    assert direct.keys() <= pins(ROOT / ".ci" / "tools.txt").keys()
+
+
+@pytest.mark.parametrize("name", ["lowest.txt", "tools.txt"])
+def test_a_pin_file_names_no_address(name: str) -> None:
+    text = (ROOT / ".ci" / name).read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "--index-url" not in text
+
+
+def test_every_extra_named_in_the_documentation_exists() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    named = {
+        extra.strip()
+        for page in pages
+        for group in re.findall(r"(?:flue[-_]py|['\"\s]\.)\[([\w,\s-]+)\]", page.read_text(encoding="utf-8"))
+        for extra in group.split(",")
+    }
+    assert "test" in named
+    assert named <= EXTRAS.keys()
+
+
+def test_every_extra_is_named_in_the_readme() -> None:
+    assert {extra for extra in EXTRAS if f"[{extra}]" not in README} == set()
+
+
+def test_the_readme_begins_with_the_commands_that_install_and_test() -> None:
+    install, test, *_ = script("readme_block").shell_blocks(README)
+    assert "-m venv .venv\n" in install
+    assert ".venv/bin/flue-py demo\n" in install
+    assert "-m venv .venv\n" in test
+    assert "[test]" in test
+    assert re.search(r"^\.venv/bin/.*pytest.* -n (auto|2)\b.*$", test, re.MULTILINE)
+
+
+def test_blocks_are_cut_out_of_markdown_verbatim() -> None:
+    shell_blocks = script("readme_block").shell_blocks
+    markdown = "a\n```sh\none 'x'\n\n  two\n```\n```python\nno = 1\n```\n```shell\nno\n```\n```sh\nthree\n```\n"
+    assert shell_blocks(markdown) == ["one 'x'\n\n  two\n", "three\n"]
+
+
+def test_a_missing_block_is_an_error_and_not_an_empty_script(capsys: pytest.CaptureFixture[str]) -> None:
+    main = script("readme_block").main
+    assert main(["99", str(ROOT / "README.md")]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "no number 99" in output.err
+
+
+def test_ci_runs_what_the_readme_says_and_nothing_after_it() -> None:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").rstrip().splitlines()
+    assert lines[-1] == "readme_block 2"
+    assert "set -euo pipefail" in lines
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(flue_py.__file__).parent / "py.typed").is_file()
+
+
+def test_the_command_names_a_function_that_exists() -> None:
+    (command,) = (
+        entry
+        for entry in importlib.metadata.entry_points(group="console_scripts")
+        if entry.dist is not None and canonicalize_name(entry.dist.name) == "flue-py"
+    )
+    assert command.name == "flue-py"
+    assert callable(command.load())
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_the_migrations_the_marker_and_the_ranks(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip"]
+    if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("this environment has no pip")
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*cache", ".git", ".venv", ".hypothesis"))
+    built = subprocess.run(
+        [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path / "dist"), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert script("shipped").wheel_problems(wheel, source) == []

@@ -1,0 +1,278 @@
+"""Damaged pi files: nothing in a row is fatal, and everything left out or repaired is named by its line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.jsontext import decode_object
+from flue_py.errors import UnreadableFile
+from flue_py.formats.pi import PiSession, parse_pi
+from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, rule_text
+
+
+def said(entry_id: str, parent: str | None, text: str = "hello", **fields: Any) -> dict[str, Any]:
+    row = {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z"}
+    return {**row, "message": {"role": "user", "content": text, "timestamp": 1}, **fields}
+
+
+def parsed_with(*rows: Any) -> PiSession:
+    return parse_pi(as_lines([HEADER, *rows]))
+
+
+def ids(parsed: PiSession) -> list[str | None]:
+    return [entry.id for entry in parsed.entries]
+
+
+def skipped_lines(parsed: PiSession) -> list[int]:
+    return [note.line for note in parsed.report.skipped]
+
+
+def repaired_lines(parsed: PiSession) -> list[int]:
+    return [note.line for note in parsed.report.repaired]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [b"\n", b"  \n"],
+        [b"not json\n"],
+        [b'{"type":"message","id":"a","parentId":null}\n'],
+        [b'{"type":"session","version":3}\n'],
+        [b'{"type":"session","version":3,"id":7}\n'],
+        [b'{"type":"session","version":3,"id":""}\n'],
+        [b'{"type":"session","version":3,"id":"a\\u0000b"}\n'],
+        [b'{"type":"session","id":"a","deep":' + b"[" * 300 + b"]" * 300 + b"}\n"],
+        [b"SQLite format 3\0" + bytes(range(256))],
+    ],
+)
+def test_a_file_that_begins_with_no_header_is_refused(lines: list[bytes]) -> None:
+    with pytest.raises(UnreadableFile, match=r"demo\.jsonl.*nothing was imported"):
+        parse_pi(lines, "demo.jsonl")
+
+
+def test_a_torn_last_line_is_counted_and_the_rest_is_kept() -> None:
+    lines = as_lines([HEADER, said("a", None), said("b", "a")])
+    lines.append(json.dumps(said("c", "b")).encode()[:40])
+    parsed = parse_pi(lines)
+    assert ids(parsed) == ["a", "b"]
+    assert parsed.leaf == "b"
+    assert parsed.report.rows == 4
+    assert skipped_lines(parsed) == [4]
+    assert "torn" in parsed.report.skipped[0].text
+
+
+def test_lines_that_are_no_entries_are_skipped_by_number() -> None:
+    parsed = parsed_with("[1,2]", "7", '{"no":"type"}', '{"type":5}', "", "  ", HEADER, said("a", None), '{"type":NaN}')
+    assert ids(parsed) == ["a"]
+    assert skipped_lines(parsed) == [2, 3, 4, 5, 8, 10]
+    assert parsed.report.rows == 8
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_damage() -> None:
+    lines = [line.replace(b"\n", b"\r\n") for line in as_lines([HEADER, said("a", None)])]
+    lines[0] = b"\xef\xbb\xbf" + lines[0]
+    parsed = parse_pi(lines)
+    assert ids(parsed) == ["a"]
+    assert parsed.report.skipped == parsed.report.repaired == ()
+
+
+def test_bad_lines_before_the_header_are_skipped() -> None:
+    parsed = parse_pi([b"garbage\n", *as_lines([HEADER, said("a", None)])])
+    assert ids(parsed) == ["a"]
+    assert skipped_lines(parsed) == [1]
+
+
+def test_missing_and_repeated_ids_are_skipped_and_the_first_one_counts() -> None:
+    parsed = parsed_with(
+        said("a", None, "first"), said("a", None, "second"), {**said("x", "a"), "id": None}, said("b", "a")
+    )
+    assert ids(parsed) == ["a", "b"]
+    assert skipped_lines(parsed) == [3, 4]
+    assert "line 2" in parsed.report.skipped[0].text
+    assert [rule_text(message) for message in context_at(parsed, "a")] == ["first"]
+
+
+def test_a_missing_parent_makes_a_root_that_remembers_it() -> None:
+    parsed = parsed_with(said("a", "gone"), said("b", "a"))
+    assert parsed.entries[0].parent_id is None
+    assert decode_object(parsed.entries[0].extra or "{}") == {"parentId": "gone"}
+    assert repaired_lines(parsed) == [2]
+    assert "'gone'" in str(parsed.report.repaired[0])
+
+
+def test_an_entry_that_is_its_own_parent_becomes_a_root() -> None:
+    parsed = parsed_with(said("a", "a"), said("b", "a"))
+    assert [entry.parent_id for entry in parsed.entries] == [None, "a"]
+    assert repaired_lines(parsed) == [2]
+
+
+def test_entries_on_a_cycle_are_left_out_and_named_and_what_hangs_on_them_becomes_roots() -> None:
+    parsed = parsed_with(
+        said("r", None), said("a", "c"), said("b", "a"), said("c", "b"), said("d", "b"), said("e", "d"), said("f", "r")
+    )
+    assert ids(parsed) == ["r", "d", "e", "f"]
+    assert skipped_lines(parsed) == [3, 4, 5]
+    assert all(f"'{name}'" in note.text for name, note in zip("abc", parsed.report.skipped, strict=True))
+    assert repaired_lines(parsed) == [6]
+    assert {entry.id: entry.parent_id for entry in parsed.entries} == {"r": None, "d": None, "e": "d", "f": "r"}
+
+
+def test_children_written_before_their_parents_follow_them() -> None:
+    parsed = parsed_with(said("c", "b"), said("b", "a"), said("a", None), said("d", "a"))
+    assert ids(parsed) == ["a", "b", "c", "d"]
+    assert parsed.leaf == "d"
+    assert parsed.report.skipped == parsed.report.repaired == ()
+
+
+def test_a_long_chain_written_backwards_needs_no_recursion() -> None:
+    count = 20_000
+    rows = [said(f"e{n}", f"e{n - 1}" if n else None) for n in reversed(range(count))]
+    parsed = parsed_with(*rows)
+    assert ids(parsed) == [f"e{n}" for n in range(count)]
+    assert parsed.leaf == "e0"
+
+
+def test_a_message_that_is_none_is_kept_outside_the_context() -> None:
+    broken = said("b", "a", message={"role": "user", "content": [{"no": "type"}]})
+    parsed = parsed_with(said("a", None), broken, said("c", "b", "after", message="no object"), said("d", "c", "last"))
+    assert [entry.kind for entry in parsed.entries] == [
+        "message",
+        "unreadable_message",
+        "unreadable_message",
+        "message",
+    ]
+    assert decode_object(parsed.entries[1].payload) == {"type": "message", "message": broken["message"]}
+    assert [rule_text(message) for message in context_at(parsed, "d")] == ["hello", "last"]
+    assert repaired_lines(parsed) == [3, 4]
+    assert "content[0]" in parsed.report.repaired[0].text
+
+
+def test_odd_usage_does_not_cost_the_context_a_message() -> None:
+    usage = {"input": -5, "output": 3, "cost": {"total": 0.1}}
+    message = {"role": "assistant", "content": [{"type": "text", "text": "so"}], "usage": usage, "model": "m"}
+    parsed = parsed_with(said("a", None, message=message))
+    assert [rule_text(item) for item in context_at(parsed, "a")] == ["so"]
+    assert decode_object(parsed.entries[0].extra or "{}") == {"usage": usage}
+    assert parsed.entries[0].calls == ()
+    assert repaired_lines(parsed) == [2]
+
+
+def test_compactions_keep_an_unknown_first_kept_id_and_repair_the_rest() -> None:
+    row = {"type": "compaction", "parentId": None, "timestamp": HEADER["timestamp"]}
+    parsed = parsed_with(
+        {**row, "id": "a", "summary": "S", "firstKeptEntryId": "elsewhere", "tokensBefore": 5, "usage": {"input": 4}},
+        {**row, "id": "b", "summary": "S", "tokensBefore": -1},
+        {**row, "id": "c", "summary": None, "firstKeptEntryId": "a", "tokensBefore": 5},
+        {**row, "id": "d", "summary": "S", "firstKeptEntryId": "a", "tokensBefore": 1, "usage": {"input": "many"}},
+    )
+    payloads = [decode_object(entry.payload) for entry in parsed.entries]
+    assert [entry.kind for entry in parsed.entries] == [
+        "compaction",
+        "compaction",
+        "unreadable_compaction",
+        "compaction",
+    ]
+    assert payloads[0]["firstKeptEntryId"] == "elsewhere"
+    assert parsed.entries[0].usage.input == 4
+    assert [call.purpose for call in parsed.entries[0].calls] == ["compaction"]
+    assert (payloads[1]["firstKeptEntryId"], payloads[1]["tokensBefore"]) == ("", 0)
+    assert payloads[3]["unreadableUsage"] == {"input": "many"}
+    assert repaired_lines(parsed) == [3, 3, 4, 5]
+    assert all(entry.references == () for entry in parsed.entries)
+
+
+def test_numbers_and_nesting_that_cannot_be_stored_are_kept_as_their_line() -> None:
+    huge = '{"type":"custom","id":"a","parentId":null,"timestamp":"2026-01-05T10:00:01.000Z","data":1e999}'
+    deep = {"type": "custom", "id": "b", "parentId": "a", "timestamp": HEADER["timestamp"], "data": 0}
+    deep_text = json.dumps(deep).replace('"data": 0', '"data": ' + "[" * 300 + "]" * 300)
+    parsed = parsed_with(huge, deep_text, said("c", "b"))
+    assert [entry.kind for entry in parsed.entries] == ["unreadable_entry", "unreadable_entry", "message"]
+    assert decode_object(parsed.entries[0].payload) == {"type": "custom", "line": huge}
+    assert decode_object(parsed.entries[1].payload) == {"type": "custom", "line": deep_text}
+    assert repaired_lines(parsed) == [2, 3]
+
+
+def test_a_type_that_can_be_no_kind_is_kept_as_unreadable() -> None:
+    parsed = parsed_with({**said("a", None), "type": "what is this?"})
+    assert parsed.entries[0].kind == "unreadable_entry"
+    assert decode_object(parsed.entries[0].payload)["type"] == "what is this?"
+
+
+def test_lone_surrogates_and_broken_utf8_are_replaced_and_reported() -> None:
+    line = json.dumps(said("b", "a")).encode().replace(b"hello", b"caf\xe9")
+    parsed = parsed_with(said("a", None, "half \ud83d of it"), line)
+    assert [rule_text(message) for message in context_at(parsed, "b")] == ["half \ufffd of it", "caf\ufffd"]
+    assert parsed.report.surrogates_replaced == 1
+    assert repaired_lines(parsed) == [3]
+
+
+def test_a_row_without_a_readable_time_takes_its_messages_time_or_the_headers() -> None:
+    row = said("a", None)
+    del row["timestamp"]
+    label = {"type": "label", "id": "b", "parentId": "a", "timestamp": "yesterday", "targetId": "a", "label": "L"}
+    parsed = parsed_with(row, label)
+    assert [entry.created_us for entry in parsed.entries] == [1000, 1767607200000000]
+    assert decode_object(parsed.entries[1].extra or "{}") == {"timestamp": "yesterday"}
+    assert repaired_lines(parsed) == [2, 3]
+
+
+def test_a_label_for_an_entry_that_is_not_there_is_reported() -> None:
+    parsed = parsed_with(
+        {"type": "label", "id": "a", "parentId": None, "timestamp": HEADER["timestamp"], "targetId": "x", "label": "L"}
+    )
+    assert parsed.labels == ()
+    assert ids(parsed) == ["a"]
+    assert repaired_lines(parsed) == [2]
+
+
+def test_texts_of_the_session_lose_what_no_database_stores() -> None:
+    rows = [{**HEADER, "cwd": "/a\0b"}, *every_type()[1:]]
+    rows.append({"type": "session_info", "id": "z", "parentId": None, "timestamp": "x", "name": "\0 odd\ud800 "})
+    parsed = parse_pi(as_lines(rows))
+    assert parsed.session.cwd == "/ab"
+    assert parsed.session.title == "odd\ufffd"
+
+
+PLAIN_LINES = as_lines(every_type())
+
+
+@given(st.lists(st.tuples(st.integers(0, len(PLAIN_LINES) - 1), st.integers(0, 400), st.integers(0, 255)), max_size=6))
+def test_whatever_bytes_are_damaged_every_row_is_an_entry_or_is_reported(damage: list[tuple[int, int, int]]) -> None:
+    lines = [bytearray(line) for line in PLAIN_LINES]
+    for line, column, byte in damage:
+        if line:
+            lines[line][column % len(lines[line])] = byte
+    file = b"".join(bytes(line) for line in lines)
+    parsed = parse_pi(file.splitlines(keepends=True))
+    assert parsed.report.rows == 1 + len(parsed.entries) + len(parsed.report.skipped)
+    seen: set[str | None] = {None}
+    for entry in parsed.entries:
+        assert entry.parent_id in seen
+        seen.add(entry.id)
+    assert parsed.leaf in seen
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 12)), min_size=1, max_size=12))
+def test_any_parent_links_give_a_forest_of_all_rows_that_are_on_no_cycle(parents: list[int | None]) -> None:
+    rows = [said(f"e{n}", None if parent is None else f"e{parent}") for n, parent in enumerate(parents)]
+    parsed = parsed_with(*rows)
+
+    def is_on_cycle(start: int) -> bool:
+        at = parents[start]
+        for _ in parents:
+            if at is None or at >= len(parents):
+                return False
+            if at == start:
+                return parents[start] != start
+            at = parents[at]
+        return False
+
+    assert set(ids(parsed)) == {f"e{n}" for n in range(len(parents)) if not is_on_cycle(n)}
+    place = {entry.id: n for n, entry in enumerate(parsed.entries)}
+    assert all(entry.parent_id is None or place[entry.parent_id] < place[entry.id] for entry in parsed.entries)

@@ -1,0 +1,197 @@
+"""Hand-made pi files of all three versions: every entry type, and what migration does to the old ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import decode_object
+from flue_py.formats.pi import PiSession, derived_id, parse_pi
+from flue_py.formats.pi_context import bash_text, messages_for_model, settings_on
+from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, bash, context_at, every_type, path_to, rule_text
+
+
+def entry_of(parsed: PiSession, entry_id: str) -> NewEntry:
+    return next(entry for entry in parsed.entries if entry.id == entry_id)
+
+
+def user(text: str, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": text, "timestamp": 1767607200000}
+
+
+def shown(parsed: PiSession, leaf: str | None) -> list[tuple[str, str]]:
+    return [(message["role"], rule_text(message)) for message in context_at(parsed, leaf)]
+
+
+def test_every_entry_type_keeps_id_parent_time_kind_and_payload() -> None:
+    rows = every_type()
+    parsed = parse_pi(as_lines(rows))
+    assert parsed.report.skipped == parsed.report.repaired == ()
+    assert parsed.report.unknown_kinds == {"future_kind": 1}
+    assert [entry.id for entry in parsed.entries] == [row["id"] for row in rows[1:]]
+    for row in rows[1:]:
+        entry = entry_of(parsed, row["id"])
+        assert entry.parent_id == row["parentId"]
+        assert entry.kind == ("empty_branch_summary" if row["id"] == "s0000002" else row["type"])
+        body = {name: value for name, value in row.items() if name not in ("type", "id", "parentId", "timestamp")}
+        assert decode_object(entry.payload) == body.get("message", body)
+        assert entry.extra is None
+    first, last = parsed.entries[0], parsed.entries[-1]
+    assert (last.created_us or 0) - (first.created_us or 0) == (len(rows) - 2) * 1_000_000
+
+
+def test_context_of_each_branch_is_the_one_pi_builds() -> None:
+    parsed = parse_pi(as_lines(every_type()))
+    assert shown(parsed, "r0000001") == [("user", "Add a parser"), ("assistant", "Reading."), ("toolResult", "(empty)")]
+    compacted = shown(parsed, "h0000001")
+    assert [role for role, _ in compacted] == ["user", "toolResult", "bashExecution", "bashExecution", "custom"]
+    assert "## Goal: a parser" in compacted[0][1]
+    assert [text for _, text in compacted[1:]] == ["(empty)", "pytest -q\n1 failed", "ls ~\nsecret", "from a hook"]
+    other = shown(parsed, parsed.leaf)
+    assert [role for role, _ in other] == ["user", "user", "user", "user"]
+    assert "Tried regex." in other[1][1]
+    assert [other[n][1] for n in (0, 2, 3)] == ["Add a parser", "ruff: 0 issues", "Try the standard library instead"]
+
+
+def test_what_is_sent_has_commands_as_text_and_leaves_out_what_the_user_excluded() -> None:
+    parsed = parse_pi(as_lines(every_type()))
+    sent = messages_for_model(context_at(parsed, "h0000001"))
+    assert [message["role"] for message in sent] == ["user", "toolResult", "user", "user"]
+    assert rule_text(sent[2]) == (
+        "Ran `pytest -q`\n```\n1 failed\n```\n\nCommand exited with code 1"
+        "\n\n[Output truncated. Full output: /var/log/out.txt]"
+    )
+    assert rule_text(sent[3]) == "from a hook"
+
+
+def test_text_of_a_command_tells_of_no_output_and_of_a_cancellation() -> None:
+    assert bash_text(bash("true", "")) == "Ran `true`\n(no output)"
+    assert bash_text(bash("sleep 9", "", cancelled=True, exitCode=None)) == (
+        "Ran `sleep 9`\n(no output)\n\n(command cancelled)"
+    )
+
+
+def test_settings_are_those_of_the_branch() -> None:
+    parsed = parse_pi(as_lines(every_type()))
+    at = {leaf: settings_on(path_to(parsed, leaf)) for leaf in (None, "u0000001", "a0000001", "s0000001")}
+    assert (at[None].thinking_level, at[None].provider, at[None].model) == ("off", None, None)
+    assert (at["u0000001"].thinking_level, at["u0000001"].model) == ("high", "gpt-5.1-codex")
+    assert (at["a0000001"].provider, at["a0000001"].model) == ("anthropic", "claude-sonnet-4-5")
+    assert at["s0000001"] == at["u0000001"]
+
+
+def test_title_is_the_latest_name_and_labels_come_in_file_order() -> None:
+    rows = every_type()
+    rows.append({"type": "session_info", "id": "i2", "parentId": "u0000001", "timestamp": "x", "name": "   "})
+    parsed = parse_pi(as_lines(rows))
+    assert parsed.session.title == "INI parser session"
+    assert [(change.target_id, change.label) for change in parsed.labels] == [
+        ("a0000001", "first-version"),
+        ("x0000001", "lint"),
+        ("x0000001", None),
+    ]
+
+
+def test_header_fields_survive_in_the_metadata() -> None:
+    header = {**HEADER, "parentSession": "/path/to/parent.jsonl", "provider": "anthropic"}
+    parsed = parse_pi(as_lines([header]), "demo.jsonl")
+    metadata = decode_object(parsed.session.metadata_text)
+    assert metadata == {"imported": {"format": "pi", "version": 3, "file": "demo.jsonl", "header": header}}
+    assert (parsed.entries, parsed.leaf) == ((), None)
+
+
+def test_leaf_is_the_last_row_even_where_it_is_a_label_on_an_older_branch() -> None:
+    rows = every_type()
+    rows.append({"type": "label", "id": "l9", "parentId": "a0000001", "timestamp": "x", "targetId": "u0000001"})
+    parsed = parse_pi(as_lines(rows))
+    assert parsed.leaf == "l9"
+    assert [entry.id for entry in path_to(parsed, "l9")][-2:] == ["a0000001", "l9"]
+
+
+def test_version_2_renames_the_role_of_hook_messages_and_version_3_does_not() -> None:
+    row = {"type": "message", "id": "h1", "parentId": None, "timestamp": HEADER["timestamp"]}
+    hook = {**row, "message": user("from a hook", "hookMessage")}
+    old = parse_pi(as_lines([{**HEADER, "version": 2}, hook]))
+    new = parse_pi(as_lines([HEADER, hook]))
+    assert (old.entries[0].role, new.entries[0].role) == ("custom", "hookMessage")
+    assert decode_object(old.entries[0].payload) == user("from a hook", "custom")
+    assert [message["role"] for message in messages_for_model(context_at(old, "h1"))] == ["user"]
+
+
+def version_1(*rows: Any) -> list[bytes]:
+    header = {name: value for name, value in HEADER.items() if name != "version"}
+    stamped = [
+        {"timestamp": "2026-01-05T10:00:01.000Z", **row} if isinstance(row, dict) else row for row in (header, *rows)
+    ]
+    return as_lines(stamped)
+
+
+def test_version_1_index_of_the_first_kept_entry_counts_the_header() -> None:
+    parsed = parse_pi(
+        version_1(
+            {"type": "message", "message": user("one")},
+            {"type": "message", "message": user("two")},
+            {"type": "compaction", "summary": "so far", "firstKeptEntryIndex": 2, "tokensBefore": 9},
+            {"type": "message", "message": user("three")},
+        )
+    )
+    assert parsed.report.repaired == ()
+    assert [text for _, text in shown(parsed, parsed.leaf)[1:]] == ["two", "three"]
+    compaction = decode_object(parsed.entries[2].payload)
+    assert compaction["firstKeptEntryId"] == derived_id(SESSION_ID, 3)
+    assert "firstKeptEntryIndex" not in compaction
+
+
+def test_version_1_index_counts_readable_rows_as_pi_does() -> None:
+    parsed = parse_pi(
+        version_1(
+            {"type": "message", "message": user("one")},
+            '{"type":"mess',
+            {"type": "message", "message": user("two")},
+            {"type": "compaction", "summary": "so far", "firstKeptEntryIndex": 2, "tokensBefore": 9},
+        )
+    )
+    assert [text for _, text in shown(parsed, parsed.leaf)[1:]] == ["two"]
+
+
+def test_version_1_index_that_names_no_entry_keeps_nothing_and_is_reported() -> None:
+    for index in (0, 99, -1):
+        parsed = parse_pi(
+            version_1(
+                {"type": "message", "message": user("one")},
+                {"type": "compaction", "summary": "so far", "firstKeptEntryIndex": index, "tokensBefore": 9},
+            )
+        )
+        assert len(shown(parsed, parsed.leaf)) == 1
+        assert [note.line for note in parsed.report.repaired] == [3]
+        assert decode_object(parsed.entries[1].payload)["firstKeptEntryIndex"] == index
+
+
+def test_version_1_entries_are_a_chain_whatever_ids_they_bring() -> None:
+    parsed = parse_pi(
+        version_1(
+            {"type": "message", "id": "a", "parentId": None, "message": user("one")},
+            {"type": "message", "id": "b", "parentId": None, "message": user("two")},
+        )
+    )
+    assert parsed.entries[1].parent_id == parsed.entries[0].id == derived_id(SESSION_ID, 2)
+    assert decode_object(parsed.entries[1].extra or "{}") == {"line": 3, "id": "b", "parentId": None}
+
+
+def test_unknown_fields_beside_a_message_and_unusual_times_go_to_extra() -> None:
+    row = {"type": "message", "id": "m1", "parentId": None, "message": user("hi")}
+    parsed = parse_pi(
+        as_lines(
+            [
+                HEADER,
+                {**row, "timestamp": "2026-01-05T11:00:00+01:00", "traceId": "t-1"},
+                {**row, "id": "m2", "parentId": "m1", "timestamp": 1767607200500},
+            ]
+        )
+    )
+    assert [entry.created_us for entry in parsed.entries] == [1767607200000000, 1767607200500000]
+    assert decode_object(parsed.entries[0].extra or "{}") == {
+        "traceId": "t-1",
+        "timestamp": "2026-01-05T11:00:00+01:00",
+    }
+    assert decode_object(parsed.entries[1].extra or "{}") == {"timestamp": 1767607200500}
