@@ -48,7 +48,8 @@ class Entry:
     """One row of history.
 
     ``session_id`` is the session that created it (None once that session was deleted), ``revision`` that session's
-    revision at which it was added and ``ordinal`` its place among the entries of that revision. ``depth`` counts from 0 at a root.
+    revision at which it was added and ``ordinal`` its place among the entries of that revision. ``depth`` counts from
+    0 at a root.
     ``payload`` and ``extra`` are JSON text.
     """
 

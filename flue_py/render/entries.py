@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry
@@ -20,6 +20,7 @@ STYLES: Mapping[str, str] = {
     CUSTOM_MESSAGE: "cyan",
 }
 SIZE_WIDTH = 5
+NAME_WIDTH = 9
 _SHOWN_NAMES: Mapping[str, str] = {
     "toolResult": "result",
     "bashExecution": "shell",
@@ -28,6 +29,13 @@ _SHOWN_NAMES: Mapping[str, str] = {
     "model_change": "model",
     "thinking_level_change": "thinking",
     "session_info": "title",
+}
+
+_TELLING_FIELD: Mapping[str, str] = {
+    COMPACTION: "summary",
+    BRANCH_SUMMARY: "summary",
+    "thinking_level_change": "thinkingLevel",
+    "session_info": "name",
 }
 
 
@@ -42,9 +50,9 @@ class Look:
 
 
 def entry_name(entry: Entry) -> Span:
-    """Return what an entry is, in a word, with its style."""
+    """Return what an entry is, in a word of at least `NAME_WIDTH` cells, with its style."""
     name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
-    return one_line(_SHOWN_NAMES.get(name, name), 24), STYLES.get(name, "blue")
+    return padded(one_line(_SHOWN_NAMES.get(name, name), 24), NAME_WIDTH), STYLES.get(name, "blue")
 
 
 def entry_text(entry: Entry) -> str:
@@ -52,20 +60,18 @@ def entry_text(entry: Entry) -> str:
     value = entry.data
     fields: JsonObject = value if isinstance(value, dict) else {}
     if entry.kind == MESSAGE:
-        return one_line(_message_line(entry.role, fields))
-    if entry.kind in (COMPACTION, BRANCH_SUMMARY):
-        return one_line(str(fields.get("summary", "")))
-    if entry.kind == CUSTOM_MESSAGE:
-        return one_line(message_text(fields))
-    if entry.kind == "model_change":
-        return one_line(f"{fields.get('provider')}/{fields.get('modelId')}")
-    if entry.kind == "thinking_level_change":
-        return one_line(str(fields.get("thinkingLevel")))
-    if entry.kind == "session_info":
-        return one_line(str(fields.get("name", "")))
-    if entry.kind == "label":
-        return one_line(f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}")
-    return one_line(encode_json(value, "payload")[0])
+        text = _message_line(entry.role, fields)
+    elif entry.kind == CUSTOM_MESSAGE:
+        text = message_text(fields)
+    elif entry.kind == "model_change":
+        text = f"{fields.get('provider')}/{fields.get('modelId')}"
+    elif entry.kind == "label":
+        text = f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}"
+    elif entry.kind in _TELLING_FIELD:
+        text = str(fields.get(_TELLING_FIELD[entry.kind], ""))
+    else:
+        text = encode_json(value, "payload")[0]
+    return one_line(text)
 
 
 def _message_line(role: str | None, message: JsonObject) -> str:
@@ -111,7 +117,7 @@ def entry_line(entry: Entry, short_id: str, look: Look, *, before: Span = ("", "
         marks.append((f" {look.glyphs.leaf}", "bold green"))
     taken = cells(short_id) + 1 + cells(before[0]) + cells(name) + 1 + sum(cells(text) for text, _ in marks)
     room = max(8, look.width - taken - SIZE_WIDTH - 1)
-    text = padded(clip(entry_text(entry), room, look.glyphs.cut), 0)
+    text = clip(entry_text(entry), room, look.glyphs.cut)
     filler = " " * max(0, room - cells(text))
     return (
         (short_id, "dim"),
@@ -126,7 +132,7 @@ def entry_line(entry: Entry, short_id: str, look: Look, *, before: Span = ("", "
     )
 
 
-def fold_line(entries: list[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
+def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
     """Return a line that stands for a run of entries: how many, how many turns, how many tokens."""
     turns = sum(entry.kind == MESSAGE and entry.role == "user" for entry in entries)
     text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")

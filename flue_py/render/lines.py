@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 Span: TypeAlias = tuple[str, str]
@@ -98,7 +99,7 @@ def shortest_ids(ids: Sequence[str], least: int = 6, most: int = 16) -> dict[str
     """
     ordered = sorted(set(ids))
     length = least
-    for first, second in zip(ordered, ordered[1:], strict=False):
+    for first, second in pairwise(ordered):
         shared = 0
         while shared < len(first) and first[shared] == second[shared]:
             shared += 1

@@ -14,7 +14,9 @@ from flue_py.render.entries import Look, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, short_count, shortest_ids, table
 
 
-def path_lines(path: Sequence[Entry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
+def path_lines(
+    path: Sequence[Entry], look: Look, *, leaf: str | None = None, head: int | None = None, tail: int = 0
+) -> list[Line]:
     """Return a path, root to leaf, one line an entry.
 
     With ``head`` only that many entries from the root and ``tail`` up to the leaf are shown, and what lies
@@ -22,34 +24,22 @@ def path_lines(path: Sequence[Entry], look: Look, *, head: int | None = None, ta
     """
     ids = shortest_ids([entry.id for entry in path])
     width = max((cells(short) for short in ids.values()), default=0)
-    shown = list(path)
-    hidden: list[Entry] = []
-    if head is not None and len(path) > head + tail + 1:
-        hidden = list(path[head : len(path) - tail])
-        shown = [*path[:head], *path[len(path) - tail :]] if tail else list(path[:head])
-    lines = [
-        entry_line(entry, ids[entry.id], look, before=(_mark(look), "dim"), is_leaf=entry is path[-1])
-        for entry in shown
-    ]
-    if hidden:
-        lines.insert(head or 0, fold_line(hidden, width, look, before=(f"{look.glyphs.fold} ", "dim")))
-    return lines
+    before = (f"{look.glyphs.on_path} ", "dim")
+    cut = len(path) if head is None or len(path) <= head + tail + 1 else head
+    end = max(cut, len(path) - tail)
+
+    def line_of(entry: Entry) -> Line:
+        return entry_line(entry, ids[entry.id], look, before=before, is_leaf=entry.id == leaf)
+
+    lines = [line_of(entry) for entry in path[:cut]]
+    if path[cut:end]:
+        lines.append(fold_line(path[cut:end], width, look, before=(f"{look.glyphs.fold} ", "dim")))
+    return lines + [line_of(entry) for entry in path[end:]]
 
 
-def _mark(look: Look) -> str:
-    return f"{look.glyphs.on_path} "
-
-
-def context_lines(
-    items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0
-) -> list[Line]:
+def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
     """Return what the model sees, one line a message, each with the entry behind it; folded as `path_lines`."""
-    lines = path_lines([item.entry for item in items], _without_leaf(look), head=head, tail=tail)
-    return [tuple(span for span in line if span[0].strip() != look.glyphs.leaf) for line in lines]
-
-
-def _without_leaf(look: Look) -> Look:
-    return look
+    return path_lines([item.entry for item in items], look, head=head, tail=tail)
 
 
 def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:
@@ -171,7 +161,9 @@ def deletion_lines(deletion: Deletion, names: Mapping[str, str], *, dry_run: boo
             (f", {counted(deletion.entries_deleted, 'entry', 'entries')} with them", ""),
         )
     ]
-    lines += [((f"  {session_id}", "red"), (f"  {names.get(session_id, '')}", "")) for session_id in deletion.session_ids]
+    lines += [
+        ((f"  {session_id}", "red"), (f"  {names.get(session_id, '')}", "")) for session_id in deletion.session_ids
+    ]
     if deletion.entries_kept:
         kept = counted(deletion.entries_kept, "entry", "entries")
         lines.append(((f"{kept} stay, because other sessions see them", ""),))

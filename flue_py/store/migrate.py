@@ -11,9 +11,17 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.errors import FormatTooNew, NotAStore
+from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store.backend import FORMAT_VERSION
-from flue_py.store.sqlite_file import APPLICATION_ID, begin_immediate
+from flue_py.store.sqlite_file import (
+    APPLICATION_ID,
+    Durability,
+    begin_immediate,
+    check_magic,
+    connect,
+    make_private_file,
+    translated,
+)
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -40,6 +48,24 @@ def alembic_config(connection: Connection | None = None, url: str | None = None)
         config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
+
+
+def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
+    """Return a connection to a database file of the current format, made private, created or upgraded as needed.
+
+    Raises `NotAStore`, `FormatTooNew`, `StoreUnavailable`, `StoreBusy`, `CorruptStore`.
+    """
+    if create:
+        make_private_file(path)
+    check_magic(path)
+    connection = connect(path, durability, read_only=False)
+    try:
+        with translated(path):
+            prepare_database(connection, path, busy_timeout)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
@@ -105,8 +131,10 @@ def stamp_statements() -> list[str]:
     """Return the SQL that stamps an empty SQLite database."""
     return [
         f"PRAGMA application_id = {APPLICATION_ID}",
-        "CREATE TABLE flue_store (name TEXT NOT NULL, value BIGINT NOT NULL,"
-        " CONSTRAINT pk_flue_store PRIMARY KEY (name)) WITHOUT ROWID",
+        """\
+CREATE TABLE flue_store (
+    name TEXT NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
+) WITHOUT ROWID""",
         f"INSERT INTO flue_store (name, value) VALUES ('format', {FORMAT_VERSION}), ('epoch', 0), ('next_key', 1)",
     ]
 
@@ -118,7 +146,7 @@ def schema_statements() -> list[str]:
 
     from flue_py.store import schema  # noqa: PLC0415
 
-    dialect = sqlite.dialect()  # type: ignore[no-untyped-call]
+    dialect = sqlite.dialect()
     statements = []
     for table in schema.metadata.sorted_tables:
         if table.name == "flue_store":
@@ -129,8 +157,10 @@ def schema_statements() -> list[str]:
     return [
         *statements,
         schema.HISTORY_VIEW,
-        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL,"
-        " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))",
+        """\
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)""",
         f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')",
     ]
 
@@ -147,22 +177,29 @@ def backup_path(path: Path, found: int) -> Path:
 
 def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> None:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
-    from alembic import command  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
-    from sqlalchemy import create_engine  # noqa: PLC0415
+    from sqlalchemy import create_engine, event  # noqa: PLC0415 - needed to migrate only
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
     from sqlalchemy.pool import StaticPool  # noqa: PLC0415
 
     backup = backup_path(path, found)
     backup.touch(mode=0o600)
     connection.execute("VACUUM INTO ?", (str(backup),))
-    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
-    begin_immediate(connection, busy_timeout)
+    # The pool must neither close nor reset a connection that belongs to the runner.
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
+    event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
     try:
-        if _format_of(connection, path) == found:
-            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as target:
-                command.upgrade(alembic_config(target), "head")
-            connection.execute(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+        with engine.begin() as target:
+            if _format_of(connection, path) == found:
+                run_migrations(target)
+    except SQLAlchemyError as error:
+        raise CorruptStore(
+            f"{path} cannot be upgraded from format {found}, and is as it was ({error}); a backup is at {backup}"
+        ) from error
+
+
+def run_migrations(connection: Connection) -> None:
+    """Run the migrations that a database lacks, in the caller's transaction, and stamp the format it then has."""
+    from alembic import command  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
+
+    command.upgrade(alembic_config(connection), "head")
+    connection.exec_driver_sql(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")

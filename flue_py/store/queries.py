@@ -91,13 +91,15 @@ SESSION_STATE = Statement(
     locks=True,
 )
 UPDATE_AFTER_APPEND = Statement(
-    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at, entry_count = entry_count + :entry_count,"
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+    " entry_count = entry_count + :entry_count,"
     " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
     " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
     " WHERE session_key = :session_key"
 )
 UPDATE_LEAF = Statement(
-    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at, entry_count = entry_count + :entry_count,"
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+    " entry_count = entry_count + :entry_count,"
     " message_count = message_count + :message_count WHERE session_key = :session_key"
 )
 UPDATE_REVISION = Statement(
@@ -176,7 +178,7 @@ TURNS = Statement(
 )
 BLOB_DATA = Statement("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
 
-# -- what a session sees ----------------------------------------------------------------------------------------------
+# -- what a session sees -------------------------------------------------------------------------------------------
 
 OWN_ENTRIES = Statement(
     f"SELECT {_ENTRY} FROM entries e WHERE e.session_key = :session_key ORDER BY e.revision, e.ordinal"
@@ -205,7 +207,7 @@ CHILDREN_IN_OTHER_LANES = Statement(
     " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1"
 )
 
-# -- moves, marks, requests, ledger -------------------------------------------------------------------------------------
+# -- moves, marks, requests, ledger --------------------------------------------------------------------------------
 
 INSERT_MOVE = _insert(
     "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at")

@@ -20,14 +20,13 @@ from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
 from flue_py.store import queries
 from flue_py.store.backend import Sources
-from flue_py.store.migrate import prepare_database
+from flue_py.store.migrate import open_file
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
     Durability,
     begin_immediate,
-    check_magic,
     connect,
-    make_private_file,
+    file_size,
     translate,
     translated,
 )
@@ -159,11 +158,7 @@ class SqliteRunner:
         return str(self._path)
 
     def size_bytes(self) -> int | None:
-        sizes = []
-        for suffix in ("", "-wal"):
-            with contextlib.suppress(OSError):
-                sizes.append(Path(f"{self._path}{suffix}").stat().st_size)
-        return sum(sizes) if sizes else None
+        return file_size(self._path)
 
     async def start(self, *, create: bool) -> None:
         """Prepare the file and start the threads. Raises as `open_sqlite` says."""
@@ -277,18 +272,8 @@ class SqliteRunner:
 
     def _write_loop(self, ready: asyncio.Future[None], create: bool) -> None:
         try:
-            if create:
-                make_private_file(self._path)
-            check_magic(self._path)
-            connection = connect(self._path, self._durability, read_only=False)
-        except BaseException as error:
-            self._tell_ready(ready, error)
-            return
-        try:
-            with translated(self._path):
-                prepare_database(connection, self._path, self._busy_timeout)
-        except BaseException as error:
-            connection.close()
+            connection = open_file(self._path, self._durability, self._busy_timeout, create=create)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is waiting for it
             self._tell_ready(ready, error)
             return
         self._tell_ready(ready, None)
@@ -351,7 +336,7 @@ class SqliteRunner:
                         raise
                     job.error = error
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - each job meets its own error when it runs alone
             _roll_back(connection)
             for job in batch:
                 job.error = None
@@ -374,7 +359,7 @@ class SqliteRunner:
                 job.error = translate(error, self._path)
                 job.error.__cause__ = error
                 return
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
                 _roll_back(connection)
                 job.error = error
                 return
@@ -392,7 +377,7 @@ class SqliteRunner:
                     connection = connect(self._path, self._durability, read_only=True)
                 with translated(self._path):
                     job.result = self._read_snapshot(connection, job.work)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
                 job.error = error
             self._post(job.settle)
         if connection is not None:

@@ -40,6 +40,15 @@ def make_private_file(path: Path) -> None:
         raise StoreUnavailable(f"{path} cannot be created or read: {error.strerror or error}") from error
 
 
+def file_size(path: Path) -> int | None:
+    """Return the size of the database and its write-ahead log in bytes, or None where there is no file."""
+    sizes = []
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(OSError):
+            sizes.append(Path(f"{path}{suffix}").stat().st_size)
+    return sum(sizes) if sizes else None
+
+
 def check_magic(path: Path) -> None:
     """Refuse a file that is no SQLite database before SQLite touches it. Raises `NotAStore`, `StoreUnavailable`."""
     try:

@@ -40,7 +40,7 @@ class Statement:
     @cached_property
     def clause(self) -> TextClause:
         """The statement as SQLAlchemy takes it, each parameter with its type."""
-        from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text
+        from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text  # noqa: PLC0415 - only for an engine
 
         clause = text(self.sql)
         types: dict[str, TypeEngine[Any]] = {"text": Text(), "bytes": LargeBinary(), "integer": BigInteger()}

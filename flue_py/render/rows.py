@@ -1,0 +1,171 @@
+"""Values as JSON for programs: what ``--json`` prints. Keys are camelCase, times ISO 8601 in UTC.
+
+Money is a decimal string in US dollars, exact: a JSON number would be rounded by whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from flue_py.core.entries import Entry, from_microseconds
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
+from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
+from flue_py.render.entries import entry_text
+
+
+def iso(moment: datetime) -> str:
+    """Return a moment as ISO 8601 text in UTC, to the microsecond."""
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def exact(amount: Decimal) -> str:
+    """Return an exact amount as plain digits, without an exponent and without needless zeros."""
+    return format(amount.normalize(), "f")
+
+
+def entry_row(entry: Entry) -> JsonObject:
+    """Return an entry whole: its place, its payload, and what an imported row carried beside it."""
+    row: JsonObject = {
+        "id": entry.id,
+        "parentId": entry.parent_id,
+        "sessionId": entry.session_id,
+        "kind": entry.kind,
+        "role": entry.role,
+        "source": entry.source,
+        "depth": entry.depth,
+        "createdAt": iso(entry.created_at),
+        "payload": entry.data,
+    }
+    if entry.extra is not None:
+        row["extra"] = entry.extra_fields
+    return row
+
+
+def tree_row(
+    session: SessionInfo, entries: Sequence[Entry], labels: Mapping[str, str], sizes: Mapping[str, int]
+) -> JsonObject:
+    """Return a session's tree: every entry, parents before children, with its size but without its payload."""
+    rows: list[JsonValue] = []
+    for entry in entries:
+        row: JsonObject = {
+            "id": entry.id,
+            "parentId": entry.parent_id,
+            "kind": entry.kind,
+            "role": entry.role,
+            "depth": entry.depth,
+            "createdAt": iso(entry.created_at),
+            "text": entry_text(entry),
+            "tokens": sizes.get(entry.id),
+        }
+        if entry.id in labels:
+            row["label"] = labels[entry.id]
+        rows.append(row)
+    return {"sessionId": session.id, "leafId": session.leaf_id, "entries": rows}
+
+
+def usage_row(window: UsageWindow) -> JsonObject:
+    """Return a usage window: tokens as integers, costs as exact decimal strings."""
+    return {
+        **tokens_and_cost(window.usage),
+        "sinceId": window.since,
+        "leafId": window.leaf,
+        "onPath": window.on_path,
+    }
+
+
+def tokens_and_cost(usage: Usage) -> JsonObject:
+    """Return tokens by kind, and the cost of each kind as an exact decimal string."""
+    cost = usage.cost
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "totalTokens": usage.total_tokens,
+        "cost": {
+            "input": exact(picodollars_to_usd(cost.input)),
+            "output": exact(picodollars_to_usd(cost.output)),
+            "cacheRead": exact(picodollars_to_usd(cost.cache_read)),
+            "cacheWrite": exact(picodollars_to_usd(cost.cache_write)),
+            "total": exact(picodollars_to_usd(cost.total)),
+        },
+    }
+
+
+def session_row(info: SessionInfo) -> JsonObject:
+    """Return a session as its row describes it."""
+    return {
+        "id": info.id,
+        "key": info.key,
+        "title": info.title,
+        "scope": info.scope,
+        "kind": info.kind,
+        "forkedFrom": (
+            None
+            if info.forked_from_session is None
+            else {"sessionId": info.forked_from_session, "entryId": info.forked_from_entry}
+        ),
+        "leafId": info.leaf_id,
+        "revision": info.revision,
+        "cwd": info.cwd,
+        "entryCount": info.entry_count,
+        "messageCount": info.message_count,
+        "firstMessage": info.first_message,
+        "spentTokens": info.spent_tokens,
+        "spent": exact(info.spent),
+        "metadata": info.metadata,
+        "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
+        "createdAt": iso(info.created_at),
+        "updatedAt": iso(info.updated_at),
+    }
+
+
+def task_row(link: TaskLink) -> JsonObject:
+    """Return a link from a parent to a task session."""
+    return {"taskId": link.task_id, "sessionId": link.child_id}
+
+
+def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObject:
+    """Return what a move, a rewind, an undo or a redo did; ``moved`` is False where there was nothing to do."""
+    return {
+        "sessionId": session_id,
+        "moved": moved is not None,
+        "reason": None if moved is None else moved.reason,
+        "fromId": leaf if moved is None else moved.from_id,
+        "leafId": leaf if moved is None else moved.to_id,
+    }
+
+
+def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
+    """Return what a deletion removed, or with ``dry_run`` would remove."""
+    return {
+        "dryRun": dry_run,
+        "sessionIds": list(deletion.session_ids),
+        "missingIds": list(deletion.missing_ids),
+        "entriesDeleted": deletion.entries_deleted,
+        "entriesKept": deletion.entries_kept,
+    }
+
+
+def verify_row(report: VerifyReport) -> JsonObject:
+    """Return what verify looked at, and what disagrees."""
+    problems: list[JsonValue] = [
+        {"kind": problem.kind, "where": problem.where, "detail": problem.detail} for problem in report.problems
+    ]
+    return {"sessions": report.sessions, "entries": report.entries, "problems": problems}
+
+
+def store_row(info: StoreInfo) -> JsonObject:
+    """Return what a store says of itself."""
+    return {
+        "location": info.location,
+        "backend": info.backend,
+        "formatVersion": info.format_version,
+        "sessions": info.sessions,
+        "entries": info.entries,
+        "ledgerRows": info.ledger_rows,
+        "sizeBytes": info.size_bytes,
+    }

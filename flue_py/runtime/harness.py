@@ -1,0 +1,209 @@
+"""Sessions as an agent's harness has them: by name, with a role, and with task sessions (rows E27 to E29).
+
+A harness gives names to sessions of a store. The session called ``"review"`` of harness ``"main"`` of instance
+``"agent-7"`` is the one whose key is ``agent-session:["agent-7","main","review"]``, and the task session that it
+starts for task ``"t1"`` is called ``"task:review:t1"``. What the reference stores in a parent's metadata about
+its task sessions is answered from the links of the store instead: their names follow from the parent's name and
+the task id, so a second copy could only disagree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import Deletion, TaskLink
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import OpenMode, Store
+
+DEFAULT_SESSION = "default"
+
+
+def storage_key(instance: str, harness: str, name: str) -> str:
+    """Return the key under which a harness keeps a session: JSON as JavaScript prints it, behind a prefix."""
+    return "agent-session:" + json.dumps([instance, harness, name], ensure_ascii=False, separators=(",", ":"))
+
+
+def task_session_name(parent: str, task_id: str) -> str:
+    """Return the name of the session that the session named ``parent`` starts for a task."""
+    return f"task:{parent}:{task_id}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HarnessSession:
+    """A session that a harness has opened, or a task session. While it is open, a name has one of these.
+
+    ``session`` does the work; ``role`` is the one it was opened with. Once the session is deleted, everything
+    raises `SessionNotFound`, also where the name has been used again.
+    """
+
+    harness: Harness = field(repr=False)
+    name: str
+    role: str | None
+    session: Session
+
+    @property
+    def storage_key(self) -> str:
+        """The key of the session in the store."""
+        return self.harness.storage_key(self.name)
+
+    async def create_task(self, task_id: str, *, role: str | None = None, title: str | None = None) -> HarnessSession:
+        """Return a task session of this one; the same task id, the same session (row E27).
+
+        It has a history of its own, the parent's working directory, and is deleted with its parent. Session
+        and link are made in one transaction, before anything can run in it. Raises `TaskDepthExceeded` beyond
+        depth 4 (row E28), `SessionExists` where its name is that of a session that is no such task,
+        `InvalidArgument` for a role that is not registered, or is not the one the task was started with.
+        """
+        self.harness.check_role(role)
+        name = task_session_name(self.name, task_id)
+        child = await self.session.create_task(
+            task_id=task_id,
+            key=self.harness.storage_key(name),
+            title=title,
+            metadata={} if role is None else {"role": role},
+            cwd=self.session.info.cwd,
+        )
+        started_with = child.metadata.get("role")
+        if role is not None and role != started_with:
+            raise InvalidArgument(
+                f"task session {name!r} was started with {_quoted(started_with)}; it cannot go on with role {role!r}"
+            )
+        return HarnessSession(self.harness, name, role or (str(started_with) if started_with else None), child)
+
+    async def read_metadata(self) -> JsonObject:
+        """Return the metadata in the reference's shape, names in place of ids (row E27).
+
+        A task session has ``parentSession``, ``taskId``, ``cwd``, ``role`` (where it has one) and ``depth``. One
+        that started tasks has ``taskSessions``, also of those deleted since.
+        """
+        info = await self.session.refresh()
+        metadata = info.metadata
+        if info.kind == "task":
+            task_id = str(metadata.get("taskId", ""))
+            metadata["parentSession"] = self.name.removeprefix("task:").removesuffix(f":{task_id}")
+            metadata["cwd"] = info.cwd
+        tasks = self._task_sessions(await self.session.task_links())
+        if tasks:
+            metadata["taskSessions"] = [*tasks]
+        return metadata
+
+    def _task_sessions(self, links: Sequence[TaskLink]) -> list[JsonObject]:
+        names = {task_session_name(self.name, link.task_id): link.task_id for link in links}
+        return [
+            {"session": name, "taskId": task_id, "storageKey": self.harness.storage_key(name)}
+            for name, task_id in names.items()
+        ]
+
+
+class Harness:
+    """The sessions of one harness of one agent instance, by name.
+
+    It holds the handles it has opened: as long as a name is open, everybody gets the same `HarnessSession`. A
+    new `Harness` on the same store is a restart. ``roles`` are the registered ones; ``cwd`` is the working
+    directory of sessions it creates; ``scope`` is the scope of all of them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        instance: str,
+        name: str,
+        roles: Iterable[str] = (),
+        cwd: str | None = None,
+        scope: str = "",
+    ) -> None:
+        self._store = store
+        self._instance = instance
+        self._roles = tuple(roles)
+        self._cwd = cwd
+        self._scope = scope
+        self._open: dict[str, HarnessSession] = {}
+        self._turn = asyncio.Lock()
+        self.name = name
+
+    def storage_key(self, name: str) -> str:
+        """Return the key of this harness's session of that name."""
+        return storage_key(self._instance, self.name, name)
+
+    async def open_session(
+        self, name: str | None = None, *, mode: OpenMode = "get_or_create", role: str | None = None
+    ) -> HarnessSession:
+        """Return the session of a name (default: ``"default"``); the same object while it is open.
+
+        Raises, in this order: `InvalidArgument` for a role that is not registered, `SessionExists` for
+        ``mode="create"`` where there is one, `InvalidArgument` where it is open with another role (no role asks
+        for whatever it has), `SessionNotFound` for ``mode="get"`` where there is none.
+        """
+        self.check_role(role)
+        name = DEFAULT_SESSION if name is None else name
+        async with self._turn:
+            known = await self._still_open(name)
+            if known is None:
+                session = await self._open_in_store(name, mode)
+                self._open[name] = HarnessSession(self, name, role, session)
+                return self._open[name]
+            if mode == "create":
+                raise self._exists(name)
+            if role is not None and role != known.role:
+                raise InvalidArgument(
+                    f"session {name!r} is already open with {_quoted(known.role)}; it cannot be opened with "
+                    f"role {role!r} as well"
+                )
+            return known
+
+    async def _still_open(self, name: str) -> HarnessSession | None:
+        """Return the open handle of a name, unless its session was deleted behind the harness's back."""
+        known = self._open.get(name)
+        if known is not None:
+            try:
+                await known.session.refresh()
+            except SessionNotFound:
+                del self._open[name]
+                return None
+        return known
+
+    async def _open_in_store(self, name: str, mode: OpenMode) -> Session:
+        try:
+            return await self._store.open_session(self.storage_key(name), mode=mode, scope=self._scope, cwd=self._cwd)
+        except SessionExists as error:
+            raise self._exists(name) from error
+        except SessionNotFound as error:
+            raise SessionNotFound(
+                name, detail=f"session {name!r} does not exist in harness {self.name!r}; open it with mode='create'"
+            ) from error
+
+    def _exists(self, name: str) -> SessionExists:
+        return SessionExists(
+            name, detail=f"session {name!r} already exists in harness {self.name!r}; open it with mode='get'"
+        )
+
+    async def delete_session(self, name: str | None = None) -> Deletion:
+        """Delete the session of a name, and its task sessions, transitively; a missing one is no error (E29)."""
+        name = DEFAULT_SESSION if name is None else name
+        async with self._turn:
+            try:
+                session = await self._open_in_store(name, "get")
+            except SessionNotFound:
+                self._open.pop(name, None)
+                return Deletion(())
+            deletion = await self._store.delete_session_tree(session, scope=self._scope)
+            gone = set(deletion.session_ids)
+            self._open = {name: handle for name, handle in self._open.items() if handle.session.id not in gone}
+            return deletion
+
+    def check_role(self, role: str | None) -> None:
+        """Raise `InvalidArgument` for a role that is not registered; no role is always right."""
+        if role is not None and role not in self._roles:
+            raise InvalidArgument(
+                f"role {role!r} is not registered; registered are {', '.join(self._roles) or 'none at all'}"
+            )
+
+
+def _quoted(role: object) -> str:
+    return "no role" if role is None else f"role {role!r}"

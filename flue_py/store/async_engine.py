@@ -1,0 +1,232 @@
+"""The same operations on any SQLAlchemy `AsyncEngine`: ours, or one that the caller hands over and keeps.
+
+Slower than `sqlite` on a file (a dozen thread hops per transaction through aiosqlite), for applications that have
+an engine already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from flue_py.core.sessions import Problem
+from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
+from flue_py.store import queries
+from flue_py.store.backend import Sources
+from flue_py.store.migrate import open_file
+from flue_py.store.sql import SqlBackend
+from flue_py.store.sqlite_file import Durability, file_size, translate
+from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Result = TypeVar("Result")
+
+POLL_SECONDS = 0.1
+_ID_ATTEMPTS = 8
+
+
+async def open_engine(
+    target: str | AsyncEngine, *, sources: Sources, durability: Durability = "full", busy_timeout: float = 30.0
+) -> SqlBackend:
+    """Open a store on an engine, creating and migrating it as needed.
+
+    A URL makes an engine of our own, disposed of at `close`; an engine is borrowed and never disposed of. Raises
+    `InvalidArgument` for a database other than ``sqlite+aiosqlite``, and as `open_sqlite` does.
+    """
+    engine = create_async_engine(target) if isinstance(target, str) else target
+    if engine.dialect.name != "sqlite" or engine.dialect.driver != "aiosqlite":
+        raise InvalidArgument(
+            f"{engine.dialect.name}+{engine.dialect.driver}: this version stores in SQLite; "
+            "use a file name, or sqlite+aiosqlite:///FILE"
+        )
+    runner = EngineRunner(engine, owned=isinstance(target, str), durability=durability, busy_timeout=busy_timeout)
+    try:
+        await runner.start()
+    except BaseException:
+        await runner.close()
+        raise
+    return SqlBackend(runner, sources)
+
+
+class EngineTransaction(Transaction):
+    """A transaction on a SQLAlchemy connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    def has_row_locks(self) -> bool:
+        return False
+
+    def new_key(self) -> int:
+        row = self.first(queries.READ_STATE, {"name": "next_key"})
+        if row is None:
+            raise CorruptStore("the store has lost its key counter; run verify()")
+        self.run(queries.WRITE_STATE, {"name": "next_key", "number": row[0] + 1})
+        return int(row[0])
+
+    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+        return [tuple(row) for row in self._connection.execute(statement.clause, dict(parameters))]
+
+    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+        row = self._connection.execute(statement.clause, dict(parameters)).first()
+        return None if row is None else tuple(row)
+
+    def run(self, statement: Statement, parameters: Parameters) -> int:
+        return self._connection.execute(statement.clause, dict(parameters)).rowcount
+
+    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+        if parameters:
+            self._connection.execute(statement.clause, [dict(each) for each in parameters])
+
+
+class EngineRunner:
+    """Runs transactions on an async engine; one writer at a time, so that our own never wait for each other."""
+
+    def __init__(self, engine: AsyncEngine, *, owned: bool, durability: Durability, busy_timeout: float) -> None:
+        name = engine.url.database
+        if not name or name == ":memory:" or name.startswith("file:"):
+            raise InvalidArgument(f"{engine.url.render_as_string()}: name a file, or open memory:// instead")
+        self._path = Path(name)
+        self._engine = engine
+        self._owned = owned
+        self._durability = durability
+        self._busy_timeout = busy_timeout
+        self._writer = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._committed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def backend_name(self) -> str:
+        return f"{self._engine.dialect.name}+{self._engine.dialect.driver}"
+
+    @property
+    def location(self) -> str:
+        return self._engine.url.render_as_string(hide_password=True)
+
+    def size_bytes(self) -> int | None:
+        return file_size(self._path)
+
+    async def start(self) -> None:
+        """Prepare the file and the database, off the event loop. Raises as `open_engine` says."""
+        await asyncio.to_thread(self._prepare)
+
+    def _prepare(self) -> None:
+        connection = open_file(self._path, self._durability, self._busy_timeout)
+        connection.close()
+
+    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+        self._require_open()
+
+        async def run() -> Result:
+            async with self._writer:
+                return await self._transaction(lambda connection: self._write_with_retry(connection, work))
+
+        result = await self._in_task(run())
+        event, self._committed = self._committed, asyncio.Event()
+        event.set()
+        return result
+
+    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+        self._require_open()
+
+        def snapshot(connection: Connection) -> Result:
+            connection.exec_driver_sql("BEGIN")
+            try:
+                return work(EngineTransaction(connection))
+            finally:
+                connection.exec_driver_sql("ROLLBACK")
+
+        return await self._in_task(self._transaction(snapshot))
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.location} has been closed; open it again")
+
+    async def _in_task(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine to its end even if the caller is cancelled meanwhile: a started commit finishes."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            while not task.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
+            raise
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with self._engine.connect() as connection:
+                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+        except DBAPIError as error:
+            if isinstance(error.orig, sqlite3.Error):
+                raise translate(error.orig, self.location) from error
+            raise StoreUnavailable(f"{self.location} cannot be used: {type(error.orig).__name__}") from error
+
+    async def _transaction(self, work: Callable[[Connection], Result]) -> Result:
+        async with self._connection() as connection:
+            return await connection.run_sync(lambda sync: self._with_settings(sync, work))
+
+    def _with_settings(self, connection: Connection, work: Callable[[Connection], Result]) -> Result:
+        connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+        connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if self._durability == 'full' else 'NORMAL'}")
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
+        return work(connection)
+
+    def _write_with_retry(self, connection: Connection, work: Callable[[Transaction], Result]) -> Result:
+        failure: Exception | None = None
+        for _ in range(_ID_ATTEMPTS):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                result = work(EngineTransaction(connection))
+                connection.exec_driver_sql("COMMIT")
+            except (IdTaken, IntegrityError) as error:
+                # A generated id met one that is there: roll back, and run again with another.
+                connection.exec_driver_sql("ROLLBACK")
+                failure = error
+            except BaseException:
+                with contextlib.suppress(DBAPIError):
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+            else:
+                return result
+        raise CorruptStore(f"{self.location}: a write contradicts what is stored; run verify()") from failure
+
+    async def storage_problems(self) -> list[Problem]:
+        def check(tx: Transaction) -> list[Problem]:
+            found = [str(row[0]) for row in tx.rows(queries.INTEGRITY_CHECK, {})]
+            return [Problem("damaged database", self.location, line) for line in found if line != "ok"]
+
+        return await self.read(check)
+
+    async def wait_for_change(self) -> bool:
+        """Return after a commit here, or after a poll interval: another process may have written."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._committed.wait()
+        return not self._closed
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._committed.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._owned:
+            await self._engine.dispose()
