@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object, encode_json
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object, encode_json, replace_lone_surrogates
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage
 from flue_py.errors import InvalidEntry
 
@@ -174,15 +174,15 @@ def _text(value: JsonValue) -> str:
 
 
 PREVIEW_LENGTH = 120
+_PREVIEW_SEARCHED = 4000
 
 
 def message_preview(text: str) -> str | None:
     """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None where there is none."""
-    for line in text.splitlines():
+    for line in text[:_PREVIEW_SEARCHED].splitlines():
         stripped = line.strip()
         if stripped:
-            cleaned = encode_json(stripped.replace("\0", ""), "text")[0]
-            return str(decode_json(cleaned))[:PREVIEW_LENGTH]
+            return replace_lone_surrogates(stripped[:PREVIEW_LENGTH].replace("\0", ""))[0]
     return None
 
 

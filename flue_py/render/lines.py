@@ -50,11 +50,17 @@ def _cell(char: str) -> int:
 
 def one_line(text: str, limit: int = 400) -> str:
     """Return the beginning of a text as one line: blanks collapsed, and nothing a terminal would act on."""
-    words = " ".join(text[: limit * 4].split())[:limit]
-    if words.isascii() and words.isprintable():
-        return words
-    # Escape sequences and right-to-left overrides in a transcript must not reach the terminal.
-    return "".join(char if unicodedata.category(char)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for char in words)
+    return printable(" ".join(text[: limit * 4].split())[:limit])
+
+
+def printable(text: str) -> str:
+    """Return a text in which nothing but line ends and tabs is left for a terminal to act on.
+
+    Escape sequences and changes of writing direction in a transcript become U+FFFD.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "\ufffd" for char in text)
 
 
 def clip(text: str, width: int, cut: str = "…") -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
 from flue_py.render.entries import Look, entry_line, fold_line
-from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, short_count, shortest_ids, table
+from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, short_count, shortest_ids, table
 
 
 def path_lines(
@@ -40,6 +42,43 @@ def path_lines(
 def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
     """Return what the model sees, one line a message, each with the entry behind it; folded as `path_lines`."""
     return path_lines([item.entry for item in items], look, head=head, tail=tail)
+
+
+def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
+    """Return one entry whole: where it stands, and everything it says."""
+    facts = [
+        ("entry", entry.id),
+        ("parent", entry.parent_id or "(a root)"),
+        ("kind", entry.kind),
+        ("role", one_line(entry.role or "")),
+        ("source", entry.source or ""),
+        ("label", one_line(label or "")),
+        ("session", entry.session_id or "(deleted)"),
+        ("created", f"{minute(entry.created_at)} UTC"),
+    ]
+    lines: list[Line] = table([[(name, "dim"), (value, "")] for name, value in facts if value])
+    lines.append(())
+    value = entry.data
+    if entry.kind == MESSAGE and isinstance(value, dict):
+        for field in ("content", "command", "output"):
+            for part in _parts_of(value.get(field)):
+                lines += [((shown, ""),) for shown in part.splitlines() or [""]]
+    else:
+        lines += [((shown, ""),) for shown in printable(json.dumps(value, ensure_ascii=False, indent=2)).splitlines()]
+    if entry.extra is not None:
+        lines += [(), ((printable(json.dumps(entry.extra_fields, ensure_ascii=False)), "dim"),)]
+    return lines
+
+
+def _parts_of(content: JsonValue) -> list[str]:
+    if content is None:
+        return []
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get(str(part.get("type"))) if isinstance(part, dict) else part for part in parts]
+    return [
+        printable(text if isinstance(text, str) else json.dumps(part, ensure_ascii=False))
+        for part, text in zip(parts, texts, strict=True)
+    ]
 
 
 def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:

@@ -41,7 +41,7 @@ def catalog(path: Path) -> dict[str, object]:
 
 def normalised(sql: str) -> tuple[str, ...]:
     """The SQL without layout; the parts of a table in any order, so that CHECKs and partial indexes are compared."""
-    text = "".join(sql.replace('"', "").replace("IF NOT EXISTS ", "").split())
+    text = "".join(sql.replace('"', "").replace("IF NOT EXISTS ", "").split()).replace("WITHOUTROWID", "")
     opening, _, rest = text.partition("(")
     return opening, *sorted(part.rstrip(")") for part in rest.replace(",CONSTRAINT", "\n").split("\n"))
 

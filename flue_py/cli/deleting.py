@@ -1,0 +1,79 @@
+"""Commands about what is stored: rm, verify, info."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from flue_py.cli.output import json_option, look, print_json, print_lines
+from flue_py.cli.place import Place
+from flue_py.cli.running import find_session, run
+from flue_py.core.sessions import Deletion
+from flue_py.render.lines import counted
+from flue_py.render.rows import deletion_row, store_row, verify_row
+from flue_py.render.views import deletion_lines, facts_lines, session_name, store_facts
+from flue_py.sessions.store import Store
+
+
+@click.command()
+@click.argument("session")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def rm(place: Place, session: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete SESSION, the task sessions it started, theirs, and every entry no other session sees.
+
+    Forks stay, with all they see, and so does what was spent. At a terminal it shows what would go, and asks.
+    """
+
+    async def foresee(store: Store) -> tuple[str, Deletion, dict[str, str]]:
+        found = await find_session(store, session)
+        planned = await store.delete_session_tree(found.id, dry_run=True)
+        return found.id, planned, {each: await _name_of(store, each) for each in planned.session_ids}
+
+    session_id, deletion, names = run(place, foresee)
+    if not dry_run:
+        if not yes and sys.stdin.isatty():
+            print_lines(deletion_lines(deletion, names, dry_run=True))
+            click.confirm("Delete?", abort=True)
+        deletion = run(place, lambda store: store.delete_session_tree(session_id))
+    if as_json:
+        print_json(deletion_row(deletion, dry_run=dry_run))
+    else:
+        print_lines(deletion_lines(deletion, names, dry_run=dry_run))
+
+
+async def _name_of(store: Store, session_id: str) -> str:
+    session = await store.get_session(session_id)
+    return "" if session is None else session_name(session.info)
+
+
+@click.command()
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, as_json: bool) -> None:
+    """Derive anew everything that is stored twice, and name what disagrees. Exit code 1 where something does."""
+    report = run(ctx.obj, lambda store: store.verify())
+    if as_json:
+        print_json(verify_row(report))
+    else:
+        print_lines([((str(problem), "red"),) for problem in report.problems])
+        problems = counted(len(report.problems), "problem")
+        entries = counted(report.entries, "entry", "entries")
+        print_lines([((f"{counted(report.sessions, 'session')}, {entries}: {problems}", "bold"),)])
+    if report.problems:
+        ctx.exit(1)
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def info(place: Place, as_json: bool) -> None:
+    """Show where the database is, its format, and how much it holds."""
+    found = run(place, lambda store: store.info())
+    if as_json:
+        print_json(store_row(found))
+    else:
+        print_lines(facts_lines(store_facts(found), look()))

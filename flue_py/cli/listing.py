@@ -1,0 +1,88 @@
+"""Commands about sessions as wholes: sessions, show."""
+
+from __future__ import annotations
+
+import click
+
+from flue_py.cli.output import json_option, look, print_json, print_lines
+from flue_py.cli.place import Place
+from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.core.entries import Entry
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
+from flue_py.formats.pi_context import PathSettings, settings_on
+from flue_py.render.rows import entry_row, session_row, task_row
+from flue_py.render.views import entry_block, facts_lines, session_facts, session_lines
+from flue_py.sessions.store import Store
+
+
+@click.command()
+@click.option("--scope", help="Only the sessions of this tenant or user.")
+@click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
+@json_option
+@click.pass_obj
+def sessions(place: Place, scope: str | None, kind: SessionKind | None, limit: int | None, as_json: bool) -> None:
+    """List the sessions, most recently changed first."""
+
+    async def work(store: Store) -> list[SessionInfo]:
+        if limit is not None and limit <= 1000:
+            return list((await store.list_sessions(scope=scope, kind=kind, limit=limit)).sessions)
+        found = [info for info in await all_sessions(store, scope=scope) if kind in (None, info.kind)]
+        return found[:limit]
+
+    found = run(place, work)
+    if as_json:
+        print_json([session_row(info) for info in found])
+    else:
+        print_lines(session_lines(found, look()))
+
+
+@click.command()
+@click.argument("session")
+@click.argument("entry", required=False)
+@json_option
+@click.pass_obj
+def show(place: Place, session: str, entry: str | None, as_json: bool) -> None:
+    """Show what is known of SESSION, or one ENTRY of it whole."""
+    if entry is None:
+        _show_session(place, session, as_json=as_json)
+    else:
+        _show_entry(place, session, entry, as_json=as_json)
+
+
+def _show_session(place: Place, name: str, *, as_json: bool) -> None:
+    async def work(store: Store) -> tuple[SessionInfo, PathSettings, list[TaskLink], list[TaskLink]]:
+        session = await find_session(store, name)
+        settings = settings_on(await session.get_active_path())
+        return await session.refresh(), settings, await session.task_links(), await session.task_parents()
+
+    info, settings, tasks, parents = run(place, work)
+    if as_json:
+        task_rows: list[JsonValue] = [task_row(link) for link in tasks]
+        print_json({**session_row(info), "settings": _settings_row(settings), "tasks": task_rows})
+        return
+    facts = session_facts(info)
+    facts.append(("model", "/".join(part for part in (settings.provider, settings.model) if part)))
+    facts.append(("thinking", settings.thinking_level))
+    facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
+    facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
+    print_lines(facts_lines(facts, look()))
+
+
+def _settings_row(settings: PathSettings) -> JsonObject:
+    return {"thinkingLevel": settings.thinking_level, "provider": settings.provider, "model": settings.model}
+
+
+def _show_entry(place: Place, name: str, prefix: str, *, as_json: bool) -> None:
+    async def work(store: Store) -> tuple[Entry | None, str | None]:
+        session = await find_session(store, name)
+        entry_id = await session.resolve_entry_id(prefix)
+        return await session.get_entry(entry_id), (await session.labels()).get(entry_id)
+
+    entry, label = run(place, work)
+    assert entry is not None
+    if as_json:
+        print_json({**entry_row(entry), "label": label})
+    else:
+        print_lines(entry_block(entry, label))

@@ -1,0 +1,134 @@
+"""Commands that change a session without touching its history: fork, move, rewind, undo, redo, label."""
+
+from __future__ import annotations
+
+import click
+
+from flue_py.cli.output import json_option, print_result
+from flue_py.cli.place import Place
+from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.core.sessions import STORED, Moved, SessionInfo
+from flue_py.render.rows import moved_row, session_row
+from flue_py.sessions.store import Store
+
+_BY = "flue-py"
+
+
+@click.command()
+@click.argument("session")
+@click.option("--at", metavar="ENTRY", help="Begin at this entry; at the leaf otherwise.")
+@click.option("--key", help="What an application opens the new session by.")
+@click.option("--title", help="The title of the new session.")
+@json_option
+@click.pass_obj
+def fork(place: Place, session: str, at: str | None, key: str | None, title: str | None, as_json: bool) -> None:
+    """Make a new session that begins at an entry of SESSION. Nothing is copied, and SESSION stays as it is."""
+
+    async def work(store: Store) -> SessionInfo:
+        found = await find_session(store, session)
+        return (await found.fork(at=await leaf_of(found, at), key=key, title=title)).info
+
+    info = run(place, work)
+    print_result(f"session {info.id} begins at {_place(info.leaf_id)}", session_row(info), as_json=as_json)
+
+
+@click.command()
+@click.argument("session")
+@click.argument("entry", required=False)
+@click.option("--before-first", is_flag=True, help="Go to before the first entry: what is appended next is a new root.")
+@json_option
+@click.pass_obj
+def move(place: Place, session: str, entry: str | None, before_first: bool, as_json: bool) -> None:
+    """Set the leaf of SESSION to ENTRY, on any branch."""
+    if (entry is None) != before_first:
+        raise click.UsageError("name an ENTRY, or give --before-first")
+
+    async def work(store: Store) -> tuple[str, Moved | None, str | None]:
+        found = await find_session(store, session)
+        target = None if entry is None else await found.resolve_entry_id(entry)
+        return found.id, await found.move_leaf(to=target, by=_BY), found.leaf_id
+
+    _print_moved(*run(place, work), as_json=as_json)
+
+
+@click.command()
+@click.argument("session")
+@click.option("--to", metavar="ENTRY", help="The entry on the active path that becomes the leaf.")
+@click.option("--turns", type=int, help="Keep this many turns; with a minus, drop that many at the end.")
+@json_option
+@click.pass_obj
+def rewind(place: Place, session: str, to: str | None, turns: int | None, as_json: bool) -> None:
+    """Go back on the active path of SESSION. Nothing is deleted, and undo takes it back."""
+    if (to is None) == (turns is None):
+        raise click.UsageError("give either --to ENTRY or --turns N")
+
+    async def work(store: Store) -> tuple[str, Moved | None, str | None]:
+        found = await find_session(store, session)
+        target = STORED if to is None else await found.resolve_entry_id(to)
+        return found.id, await found.rewind(to=target, turns=turns, by=_BY), found.leaf_id
+
+    _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to go back over")
+
+
+@click.command()
+@click.argument("session")
+@json_option
+@click.pass_obj
+def undo(place: Place, session: str, as_json: bool) -> None:
+    """Return the leaf of SESSION to where it was before its last operation."""
+
+    async def work(store: Store) -> tuple[str, Moved | None, str | None]:
+        found = await find_session(store, session)
+        return found.id, await found.undo(by=_BY), found.leaf_id
+
+    _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to undo")
+
+
+@click.command()
+@click.argument("session")
+@json_option
+@click.pass_obj
+def redo(place: Place, session: str, as_json: bool) -> None:
+    """Do again what was undone last in SESSION."""
+
+    async def work(store: Store) -> tuple[str, Moved | None, str | None]:
+        found = await find_session(store, session)
+        return found.id, await found.redo(by=_BY), found.leaf_id
+
+    _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to do again")
+
+
+def _print_moved(
+    session_id: str, moved: Moved | None, leaf: str | None, *, as_json: bool, nothing: str = "nothing moved"
+) -> None:
+    text = f"{nothing}; the leaf is {_place(leaf)}"
+    if moved is not None:
+        text = f"{moved.reason}: the leaf went from {_place(moved.from_id)} to {_place(moved.to_id)}"
+    print_result(text, moved_row(session_id, moved, leaf), as_json=as_json)
+
+
+def _place(entry_id: str | None) -> str:
+    return "before the first entry" if entry_id is None else entry_id
+
+
+@click.command()
+@click.argument("session")
+@click.argument("entry")
+@click.argument("text", required=False)
+@click.option("--clear", is_flag=True, help="Take the label away.")
+@json_option
+@click.pass_obj
+def label(place: Place, session: str, entry: str, text: str | None, clear: bool, as_json: bool) -> None:
+    """Call ENTRY of SESSION by TEXT, in this session's views."""
+    if bool(text) == clear:
+        raise click.UsageError("give the TEXT of the label, or --clear")
+
+    async def work(store: Store) -> tuple[str, str]:
+        found = await find_session(store, session)
+        entry_id = await found.resolve_entry_id(entry)
+        await found.set_label(entry_id, text)
+        return found.id, entry_id
+
+    session_id, entry_id = run(place, work)
+    said = f"entry {entry_id} is called {text}" if text else f"entry {entry_id} has no label"
+    print_result(said, {"sessionId": session_id, "entryId": entry_id, "label": text}, as_json=as_json)

@@ -1,0 +1,65 @@
+"""Printing: lines for people, through rich, and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from flue_py.core.jsontext import JsonValue
+from flue_py.render.entries import Look
+from flue_py.render.lines import ASCII, UNICODE, Line, text_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def print_json(value: JsonValue) -> None:
+    """Print a value as JSON, in UTF-8 whatever the terminal's encoding."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2).encode())
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded)."""
+    console = _console()
+    if not console.is_terminal:
+        click.echo("\n".join(text_of(line).rstrip() for line in lines))
+        return
+    from rich.text import Text
+
+    for line in lines:
+        console.print(Text.assemble(*line), no_wrap=True, overflow="ignore", crop=False)
+
+
+def print_title(text: str) -> None:
+    """Print a line that says what follows."""
+    print_lines([((text, "bold"),)])
+
+
+def look(*, sizes: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None) -> Look:
+    """Return how to show entries on this output: its width, and signs it can encode."""
+    console = _console()
+    return Look(console.width, sizes, labels, UNICODE if console.encoding.startswith("utf") else ASCII)
+
+
+def print_result(text: str, value: JsonValue, *, as_json: bool) -> None:
+    """Print what a command did: a sentence, or JSON."""
+    if as_json:
+        print_json(value)
+    else:
+        print_lines([((text, ""),)])
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Return the parts that are not empty, as one line."""
+    return " · ".join(part for part in parts if part)

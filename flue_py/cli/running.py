@@ -1,0 +1,85 @@
+"""Running one command against the database: open it, find what the user named, do the work, close it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import flue_py
+from flue_py.cli.place import Place
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
+from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+Result = TypeVar("Result")
+
+_PAGE = 1000
+
+
+def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False) -> Result:
+    """Return what ``work`` returns, given the open store.
+
+    Only with ``create`` is a database made where there is none; else that raises `StoreUnavailable`. The folder of
+    a new database is for its owner alone.
+    """
+    if place.is_file:
+        path = Path(place.target)
+        if create:
+            _make_private_folder(path.parent)
+        elif not path.exists():
+            raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
+    return asyncio.run(_with_store(place.target, work))
+
+
+async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -> Result:
+    async with flue_py.open(target) as store:
+        return await work(store)
+
+
+def _make_private_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+
+
+async def all_sessions(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
+    """Return every session, most recently changed first. O(sessions)."""
+    found: list[SessionInfo] = []
+    cursor = None
+    while True:
+        page = await store.list_sessions(scope=scope, limit=_PAGE, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def find_session(store: Store, name: str) -> Session:
+    """Return the session that ``name`` is the id or key of, or else the beginning of the id or key of.
+
+    An exact id counts before an exact key, and that before a beginning. Raises `SessionNotFound`, `AmbiguousId`.
+    """
+    exact = await store.get_session(name)
+    if exact is not None:
+        return exact
+    everything = await all_sessions(store)
+    named = [info for info in everything if info.key == name]
+    if not named and name:
+        named = [info for info in everything if info.id.startswith(name) or (info.key or "").startswith(name)]
+    if not named:
+        raise SessionNotFound(name, detail=f"no session has the id or key {name!r}, or one that begins with it")
+    if len(named) > 1:
+        raise AmbiguousId(name, tuple(info.id for info in named))
+    found = await store.get_session(named[0].id)
+    if found is None:
+        raise SessionNotFound(named[0].id)
+    return found
+
+
+async def leaf_of(session: Session, entry: str | None) -> LeafChoice:
+    """Return the entry that an option names, by a beginning of its id; the stored leaf where it is left out."""
+    return STORED if entry is None else await session.resolve_entry_id(entry)

@@ -1,0 +1,159 @@
+"""The contract: task sessions and the links that lead to them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from flue_py.core.sessions import STORED, NewSession, TaskLink
+from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.store.backend import MAX_TASK_DEPTH, Backend
+from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, session_info, talk, user
+
+
+class TaskContract:
+    """Task sessions and links."""
+
+    async def test_a_task_session_has_a_history_of_its_own_and_the_scope_of_its_parent(self, backend: Backend) -> None:
+        parent = await new_session(backend, *talk(2), scope="user-7")
+        child = await backend.create_task(parent.id, "t", NewSession(key="child", title="look", scope="ignored"))
+        assert (child.kind, child.scope, child.key, child.title) == ("task", "user-7", "child", "look")
+        assert (child.leaf_id, child.revision, child.entry_count) == (None, 0, 0)
+        assert (child.forked_from_session, child.forked_from_entry) == (None, None)
+        own = await add(backend, child.id, *talk(3))
+        assert await path_ids(backend, child.id) == list(own)
+        assert (await session_info(backend, parent.id)).entry_count == 2
+
+    async def test_a_task_session_says_whose_it_is_beside_the_metadata_it_was_given(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        child = await backend.create_task(parent.id, "t-1", NewSession(metadata_text='{"a":[1],"depth":"x"}'))
+        assert child.metadata == {"a": [1], "parentSession": parent.id, "taskId": "t-1", "depth": 1}
+        grandchild = await backend.create_task(child.id, "t-2", NewSession())
+        assert grandchild.metadata == {"parentSession": child.id, "taskId": "t-2", "depth": 2}
+
+    async def test_a_task_links_its_parent_to_it_and_counts_one_revision_there(self, backend: Backend) -> None:
+        parent = await new_session(backend, *talk(2))
+        child = await backend.create_task(parent.id, "t", NewSession())
+        assert await backend.task_links(parent.id) == [TaskLink(parent.id, 0, "t", child.id)]
+        assert await backend.task_parents(child.id) == [TaskLink(parent.id, 0, "t", child.id)]
+        (change,) = await backend.changes(parent.id, parent.revision, 10)
+        assert (change.revision, change.reason, change.entries) == (parent.revision + 1, None, ())
+        assert (await session_info(backend, parent.id)).leaf_id == parent.leaf_id
+
+    async def test_the_same_task_of_the_same_parent_is_the_same_child(self, backend: Backend) -> None:
+        parent, other = await new_session(backend), await new_session(backend)
+        child = await backend.create_task(parent.id, "t", NewSession(title="first"))
+        async with unchanged(backend):
+            again = await backend.create_task(parent.id, "t", NewSession(title="second"))
+        assert again == child
+        assert (await backend.create_task(parent.id, "u", NewSession())).id != child.id
+        assert (await backend.create_task(other.id, "t", NewSession())).id != child.id
+
+    async def test_a_task_whose_session_was_deleted_gets_a_new_one(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        first = await backend.create_task(parent.id, "t", NewSession())
+        await backend.delete_tree(first.id)
+        second = await backend.create_task(parent.id, "t", NewSession())
+        assert second.id != first.id
+        assert [link.child_id for link in await backend.task_links(parent.id)] == [first.id, second.id]
+        assert (await backend.create_task(parent.id, "t", NewSession())).id == second.id
+
+    async def test_of_several_starts_of_one_task_at_once_all_get_the_same_child(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        children = await asyncio.gather(*(backend.create_task(parent.id, "t", NewSession()) for _ in range(5)))
+        assert len({child.id for child in children}) == 1
+        assert (await backend.info()).sessions == 2
+
+    async def test_tasks_nest_to_the_maximum_depth_and_no_deeper(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        root = session.id
+        current = root
+        for depth in range(1, MAX_TASK_DEPTH + 1):
+            child = await backend.create_task(current, "t", NewSession())
+            assert child.metadata["depth"] == depth
+            current = child.id
+        async with refused(backend, TaskDepthExceeded) as caught:
+            await backend.create_task(current, "too deep", NewSession())
+        assert str(MAX_TASK_DEPTH) in str(caught.value)
+        assert (await backend.create_task(root, "beside", NewSession())).metadata["depth"] == 1
+
+    async def test_a_fork_of_a_task_session_is_no_task(self, backend: Backend) -> None:
+        current = (await new_session(backend)).id
+        for _ in range(MAX_TASK_DEPTH):
+            current = (await backend.create_task(current, "t", NewSession())).id
+        fork = await backend.fork(current, STORED, NewSession())
+        assert (await backend.create_task(fork.id, "t", NewSession())).metadata["depth"] == 1
+
+    async def test_a_task_with_a_taken_key_or_id_is_refused(self, backend: Backend) -> None:
+        parent = await new_session(backend, key="k")
+        for new in (NewSession(key="k"), NewSession(id=parent.id)):
+            async with refused(backend, SessionExists):
+                await backend.create_task(parent.id, "t", new)
+
+    # -- bare links -----------------------------------------------------------------------------------------------
+
+    async def test_links_keep_the_order_in_which_they_were_made(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        children = [f"child-{n}" for n in (3, 1, 2)]
+        for number, child_id in enumerate(children):
+            await backend.link_task(parent.id, child_id, f"task-{number}")
+        child = await backend.create_task(parent.id, "task-9", NewSession())
+        assert await backend.task_links(parent.id) == [
+            *(TaskLink(parent.id, n, f"task-{n}", child_id) for n, child_id in enumerate(children)),
+            TaskLink(parent.id, 3, "task-9", child.id),
+        ]
+        assert (await session_info(backend, parent.id)).revision == 4
+
+    async def test_a_second_link_to_the_same_child_is_ignored(self, backend: Backend) -> None:
+        parent, child = await new_session(backend), await new_session(backend)
+        await backend.link_task(parent.id, child.id, "t")
+        async with unchanged(backend):
+            await backend.link_task(parent.id, child.id, "t")
+            await backend.link_task(parent.id, child.id, "u")
+
+    async def test_several_children_may_share_a_task_id(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        one, two = await new_session(backend), await new_session(backend)
+        await backend.link_task(parent.id, "never made", "t")
+        await backend.link_task(parent.id, one.id, "t")
+        await backend.link_task(parent.id, two.id, "t")
+        assert len(await backend.task_links(parent.id)) == 3
+        assert await backend.create_task(parent.id, "t", NewSession()) == one
+
+    async def test_links_may_form_cycles_and_lead_to_the_session_itself(self, backend: Backend) -> None:
+        one, two = await new_session(backend), await new_session(backend)
+        await backend.link_task(one.id, two.id, "t")
+        await backend.link_task(two.id, one.id, "t")
+        await backend.link_task(one.id, one.id, "self")
+        assert [link.child_id for link in await backend.task_links(one.id)] == [two.id, one.id]
+        assert [link.parent_id for link in await backend.task_parents(one.id)] == sorted([one.id, two.id])
+
+    async def test_the_parents_of_a_session_are_in_order_of_id(self, backend: Backend) -> None:
+        child = await new_session(backend)
+        for parent_id in ("b", "a", "c"):
+            await backend.create_session(NewSession(id=parent_id))
+            await backend.link_task(parent_id, "other", "t")
+            await backend.link_task(parent_id, child.id, "t")
+        assert await backend.task_parents(child.id) == [TaskLink(one, 1, "t", child.id) for one in "abc"]
+
+    async def test_a_link_does_not_make_a_session_a_task(self, backend: Backend) -> None:
+        parent, child = await new_session(backend), await new_session(backend, user())
+        await backend.link_task(parent.id, child.id, "t")
+        assert await session_info(backend, child.id) == child
+
+    async def test_a_link_may_lead_to_a_session_that_is_made_later(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        await backend.link_task(parent.id, "later", "t")
+        await backend.create_session(NewSession(id="later"))
+        assert await backend.task_parents("later") == [TaskLink(parent.id, 0, "t", "later")]
+
+    async def test_tasks_and_links_of_a_session_that_is_not_there_are_refused(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        async with refused(backend, SessionNotFound):
+            await backend.create_task(UNKNOWN, "t", NewSession())
+        async with refused(backend, SessionNotFound):
+            await backend.link_task(UNKNOWN, session.id, "t")
+        async with refused(backend, SessionNotFound):
+            await backend.task_links(UNKNOWN)
+        async with refused(backend, SessionNotFound):
+            await backend.task_parents(UNKNOWN)
