@@ -37,6 +37,7 @@ from flue_py.errors import (
     StoreUnavailable,
     TaskDepthExceeded,
     UnreadableFile,
+    WrongEventLoop,
 )
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ __all__ = [
     "Usage",
     "UsageWindow",
     "VerifyReport",
+    "WrongEventLoop",
     "__version__",
     "open",
     "sync",

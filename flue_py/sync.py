@@ -114,6 +114,7 @@ class Session(_Twin[AsyncSession]):
     append_compaction = _blocking(AsyncSession.append_compaction)
     append_branch_summary = _blocking(AsyncSession.append_branch_summary)
     append_custom = _blocking(AsyncSession.append_custom)
+    import_entries = _blocking(AsyncSession.import_entries)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
     rewind = _blocking(AsyncSession.rewind)

@@ -84,13 +84,16 @@ def read_pi_file(path: Path) -> PiSession:
 
 
 async def import_pi(store: Store, path: Path, *, scope: str = "") -> ImportReport:
-    """Import a pi session file, or what it has gained since it was imported last, and report what was done.
+    """Import a pi session file, as `import_parsed` does. Raises `UnreadableFile` for a file that is none."""
+    return await import_parsed(store, read_pi_file(path), path, scope=scope)
 
-    Raises `UnreadableFile` for a file that is no pi session, or that has nothing in common with the session of
-    its id; `SessionExists` where another scope has that session. What raises has changed nothing.
-    O(entries of the file).
+
+async def import_parsed(store: Store, parsed: PiSession, path: Path, *, scope: str = "") -> ImportReport:
+    """Import what is in a file, or what it has gained since it was imported last, and report what was done.
+
+    Raises `UnreadableFile` where the file has nothing in common with the session of its id, `SessionExists`
+    where another scope has that session. What raises has changed nothing. O(entries of the file).
     """
-    parsed = read_pi_file(path)
     session_id = str(parsed.session.id)
     session = await store.get_session(session_id)
     if session is None:
@@ -116,7 +119,7 @@ async def _import_again(session: Session, path: Path, parsed: PiSession) -> Impo
         return _report(path, parsed, session, added=0)
     newest_known = max((line for entry_id, line in parsed.lines.items() if entry_id in known), default=0)
     followed = not known or parsed.lines.get(session.leaf_id or "") == newest_known
-    await _add(session, missing, parsed.leaf if followed else session.leaf_id)
+    await session.import_entries(missing, leaf=parsed.leaf if followed else session.leaf_id)
     await _set_labels(session, parsed, missing)
     if parsed.session.title and any(entry.kind == SESSION_INFO for entry in missing):
         await session.set_title(parsed.session.title)
@@ -131,11 +134,6 @@ async def _known_ids(session: Session) -> set[str]:
         known.update(entry.id for change in page for entry in change.entries)
         after = page[-1].revision
     return known
-
-
-async def _add(session: Session, entries: list[NewEntry], leaf: str | None) -> None:
-    await session._backend.import_entries(session.id, entries, leaf=leaf, expected=session.leaf_id)
-    await session.refresh()
 
 
 async def _set_labels(session: Session, parsed: PiSession, added: tuple[NewEntry, ...] | list[NewEntry]) -> None:

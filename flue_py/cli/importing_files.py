@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
-from flue_py.cli.importing import ImportReport, import_pi
+from flue_py.cli.importing import ImportReport, import_parsed, read_pi_file
 from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import run
-from flue_py.errors import FlueError
+from flue_py.errors import FixTheCall, FlueError
+from flue_py.formats.pi import PiSession
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.store import Store
 
-FORMATS = {"pi": import_pi}
+FORMATS = {"pi": read_pi_file}
 
 
 @click.command("import")
@@ -33,16 +34,25 @@ def import_files(ctx: click.Context, format: str, files: tuple[Path, ...], scope
     """
     place: Place = ctx.obj
 
-    async def work(store: Store) -> tuple[list[ImportReport], list[FlueError]]:
-        reports, failures = [], []
-        for file in files:
-            try:
-                reports.append(await FORMATS[format](store, file, scope=scope))
-            except FlueError as error:
-                failures.append(error)
-        return reports, failures
+    # All files are read before the database is opened: where none can be read, none is made.
+    failures: list[FlueError] = []
+    parsed: list[tuple[Path, PiSession]] = []
+    for file in files:
+        try:
+            parsed.append((file, FORMATS[format](file)))
+        except FlueError as error:
+            failures.append(error)
 
-    reports, failures = run(place, work, create=True)
+    async def work(store: Store) -> list[ImportReport]:
+        reports = []
+        for file, session in parsed:
+            try:
+                reports.append(await import_parsed(store, session, file, scope=scope))
+            except FixTheCall as error:
+                failures.append(error)
+        return reports
+
+    reports = run(place, work, create=True) if parsed else []
     if as_json:
         print_json([report.to_json() for report in reports])
     else:

@@ -33,7 +33,8 @@ def print_lines(lines: Iterable[Line]) -> None:
     """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded)."""
     console = _console()
     if not console.is_terminal:
-        click.echo("\n".join(text_of(line).rstrip() for line in lines))
+        for line in lines:
+            click.echo(text_of(line).rstrip())
         return
     from rich.text import Text
 
@@ -62,4 +63,4 @@ def print_result(text: str, value: JsonValue, *, as_json: bool) -> None:
 
 def joined(parts: Sequence[str]) -> str:
     """Return the parts that are not empty, as one line."""
-    return " · ".join(part for part in parts if part)
+    return ", ".join(part for part in parts if part)

@@ -61,23 +61,37 @@ async def all_sessions(store: Store, *, scope: str | None = None) -> list[Sessio
 async def find_session(store: Store, name: str) -> Session:
     """Return the session that ``name`` is the id or key of, or else the beginning of the id or key of.
 
-    An exact id counts before an exact key, and that before a beginning. Raises `SessionNotFound`, `AmbiguousId`.
+    An exact id counts before an exact key, that before the beginning of an id, and that before the beginning of a
+    key. Raises `SessionNotFound`, `AmbiguousId`. O(sessions) only where no id fits.
     """
-    exact = await store.get_session(name)
-    if exact is not None:
-        return exact
+    session_id = await _id_for(store, name)
+    found = await store.get_session(session_id)
+    if found is None:
+        raise SessionNotFound(session_id)
+    return found
+
+
+async def _id_for(store: Store, name: str) -> str:
+    if await store.get_session(name) is not None:
+        return name
+    try:
+        return (await store.open_session(name)).id
+    except SessionNotFound:
+        pass
+    if name:
+        try:
+            return await store.resolve_session_id(name)
+        except SessionNotFound:
+            pass
+    # Keys are unique within a scope only, and people at a terminal do not think of scopes.
     everything = await all_sessions(store)
-    named = [info for info in everything if info.key == name]
-    if not named and name:
-        named = [info for info in everything if info.id.startswith(name) or (info.key or "").startswith(name)]
+    named = [info.id for info in everything if info.key == name]
+    named = named or [info.id for info in everything if name and (info.key or "").startswith(name)]
     if not named:
         raise SessionNotFound(name, detail=f"no session has the id or key {name!r}, or one that begins with it")
     if len(named) > 1:
-        raise AmbiguousId(name, tuple(info.id for info in named))
-    found = await store.get_session(named[0].id)
-    if found is None:
-        raise SessionNotFound(named[0].id)
-    return found
+        raise AmbiguousId(name, tuple(named))
+    return named[0]
 
 
 async def leaf_of(session: Session, entry: str | None) -> LeafChoice:

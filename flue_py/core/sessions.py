@@ -110,12 +110,13 @@ def check_label(text: str | None, what: str) -> None:
         return
     if not isinstance(text, str):
         raise InvalidArgument(f"{what}: should be a string, not {type(text).__name__}")
-    if "\0" in text:
-        raise InvalidArgument(f"{what}: holds a NUL character; remove it")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"{what}: holds a lone surrogate; replace it") from None
+    if not is_storable(text):
+        raise InvalidArgument(f"{what}: holds a NUL character or a lone surrogate; remove it")
+
+
+def is_storable(text: str) -> bool:
+    """Return whether a text can be an id, a key or a title: it holds neither NUL nor a lone surrogate."""
+    return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
 @dataclass(frozen=True, slots=True)

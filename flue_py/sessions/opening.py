@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from flue_py.store.async_engine import AsyncEngine
 
 Durability: TypeAlias = Literal["full", "normal"]
+Kind: TypeAlias = Literal["memory", "file", "engine"]
 
 _MEMORY = (":memory:", "memory://")
-_ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+_SCHEMES = ("sqlite+aiosqlite", "postgresql+asyncpg")
 
 
 @asynccontextmanager
@@ -30,21 +31,24 @@ async def open(
     *,
     engine: AsyncEngine | None = None,
     durability: Durability = "full",
+    create: bool = True,
+    busy_timeout: float = 30.0,
     clock: Callable[[], datetime] | None = None,
     ids: Callable[[], str] | None = None,
     session_ids: Callable[[], str] | None = None,
 ) -> AsyncIterator[Store]:
     """Open a store, for the length of an ``async with``.
 
-    ``target`` is the path of an SQLite file (created, with owner-only permissions, where there is none),
-    ``":memory:"`` for a store that dies with the process, or a SQLAlchemy URL with an async driver:
-    ``postgresql+asyncpg://...``, ``sqlite+aiosqlite:///...``. ``engine`` is an ``AsyncEngine`` instead, which
-    stays the caller's to dispose of. ``durability="full"`` survives a power cut, ``"normal"`` the end of the
-    process only; it is about SQLite files.
+    ``target`` is the path of an SQLite file, ``":memory:"`` for a store that dies with the process, or a SQLAlchemy
+    URL with an async driver, ``sqlite+aiosqlite:///FILE``. ``engine`` is an ``AsyncEngine`` instead, which stays
+    the caller's to dispose of. A file that is missing is made, readable by its owner only, unless
+    ``create=False``. ``durability="full"`` survives a power cut, ``"normal"`` the end of the process only;
+    ``busy_timeout`` is how many seconds to wait while other processes write. A store in memory has no use for
+    these three.
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that
     is taken is asked for again. Raises `InvalidArgument`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
-    `MissingExtra`.
+    `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
     """
     checked_choice(durability, "durability", ("full", "normal"))
     sources = Sources(
@@ -52,46 +56,55 @@ async def open(
         entry_id=ids or _random_id,
         session_id=session_ids or _random_id,
     )
-    store = Store(await _open_backend(target, engine, durability, sources))
+    kind, place = _where(target, engine)
+    store = Store(await _open_backend(kind, place, sources, durability, create, busy_timeout))
     try:
         yield store
     finally:
         await store.close()
 
 
-async def _open_backend(
-    target: str | PathLike[str] | None, engine: AsyncEngine | None, durability: Durability, sources: Sources
-) -> Backend:
-    if (target is None) == (engine is None):
+def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tuple[Kind, str | AsyncEngine]:
+    """Return which backend is meant, and where it stores."""
+    if engine is not None and target is None:
+        return "engine", engine
+    if target is None or engine is not None:
         raise InvalidArgument("open takes either a target (a path, a URL or ':memory:') or engine=")
-    if engine is not None:
-        return await _open_engine(engine, sources)
-    location = fspath(target) if target is not None else ""
+    location = fspath(target)
     if not isinstance(location, str) or not location:
         raise InvalidArgument(f"target: {target!r} is not a path, a URL or ':memory:'")
     if location in _MEMORY:
-        from flue_py.store.memory import MemoryBackend  # noqa: PLC0415 - each backend brings only its own imports
+        return "memory", location
+    scheme, separator, _ = location.partition("://")
+    if separator and scheme not in _SCHEMES:
+        raise InvalidArgument(f"target: {scheme}:// is not one of {', '.join(_SCHEMES)}; write it in full, or a path")
+    return "engine" if separator else "file", location
+
+
+async def _open_backend(
+    kind: Kind,
+    place: str | AsyncEngine,
+    sources: Sources,
+    durability: Durability,
+    create: bool,
+    busy_timeout: float,
+) -> Backend:
+    # Each backend brings only its own imports: SQLAlchemy's async side is not light.
+    if kind == "memory":
+        from flue_py.store.memory import MemoryBackend  # noqa: PLC0415
 
         return MemoryBackend(sources)
-    scheme, separator, rest = location.partition("://")
-    if not separator:
+    if isinstance(place, str) and kind == "file":
         from flue_py.store.sqlite import open_sqlite  # noqa: PLC0415
 
-        return await open_sqlite(location, sources=sources, durability=durability)
-    if scheme in _ASYNC_DRIVERS:
-        raise InvalidArgument(
-            f"target: {scheme}:// names no async driver; write {_ASYNC_DRIVERS[scheme]}://..."
-            + (", or give the path of the file" if scheme == "sqlite" else "")
+        return await open_sqlite(
+            place, sources=sources, durability=durability, busy_timeout=busy_timeout, create=create
         )
-    if "+" not in scheme or not rest:
-        raise InvalidArgument(f"target: {scheme}:// is no SQLAlchemy URL with an async driver")
-    return await _open_engine(location, sources)
+    if not create:
+        raise InvalidArgument("create=False is for SQLite files opened by their path")
+    from flue_py.store.async_engine import open_engine  # noqa: PLC0415
 
-
-async def _open_engine(engine: str | AsyncEngine, sources: Sources) -> Backend:
-    from flue_py.store.async_engine import open_engine  # noqa: PLC0415 - SQLAlchemy's async side is not light
-
-    return await open_engine(engine, sources=sources)
+    return await open_engine(place, sources=sources, durability=durability, busy_timeout=busy_timeout)
 
 
 def _now_us() -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject
@@ -22,11 +22,10 @@ from flue_py.core.sessions import (
     TaskLink,
 )
 from flue_py.core.usage import UsageWindow
-from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
+from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound, StoreClosed
 from flue_py.sessions.arguments import checked_limit, checked_prefix, checked_revision
 from flue_py.sessions.decoding import decode_messages
-from flue_py.sessions.finishing import finish
-from flue_py.store.backend import Backend
+from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
 Result = TypeVar("Result")
 
@@ -285,7 +284,7 @@ class SessionView:
         woken = self._backend.notifications(self.id)
         try:
             async for _ in woken:
-                while page := await self._backend.changes(self.id, seen, _WATCH_PAGE):
+                while page := await self._changes_while_open(seen):
                     for change in page:
                         seen = change.revision
                         yield change
@@ -293,12 +292,24 @@ class SessionView:
             if isinstance(woken, AsyncGenerator):
                 await woken.aclose()
 
+    async def _changes_while_open(self, after: int) -> list[Change]:
+        try:
+            return await self._backend.changes(self.id, after, _WATCH_PAGE)
+        except StoreClosed:
+            return []
+
     # -- how it is done ---------------------------------------------------------------------------------------
 
-    async def _commit(self, work: Callable[[], Coroutine[object, object, Result]]) -> Result:
-        """Do ``work`` when its turn has come, to the end even where the caller is cancelled meanwhile."""
+    async def _commit(self, work: Callable[[], Awaitable[Result]], note: Callable[[Result], None]) -> Result:
+        """Do ``work`` when its turn has come, and ``note`` what came of it, also where the caller is cancelled."""
         async with self._turn:
-            return await finish(work())
+            try:
+                result = await work()
+            except CommittedBeforeCancellation as cancelled:
+                note(cast("Result", cancelled.result))
+                raise
+            note(result)
+            return result
 
     def _note(self, leaf_id: str | None, revision: int) -> None:
         self._leaf_id = leaf_id

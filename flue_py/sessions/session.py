@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -144,18 +144,29 @@ class Session(SessionView):
     ) -> Appended:
         checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
         check_label(idempotency_key, "idempotency_key")
-        return await self._commit(partial(self._append_now, entries, on_conflict, idempotency_key))
-
-    async def _append_now(
-        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
-    ) -> Appended:
-        result = await self._backend.append(
-            self.id, entries, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+        return await self._commit(
+            lambda: self._backend.append(
+                self.id, entries, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+            ),
+            self._note_append,
         )
+
+    def _note_append(self, result: Appended) -> None:
         # A replay may tell of a leaf that this handle has long moved on from.
         if not result.replayed or result.revision > self._revision:
             self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
-        return result
+
+    async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
+        """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
+
+        A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
+        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. Raises
+        `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
+        """
+        return await self._commit(
+            lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
+            self._note_append,
+        )
 
     # -- moving the leaf --------------------------------------------------------------------------------------
 
@@ -166,13 +177,14 @@ class Session(SessionView):
         """
         check_label(by, "by")
         check_label(idempotency_key, "idempotency_key")
-        return await self._commit(partial(self._move_now, to, by, idempotency_key))
+        return await self._commit(
+            lambda: self._backend.move(self.id, to, expected=self._leaf_id, by=by, idempotency_key=idempotency_key),
+            self._note_move,
+        )
 
-    async def _move_now(self, to: str | None, by: str | None, idempotency_key: str | None) -> Moved:
-        moved = await self._backend.move(self.id, to, expected=self._leaf_id, by=by, idempotency_key=idempotency_key)
-        if not moved.replayed or moved.revision > self._revision:
+    def _note_move(self, moved: Moved | None) -> None:
+        if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
-        return moved
 
     async def rewind(self, *, to: LeafChoice = STORED, turns: int | None = None, by: str | None = None) -> Moved | None:
         """Go back on the active path, and return the move; None where there is nothing to go back over.
@@ -188,7 +200,7 @@ class Session(SessionView):
         if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
             raise InvalidArgument(f"turns: {turns!r} is not a whole number of turns")
         check_label(by, "by")
-        return await self._commit(partial(self._rewind_now, to, turns, by))
+        return await self._commit(partial(self._rewind_now, to, turns, by), self._note_move)
 
     async def _rewind_now(self, to: LeafChoice, turns: int | None, by: str | None) -> Moved | None:
         leaf = self._leaf_id
@@ -201,9 +213,7 @@ class Session(SessionView):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        moved = await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=by)
-        self._note(moved.to_id, moved.revision)
-        return moved
+        return await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=by)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
@@ -223,18 +233,12 @@ class Session(SessionView):
         been deleted. O(1).
         """
         check_label(by, "by")
-        return await self._commit(partial(self._step_now, partial(self._backend.undo, self.id, by=by)))
+        return await self._commit(lambda: self._backend.undo(self.id, expected=self._leaf_id, by=by), self._note_move)
 
     async def redo(self, *, by: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
         check_label(by, "by")
-        return await self._commit(partial(self._step_now, partial(self._backend.redo, self.id, by=by)))
-
-    async def _step_now(self, step: Callable[..., Coroutine[object, object, Moved | None]]) -> Moved | None:
-        moved = await step(expected=self._leaf_id)
-        if moved is not None:
-            self._note(moved.to_id, moved.revision)
-        return moved
+        return await self._commit(lambda: self._backend.redo(self.id, expected=self._leaf_id, by=by), self._note_move)
 
     async def remove_leaf_message(self, entry_id: str) -> bool:
         """Retract a failed leaf: it leaves every view of this session, and the leaf steps back (row E24).
@@ -243,12 +247,7 @@ class Session(SessionView):
         The row, its cost and the move stay for the log and the ledger; `undo` brings it back. Where another
         session sees the entry, it stays visible there.
         """
-        return await self._commit(partial(self._retract_now, entry_id))
-
-    async def _retract_now(self, entry_id: str) -> bool:
-        moved = await self._backend.retract(self.id, entry_id)
-        if moved is not None:
-            self._note(moved.to_id, moved.revision)
+        moved = await self._commit(partial(self._backend.retract, self.id, entry_id), self._note_move)
         return moved is not None
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -269,7 +268,9 @@ class Session(SessionView):
         """
         check_label(idempotency_key, "idempotency_key")
         new = NewSession(key, title, self.scope, encode_metadata(metadata), self._info.cwd, self._info.config_path)
-        info = await self._commit(partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key))
+        info = await self._commit(
+            partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key), _nothing_to_note
+        )
         return Session(self._backend, info)
 
     async def create_task(
@@ -294,7 +295,8 @@ class Session(SessionView):
             raise InvalidArgument("task_id: should be a string, not None")
         new = NewSession(key, title, self.scope, encode_metadata(metadata), cwd or self._info.cwd)
         info = await self._commit(
-            partial(self._backend.create_task, self.id, task_id, new, idempotency_key=idempotency_key)
+            partial(self._backend.create_task, self.id, task_id, new, idempotency_key=idempotency_key),
+            _nothing_to_note,
         )
         return Session(self._backend, info)
 
@@ -303,12 +305,12 @@ class Session(SessionView):
     async def set_label(self, entry_id: str, label: str | None) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`. O(1)."""
         check_label(label, "label")
-        await self._commit(partial(self._backend.set_label, self.id, entry_id, label))
+        await self._commit(partial(self._backend.set_label, self.id, entry_id, label), _nothing_to_note)
 
     async def set_title(self, title: str | None) -> SessionInfo:
         """Set or clear the title, and return the session's row. O(1)."""
         check_label(title, "title")
-        return await self._commit(partial(self._update_now, title=title))
+        return await self._commit(partial(self._backend.update_session, self.id, title=title), self._note_row)
 
     async def set_metadata(self, metadata: Mapping[str, JsonValue], *, merge: bool = False) -> SessionInfo:
         """Replace the metadata, and return the session's row.
@@ -317,33 +319,28 @@ class Session(SessionView):
         that merge at the same time the later one wins. Raises `InvalidArgument`, `InvalidEntry`.
         """
         text = encode_metadata(metadata)
-        if not merge:
-            return await self._commit(partial(self._update_now, metadata_text=text))
-        return await self._commit(partial(self._merge_now, decode_object(text)))
+        if merge:
+            return await self._commit(partial(self._merge_now, decode_object(text)), self._note_row)
+        return await self._commit(partial(self._backend.update_session, self.id, metadata_text=text), self._note_row)
 
     async def _merge_now(self, added: JsonObject) -> SessionInfo:
         info = await self._backend.get_session(self.id)
         if info is None:
             raise SessionNotFound(self.id)
-        return await self._update_now(metadata_text=encode_metadata({**info.metadata, **added}))
+        text = encode_metadata({**info.metadata, **added})
+        return await self._backend.update_session(self.id, metadata_text=text)
 
     async def set_completed(self, at: datetime | None) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
-        return await self._commit(partial(self._update_now, completed_us=moment))
+        return await self._commit(partial(self._backend.update_session, self.id, completed_us=moment), self._note_row)
 
-    async def _update_now(
-        self,
-        *,
-        title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
-        completed_us: int | None | Stored = STORED,
-    ) -> SessionInfo:
-        info = await self._backend.update_session(
-            self.id, title=title, metadata_text=metadata_text, completed_us=completed_us
-        )
+    def _note_row(self, info: SessionInfo) -> None:
         self._info = info
         # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
         if info.leaf_id == self._leaf_id:
             self._revision = info.revision
-        return info
+
+
+def _nothing_to_note(_: object) -> None:
+    return

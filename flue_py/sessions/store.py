@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Literal, TypeAlias
 
 from flue_py.core.entries import NewEntry
@@ -63,7 +62,7 @@ class Store:
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
-        return Session(self._backend, await finish(self._backend.create_session(new)))
+        return Session(self._backend, await self._backend.create_session(new))
 
     async def open_session(
         self,
@@ -180,7 +179,7 @@ class Store:
         ignored. Raises `SessionNotFound` for the parent. O(1).
         """
         check_label(task_id, "task_id")
-        await finish(self._backend.link_task(id_of(parent), id_of(child), task_id))
+        await self._backend.link_task(id_of(parent), id_of(child), task_id)
 
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False
@@ -190,8 +189,7 @@ class Store:
         One transaction. Forks survive, with what they see. A missing session, or one in another scope, is no
         error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).
         """
-        work = partial(self._backend.delete_tree, id_of(session), scope=scope, dry_run=dry_run)
-        return await finish(work())
+        return await self._backend.delete_tree(id_of(session), scope=scope, dry_run=dry_run)
 
     # -- the store itself -------------------------------------------------------------------------------------
 

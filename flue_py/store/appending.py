@@ -10,8 +10,8 @@ import pydantic_core
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
-from flue_py.core.sessions import Appended, LeafChoice, OnConflict, Stored
-from flue_py.core.usage import NO_USAGE, TOTAL_COLUMNS
+from flue_py.core.sessions import Appended, LeafChoice, OnConflict, Stored, is_storable
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, TOTAL_COLUMNS
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import queries
 from flue_py.store.backend import Sources
@@ -49,7 +49,9 @@ def append(
     if on_branch and on_conflict != "branch":
         raise LeafConflict(state.id, cast("str | None", expected), state.leaf)
     if not entries:
-        return Appended((), state.leaf, state.revision)
+        nothing = Appended((), state.leaf, state.revision)
+        _remember(tx, state, idempotency_key, digest, nothing)
+        return nothing
     parent = state.position
     if on_branch:
         parent = None if expected is None else see_entry(tx, state, cast("str", expected))
@@ -61,11 +63,15 @@ def append(
     if on_branch:
         writer.record_move("branch", leaf, leaf)
     result = Appended(ids, leaf, writer.revision, on_branch, False, sum(new.surrogates_replaced for new in entries))
-    remember_result(
-        tx, state, idempotency_key, "append", digest,
-        [ids, leaf, writer.revision, on_branch, result.surrogates_replaced],
-    )  # fmt: skip
+    _remember(tx, state, idempotency_key, digest, result)
     return result
+
+
+def _remember(
+    tx: Transaction, state: SessionState, idempotency_key: str | None, digest: bytes, result: Appended
+) -> None:
+    values = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
+    remember_result(tx, state, idempotency_key, "append", digest, values)
 
 
 def _replayed(stored: str) -> Appended:
@@ -136,6 +142,8 @@ class _EntryWriter:
     def add(self, parent: Position | None, new: NewEntry) -> Position:
         """Add one entry below ``parent`` and return its place."""
         entry_id = new.id if new.id is not None else self._sources.entry_id()
+        if new.id is not None and not (new.id and is_storable(new.id)):
+            raise InvalidEntry(f"entry id {new.id!r} is empty, or holds a NUL character or a lone surrogate")
         if new.id is not None and (entry_id in self._placed or self._is_taken(entry_id)):
             raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
         lane_id, depth, parent_lane, fork_depth = self._choose_place(parent)
@@ -234,6 +242,11 @@ class _EntryWriter:
         )
         return lane_id
 
+    def _require_spending_in_range(self) -> None:
+        tokens = self._state.spent_tokens + self._spent_tokens
+        if max(tokens, self._state.spent_cost + self._spent_cost) > MAX_AMOUNT:
+            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+
     def _is_taken(self, entry_id: str) -> bool:
         where = {"tree_id": self._state.tree_id, "entry_id": entry_id}
         return self._tx.first(queries.ENTRY_POSITION, where) is not None
@@ -243,7 +256,7 @@ class _EntryWriter:
         if new.kind == "message":
             self._messages += 1
             self._preview = self._preview or new.preview
-        for number, call in enumerate(new.calls):
+        for number, call in enumerate(new.calls if new.counted else ()):
             call_id = call.call_id or (entry_id if number == 0 else f"{entry_id}#{number}")
             usage = call.usage
             is_first_report = self._tx.run(queries.INSERT_CALL, {
@@ -257,3 +270,4 @@ class _EntryWriter:
             if is_first_report:
                 self._spent_tokens += usage.tokens
                 self._spent_cost += usage.cost_total
+                self._require_spending_in_range()

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
 from flue_py.store import queries
-from flue_py.store.backend import Sources
+from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import Durability, file_size, translate
@@ -104,6 +104,7 @@ class EngineRunner:
         self._writer = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
+        self._changes = 0
         self._closed = False
 
     @property
@@ -133,6 +134,7 @@ class EngineRunner:
                 return await self._transaction(lambda connection: self._write_with_retry(connection, work))
 
         result = await self._in_task(run())
+        self._changes += 1
         event, self._committed = self._committed, asyncio.Event()
         event.set()
         return result
@@ -164,9 +166,9 @@ class EngineRunner:
             while not task.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()
-            raise
+            if task.cancelled() or task.exception() is not None:
+                raise
+        raise CommittedBeforeCancellation(task.result())
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
@@ -214,11 +216,16 @@ class EngineRunner:
 
         return await self.read(check)
 
-    async def wait_for_change(self) -> bool:
+    async def last_change(self) -> int:
+        """Return how many commits were made here; one of another process is found by looking."""
+        return self._changes
+
+    async def wait_beyond(self, change: int) -> bool:
         """Return after a commit here, or after a poll interval: another process may have written."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(POLL_SECONDS):
-                await self._committed.wait()
+        if not self._closed and self._changes <= change:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._committed.wait()
         return not self._closed
 
     async def close(self) -> None:

@@ -4,10 +4,13 @@ Every method is one transaction: it happens as a whole or not at all, and what i
 Sessions are named by id. Writes that name ``expected`` compare it with the stored leaf, in the transaction, and
 raise `LeafConflict` where it is another; ``expected=STORED`` takes whatever is stored. Every write raises
 `SessionNotFound` for a session that is missing or deleted, and `StoreClosed` after `close`.
+
+A caller who is cancelled while a commit is under way is told when it is done, by `CommittedBeforeCancellation`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,6 +41,14 @@ from flue_py.core.usage import UsageWindow
 
 MAX_TASK_DEPTH = 4
 FORMAT_VERSION = 1
+
+
+class CommittedBeforeCancellation(asyncio.CancelledError):
+    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+        super().__init__()
 
 
 @dataclass(frozen=True, slots=True)

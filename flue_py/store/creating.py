@@ -5,7 +5,7 @@ from __future__ import annotations
 import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
-from flue_py.core.sessions import LeafChoice, NewSession, SessionInfo, SessionKind, Stored, check_label
+from flue_py.core.sessions import LeafChoice, NewSession, SessionInfo, SessionKind, Stored, check_label, is_storable
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store import queries
 from flue_py.store.backend import MAX_TASK_DEPTH, Sources
@@ -28,7 +28,7 @@ def session_info(row: Row) -> SessionInfo:
 
 def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
     """Return a session, or None (see `Backend.get_session`)."""
-    row = tx.first(queries.SESSION_BY_ID, {"id": session_id})
+    row = tx.first(queries.SESSION_BY_ID, {"id": session_id}) if is_storable(session_id) else None
     if row is None or (scope is not None and row[1] != scope):
         return None
     return session_info(row)
@@ -36,6 +36,8 @@ def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionI
 
 def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
     """Return the session with a key, or None."""
+    if not (is_storable(key) and is_storable(scope)):
+        return None
     row = tx.first(queries.SESSION_BY_KEY, {"key": key, "scope": scope})
     return None if row is None else session_info(row)
 

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable
 
 from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
-from flue_py.core.sessions import Deletion
+from flue_py.core.sessions import Deletion, is_storable
 from flue_py.store import queries
 from flue_py.store.transaction import Transaction
 
 
 def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run: bool) -> Deletion:
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
+    if not is_storable(session_id):
+        return Deletion((), (session_id,))
     found: dict[int, str] = {}
     missing: list[str] = []
     for child_id, session_key, child_scope in tx.rows(queries.TASK_CLOSURE, {"id": session_id}):

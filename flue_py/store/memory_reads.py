@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -28,6 +27,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import Usage, UsageTotals, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
 from flue_py.store.backend import FORMAT_VERSION, Sources
+from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.memory_model import Session, session_problems, tree_problems
 
 
@@ -63,7 +63,7 @@ class MemoryReads:
         self._check_open()
         if limit < 1:
             raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
-        before = None if cursor is None else _read_cursor(cursor)
+        before = None if cursor is None else read_cursor(cursor)
         found = sorted(
             (
                 ((session.info.updated_us, session.number), session.info)
@@ -76,7 +76,7 @@ class MemoryReads:
             reverse=True,
         )
         page = tuple(info for _, info in found[:limit])
-        return SessionPage(page, _write_cursor(found[limit - 1][0]) if len(found) > limit else None)
+        return SessionPage(page, write_cursor(*found[limit - 1][0]) if len(found) > limit else None)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         self._check_open()
@@ -243,15 +243,3 @@ def _leaf(session: Session, leaf: LeafChoice) -> str | None:
 
 def _path_read(session: Session, leaf: str | None, entries: list[Entry] | None) -> PathRead:
     return PathRead(leaf, session.info.leaf_id, session.info.revision, ReadStamp(leaf, 0), entries)
-
-
-def _write_cursor(place: tuple[int, int]) -> str:
-    return urlsafe_b64encode(f"{place[0]}.{place[1]}".encode()).decode()
-
-
-def _read_cursor(cursor: str) -> tuple[int, int]:
-    try:
-        updated_us, number = urlsafe_b64decode(cursor.encode()).decode().split(".")
-        return int(updated_us), int(number)
-    except ValueError as error:
-        raise InvalidArgument(f"cursor {cursor!r} is not one that list_sessions gave; start without one") from error

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pydantic_core
 
-from flue_py.core.sessions import LeafChoice, Moved, MoveReason
+from flue_py.core.sessions import LeafChoice, Moved, MoveReason, check_label
 from flue_py.errors import CorruptStore, EntryNotFound
 from flue_py.store import queries
 from flue_py.store.backend import Sources
@@ -50,6 +50,7 @@ def move(
     idempotency_key: str | None,
 ) -> Moved:
     """Set the leaf (see `Backend.move`)."""
+    check_label(by, "by")
     state = read_state(tx, session_id)
     digest = b""
     if idempotency_key is not None:
@@ -62,8 +63,9 @@ def move(
     if to is not None:
         see_entry(tx, state, to)
     if to == state.leaf:
-        return Moved(to, to, state.revision, reason)
-    moved = _write_move(tx, sources, state, to, reason, by)
+        moved = Moved(to, to, state.revision, reason)
+    else:
+        moved = _write_move(tx, sources, state, to, reason, by)
     remember_result(
         tx, state, idempotency_key, "move", digest, [moved.from_id, moved.to_id, moved.revision, moved.reason]
     )
@@ -143,6 +145,7 @@ def _has_visible_child(tx: Transaction, state: SessionState, position: Position)
 
 def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, by: str | None) -> Moved | None:
     """Undo the last operation that is not undone (see `Backend.undo`)."""
+    check_label(by, "by")
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     operation = _operation_to_undo(tx, state)
@@ -160,6 +163,7 @@ def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoic
 
 def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, by: str | None) -> Moved | None:
     """Redo what was undone last (see `Backend.redo`)."""
+    check_label(by, "by")
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     operation = _operation_to_redo(tx, state)
@@ -167,6 +171,10 @@ def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoic
         return None
     goes_away = 0
     if operation.reason == "retract" and operation.from_id is not None:
+        # Something grew below the entry since: to retract it now would hide what the session sees.
+        failed = find_visible(tx, state, operation.from_id)
+        if failed is not None and _has_visible_child(tx, state, failed):
+            return None
         _mark_retracted(tx, sources, state, operation.from_id)
         goes_away = -_own_entries(tx, state, operation.from_id)
     _require_target(tx, state, operation.to_id, "redo")

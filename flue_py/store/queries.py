@@ -82,7 +82,7 @@ SESSION_IDS = Statement("SELECT s.session_key, s.id FROM sessions s WHERE s.tree
 # A session with the place of its leaf: what every write starts from, in one statement.
 SESSION_STATE = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
-    f" {_columns('e', _POSITION)}, l.owner_key, l.parent_lane, l.fork_depth,"
+    f" s.spent_tokens, s.spent_cost, {_columns('e', _POSITION)}, l.owner_key, l.parent_lane, l.fork_depth,"
     " (SELECT 1 FROM entries c WHERE c.tree_id = e.tree_id AND c.lane_id = e.lane_id AND c.depth = e.depth + 1)"
     " FROM sessions s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"

@@ -18,11 +18,13 @@ from flue_py.core.sessions import (
     SessionKind,
     SessionPage,
     TaskLink,
+    is_storable,
 )
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument
 from flue_py.store import queries
 from flue_py.store.creating import require_session, session_info
+from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.moving import parent_id
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.state import (
@@ -38,6 +40,7 @@ from flue_py.store.transaction import Row, Transaction
 
 _LANE, _DEPTH, _CREATOR = 1, 2, 3
 _LAST_DEPTH = 2**62
+_FIRST_PAGE = (2**63 - 1, 0)
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
@@ -242,6 +245,8 @@ def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -
     """Return ids of visible entries that start with a prefix, in order of id."""
     state = read_state(tx, session_id)
     matches: list[str] = []
+    if not is_storable(prefix):
+        return matches
     after = prefix
     while len(matches) < limit:
         where = {"tree_id": state.tree_id, "prefix": after, "end_prefix": end_of_prefix(prefix), "count": 64}
@@ -299,7 +304,11 @@ def list_sessions(
     tx: Transaction, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
 ) -> SessionPage:
     """Return a page of sessions (see `Backend.list_sessions`)."""
-    before, before_key = _read_cursor(cursor)
+    if limit < 1:
+        raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
+    before, before_key = _FIRST_PAGE if cursor is None else read_cursor(cursor)
+    if scope is not None and not is_storable(scope):
+        return SessionPage(())
     statement = queries.session_page(by_scope=scope is not None, by_kind=kind is not None)
     rows = tx.rows(
         statement,
@@ -308,21 +317,13 @@ def list_sessions(
     page = tuple(session_info(row) for row in rows[:limit])
     if len(rows) <= limit:
         return SessionPage(page)
-    return SessionPage(page, f"{page[-1].updated_us}.{rows[limit - 1][-1]}")
-
-
-def _read_cursor(cursor: str | None) -> tuple[int, int]:
-    if cursor is None:
-        return 2**63 - 1, 0
-    moment, _, key = cursor.partition(".")
-    try:
-        return int(moment), int(key)
-    except ValueError:
-        raise InvalidArgument(f"cursor: {cursor!r} was not made by list_sessions; start without one") from None
+    return SessionPage(page, write_cursor(page[-1].updated_us, rows[limit - 1][-1]))
 
 
 def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
     """Return session ids that start with a prefix, in order of id."""
+    if not is_storable(prefix):
+        return []
     where = {"prefix": prefix, "end_prefix": end_of_prefix(prefix), "count": limit}
     return [row[0] for row in tx.rows(queries.SESSION_IDS_FROM, where)]
 
@@ -335,6 +336,7 @@ def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
 
 def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return the links that point to a session, by parent id."""
+    require_session(tx, session_id)
     return [TaskLink(*row) for row in tx.rows(queries.LINKS_TO, {"id": session_id})]
 
 

@@ -66,8 +66,11 @@ class Runner(Protocol):
     async def storage_problems(self) -> list[Problem]:
         """Return what the database's own checks find."""
 
-    async def wait_for_change(self) -> bool:
-        """Return True when something was or may have been committed, False when the store is closed."""
+    async def last_change(self) -> int:
+        """Return a number that rises with every commit, here or in another process, that may have come."""
+
+    async def wait_beyond(self, change: int) -> bool:
+        """Return True once `last_change` is beyond ``change``, False when the store is closed."""
 
     async def close(self) -> None:
         """Finish what was started and let go."""
@@ -217,11 +220,12 @@ class SqlBackend(Backend):
     async def notifications(self, session_id: str) -> AsyncIterator[None]:
         last: int | None = -1
         while True:
+            change = await self._runner.last_change()
             revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id))
             if revision != last:
                 last = revision
                 yield
-            if not await self._runner.wait_for_change():
+            if not await self._runner.wait_beyond(change):
                 return
 
     async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:

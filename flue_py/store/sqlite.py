@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
 from flue_py.store import queries
-from flue_py.store.backend import Sources
+from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
@@ -102,13 +102,14 @@ class SqliteTransaction(Transaction):
 class _Job(Generic[Result]):
     """An operation on its way through a thread, and the future its caller waits for."""
 
-    __slots__ = ("_unclaimed", "error", "future", "result", "work")
+    __slots__ = ("_unclaimed", "error", "future", "is_done", "result", "work")
 
     def __init__(self, work: Callable[[Transaction], Result], loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
         self.future: asyncio.Future[Result] = loop.create_future()
         self.result: Result
         self.error: BaseException | None = None
+        self.is_done = False
         self._unclaimed = [True]
 
     def claim(self) -> bool:
@@ -121,6 +122,7 @@ class _Job(Generic[Result]):
 
     def settle(self) -> None:
         """Hand the outcome to the caller. Runs on the event loop."""
+        self.is_done = True
         if self.future.done():
             return
         if self.error is not None:
@@ -149,6 +151,7 @@ class SqliteRunner:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._committed = asyncio.Event()
+        self._changes = 0
         self._watch_lock = threading.Lock()
         self._watched: sqlite3.Connection | None = None
         self._data_version: int | None = None
@@ -199,19 +202,20 @@ class SqliteRunner:
         try:
             return await job.future
         except asyncio.CancelledError:
-            if not job.claim():
-                await self._outcome_despite_cancellation(job)
-            raise
+            if job.claim():
+                raise
+        result = await self._outcome(job)
+        raise CommittedBeforeCancellation(result)
 
-    async def _outcome_despite_cancellation(self, job: _Job[Any]) -> None:
-        """Wait for a job that has started: what is committed must not be reported as given up in between."""
-        job.future = self._loop.create_future()
-        if job.error is not None or hasattr(job, "result"):
-            return
-        while not job.future.done():
+    async def _outcome(self, job: _Job[Result]) -> Result:
+        """Wait for a job that has started, however often the caller is cancelled; return or raise its outcome."""
+        while not job.is_done:
+            job.future = self._loop.create_future()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([job.future])
-        job.future.exception()
+        if job.error is not None:
+            raise asyncio.CancelledError from job.error
+        return job.result
 
     async def storage_problems(self) -> list[Problem]:
         def check(tx: Transaction) -> list[Problem]:
@@ -223,19 +227,22 @@ class SqliteRunner:
 
         return await self.read(check)
 
-    async def wait_for_change(self) -> bool:
-        """Return after a commit here, or when another process has changed the file (looked up each poll)."""
-        while not self._closed:
+    async def last_change(self) -> int:
+        """Return how many commits were seen, here or in another process."""
+        if await self.read(lambda _: self._file_changed()):
+            self._changes += 1
+        return self._changes
+
+    async def wait_beyond(self, change: int) -> bool:
+        """Return after a commit here, or when another process has changed the file (looked up at each poll)."""
+        while not self._closed and self._changes <= change:
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._committed.wait()
             except TimeoutError:
-                if self._closed:
+                if not self._closed and await self.last_change() > change:
                     break
-                if not await self.read(lambda _: self._file_changed()):
-                    continue
-            return not self._closed
-        return False
+        return not self._closed
 
     async def close(self) -> None:
         if self._closed:
@@ -255,6 +262,7 @@ class SqliteRunner:
 
     def _notify(self) -> None:
         """Wake whoever waits for a change, and arm a new event for those who come later."""
+        self._changes += 1
         event, self._committed = self._committed, asyncio.Event()
         event.set()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pydantic_core
 
-from flue_py.core.sessions import LeafChoice, Stored
+from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, LeafConflict, SessionNotFound
 from flue_py.store import queries
@@ -40,6 +40,8 @@ class SessionState:
     kind: str
     task_depth: int
     forked_from_entry: str | None
+    spent_tokens: int
+    spent_cost: int
     position: Position | None
 
     def require_leaf(self, expected: LeafChoice) -> None:
@@ -50,12 +52,14 @@ class SessionState:
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
-    row = tx.first(queries.SESSION_STATE, {"id": session_id})
+    row = tx.first(queries.SESSION_STATE, {"id": session_id}) if is_storable(session_id) else None
     if row is None:
         raise SessionNotFound(session_id)
-    position = None if row[9] is None else _position(row[9:])
-    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry = row[:9]
-    state = SessionState(key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, position)
+    position = None if row[11] is None else _position(row[11:])
+    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost = row[:11]
+    state = SessionState(
+        key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost, position
+    )
     if state.leaf is not None and position is None:
         raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
     return state
@@ -77,6 +81,8 @@ def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Positio
     """Return the place of an entry, or None where the session does not see it. O(lanes the session builds on)."""
     if entry_id == state.leaf:
         return state.position
+    if not is_storable(entry_id):
+        return None
     row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
     if row is None:
         return None
@@ -133,6 +139,7 @@ def replayed_result(
     """
     if idempotency_key is None:
         return None
+    check_label(idempotency_key, "idempotency key")
     row = tx.first(queries.REQUEST, {"session_key": state.key, "idempotency_key": idempotency_key})
     if row is None:
         return None

@@ -72,7 +72,10 @@ class AppendContract:
         "message",
         [
             {"role": "user", "content": "a\u0000b", "z": 1, "a": {"y": None, "b": [True, 1.5, -0.0, 10**15]}},
-            {"role": "user", "content": [{"type": "text", "text": "日本 🚨 \u2028 e\u0301"}, {"type": "x-new", "q": {}}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "日本 🚨 \u2028 e\u0301"}, {"type": "x-new", "q": {}}],
+            },
             {"role": "assistant", "content": [], "stopReason": "aborted", "errorMessage": 'she said "\\n"'},
             {"role": "toolResult", "toolCallId": "t1", "toolName": "bash", "content": [], "isError": False},
             {"role": "user", "content": "", "timestamp": 1700000000000, "unknownField": {"nested": [[[]]]}},

@@ -137,10 +137,7 @@ class ConflictContract:
     async def test_of_several_appends_that_may_branch_all_land_and_one_is_on_the_path(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         landed = await asyncio.gather(
-            *(
-                backend.append(session.id, talk(2), expected=session.leaf_id, on_conflict="branch")
-                for _ in range(8)
-            )
+            *(backend.append(session.id, talk(2), expected=session.leaf_id, on_conflict="branch") for _ in range(8))
         )
         (winner,) = [result for result in landed if not result.on_branch]
         assert await path_ids(backend, session.id) == [session.leaf_id, *winner.entry_ids]

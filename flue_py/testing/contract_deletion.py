@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
+from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import SessionNotFound
 from flue_py.store.backend import Backend
@@ -30,8 +33,7 @@ from flue_py.testing.samples import (
 def orphaned(before: Snapshot, *deleted: str) -> Snapshot:
     """Return what a survivor should show: all it showed, with deleted sessions no longer named as creators."""
 
-    def without_creator(entries: object) -> list[object]:
-        assert isinstance(entries, list)
+    def without_creator(entries: Sequence[Entry]) -> list[Entry]:
         return [replace(entry, session_id=None) if entry.session_id in deleted else entry for entry in entries]
 
     return replace(
@@ -177,7 +179,7 @@ class DeletionContract:
         ids = [f"link-{n:03d}" for n in range(150)]
         for session_id in ids:
             await backend.create_session(NewSession(id=session_id))
-        for parent_id, child_id in zip(ids, ids[1:], strict=False):
+        for parent_id, child_id in pairwise(ids):
             await backend.link_task(parent_id, child_id, "t")
         assert len((await backend.delete_tree(ids[0])).session_ids) == 150
 

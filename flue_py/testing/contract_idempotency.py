@@ -60,13 +60,9 @@ class IdempotencyContract:
 
     async def test_the_retry_of_a_branch_says_again_that_it_was_one(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        first = await backend.append(
-            session.id, talk(2), expected=None, on_conflict="branch", idempotency_key="k"
-        )
+        first = await backend.append(session.id, talk(2), expected=None, on_conflict="branch", idempotency_key="k")
         async with unchanged(backend):
-            again = await backend.append(
-                session.id, talk(2), expected=None, on_conflict="branch", idempotency_key="k"
-            )
+            again = await backend.append(session.id, talk(2), expected=None, on_conflict="branch", idempotency_key="k")
         assert again == replace(first, replayed=True)
         assert again.on_branch
 
@@ -140,9 +136,7 @@ class IdempotencyContract:
 
     async def test_of_several_retries_at_once_one_is_the_first(self, backend: Backend) -> None:
         session = await new_session(backend)
-        results = await asyncio.gather(
-            *(backend.append(session.id, talk(2), idempotency_key="k") for _ in range(6))
-        )
+        results = await asyncio.gather(*(backend.append(session.id, talk(2), idempotency_key="k") for _ in range(6)))
         assert sorted(result.replayed for result in results) == [False] + [True] * 5
         assert {result.entry_ids for result in results} == {tuple(await path_ids(backend, session.id))}
 
@@ -190,7 +184,11 @@ class IdempotencyContract:
     async def test_another_fork_under_the_same_key_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         await backend.fork(session.id, session.leaf_id, NewSession(title="x"), idempotency_key="k")
-        others = [(None, NewSession(title="x")), (session.leaf_id, NewSession()), (session.leaf_id, NewSession(key="y"))]
+        others = [
+            (None, NewSession(title="x")),
+            (session.leaf_id, NewSession()),
+            (session.leaf_id, NewSession(key="y")),
+        ]
         for at, new in others:
             async with refused(backend, IdempotencyConflict):
                 await backend.fork(session.id, at, new, idempotency_key="k")

@@ -15,6 +15,7 @@ from flue_py.testing.samples import (
     assistant,
     compaction,
     context_of,
+    entries_of,
     new_session,
     path_ids,
     placed,
@@ -140,7 +141,7 @@ class MoveContract:
         with pytest.raises(EntryNotFound):
             await backend.read_usage(session.id, None, leaf=failed)
         assert not (await backend.read_usage(session.id, failed)).on_path
-        assert (await backend.read_path_since(session.id, failed)).entries == []
+        assert entries_of(await backend.read_path_since(session.id, failed)) == []
         async with refused(backend, InvalidEntry):
             await backend.append(session.id, [placed(user(), failed)])
 

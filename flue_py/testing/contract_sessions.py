@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.sessions import NewSession, SessionInfo
+from flue_py.core.sessions import NewSession, SessionInfo, SessionKind
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import refused
@@ -159,7 +159,8 @@ class SessionContract:
         assert {session.id for session in await listed(backend, 2, scope="a")} == {root.id, fork.id, task.id}
         assert [session.id for session in await listed(backend, 2, scope="b")] == [other.id]
         assert await listed(backend, 2, scope="c") == []
-        for kind, wanted in (("root", {root.id, other.id}), ("fork", {fork.id}), ("task", {task.id})):
+        kinds: dict[SessionKind, set[str]] = {"root": {root.id, other.id}, "fork": {fork.id}, "task": {task.id}}
+        for kind, wanted in kinds.items():
             page = await backend.list_sessions(scope=None, kind=kind, limit=9, cursor=None)
             assert {session.id for session in page.sessions} == wanted
         both = await backend.list_sessions(scope="b", kind="root", limit=9, cursor=None)

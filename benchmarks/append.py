@@ -1,0 +1,131 @@
+"""What one append costs: one session, one message at a time, on a short history and on a long one.
+
+The floor is the same transaction done minimally on the stdlib driver. The plain JSONL file is there for scale: it
+has no ids, no tree, no usage and nobody else who writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import Literal
+
+import flue_py
+from benchmarks.measuring import (
+    Goal,
+    Line,
+    Message,
+    Options,
+    Samples,
+    body,
+    fill,
+    in_rounds,
+    main,
+    make_messages,
+    scratch,
+)
+from benchmarks.raw import Raw
+
+Durability = Literal["full", "normal"]
+GOALS = {"full": Goal(2.2), "normal": Goal(9)}
+TITLES = {"full": "append, fsync per commit", "normal": "append, no fsync"}
+WARM_UP = 20
+
+
+async def measure(options: Options) -> list[Line]:
+    """Return the lines."""
+    messages = make_messages(options.count(1000, 60))
+    lines = []
+    for durability in ("full", "normal"):
+        lines += await _sequential(options, messages, durability)
+    lines += await _on_histories(options, messages)
+    return lines
+
+
+async def _sequential(options: Options, messages: list[Message], durability: Durability) -> list[Line]:
+    bodies = [body(message) for message in messages]
+
+    async def ours() -> Samples:
+        with scratch(options) as folder:
+            async with flue_py.open(folder / "store.db", durability=durability) as store:
+                return await append_all(await store.create_session(), messages)
+
+    async def raw() -> Samples:
+        with scratch(options) as folder:
+            store = Raw(folder / "raw.db", durability)
+            samples = []
+            for text in bodies:
+                start = perf_counter()
+                store.append(text)
+                samples.append(perf_counter() - start)
+            store.close()
+            return samples[WARM_UP:]
+
+    async def jsonl() -> Samples:
+        with scratch(options) as folder:
+            return _append_lines(folder / "file.jsonl", messages, fsync=durability == "full")
+
+    taken, floor, file = await in_rounds(options.rounds, ours, raw, jsonl)
+    title = TITLES[durability]
+    return [
+        Line.of_latencies(title, "us", taken, floor, GOALS[durability]),
+        Line.of_latencies(f"- {title}: user messages", "us", [one[0::2] for one in taken], floor),
+        Line.of_latencies(f"- {title}: assistant messages with usage", "us", [one[1::2] for one in taken], floor),
+        Line.of_latencies(f"- {title}: a line of a JSONL file, not flue_py", "us", file, floor),
+    ]
+
+
+async def append_all(session: flue_py.Session, messages: Sequence[Message]) -> Samples:
+    """Return the time of each append, without the first ones."""
+    samples = []
+    for message in messages:
+        start = perf_counter()
+        await session.append_message(message)
+        samples.append(perf_counter() - start)
+    return samples[WARM_UP:]
+
+
+def _append_lines(path: Path, messages: list[Message], *, fsync: bool) -> Samples:
+    samples = []
+    with path.open("a", encoding="utf-8") as file:
+        for message in messages:
+            start = perf_counter()
+            file.write(body(message) + "\n")
+            file.flush()
+            if fsync:
+                os.fsync(file.fileno())
+            samples.append(perf_counter() - start)
+    return samples[WARM_UP:]
+
+
+async def _on_histories(options: Options, messages: list[Message]) -> list[Line]:
+    """Compare appends on a long history with appends on a short one, in one round each."""
+    few, many = 100, options.count(100_000, 500)
+    lines = []
+    for durability in ("full", "normal"):
+        async with AsyncExitStack() as stack:
+            sides = {}
+            for length in (few, many):
+                path = options.directory / f"history-{durability}-{length}.db"
+                async with flue_py.open(path, durability="normal") as store:
+                    await fill(await store.create_session(key="long"), messages, length)
+                opened = await stack.enter_async_context(flue_py.open(path, durability=durability))
+                sides[length] = await opened.open_session("long")
+
+            async def on_few(session: flue_py.Session = sides[few]) -> Samples:
+                return await append_all(session, messages[: options.count(300, 40)])
+
+            async def on_many(session: flue_py.Session = sides[many]) -> Samples:
+                return await append_all(session, messages[: options.count(300, 40)])
+
+            short, long = await in_rounds(options.rounds, on_few, on_many)
+        title = f"{TITLES[durability]}: history of {many:,} against {few}"
+        lines.append(Line.of_latencies(title, "us", long, short, Goal(1.2, to=f"at {few}")))
+    return lines
+
+
+if __name__ == "__main__":
+    main(measure)

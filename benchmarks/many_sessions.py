@@ -1,0 +1,68 @@
+"""How many appends per second a hundred sessions make that append at once, each waiting for its own commit.
+
+The floor commits each append on its own, one after the other: what a store does that has no group commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Literal
+
+import flue_py
+from benchmarks.measuring import Goal, Line, Message, Options, Samples, body, in_rounds, main, make_messages, scratch
+from benchmarks.raw import Raw
+
+Durability = Literal["full", "normal"]
+GOALS = {"full": Goal(4, at_least=True), "normal": None}
+TITLES = {"full": "fsync", "normal": "no fsync"}
+
+
+async def measure(options: Options) -> list[Line]:
+    """Return the lines."""
+    sessions, each = options.count(100, 10), options.count(50, 5)
+    messages = make_messages(each)
+    durabilities: tuple[Durability, ...] = ("full", "normal")
+    return [await _at_once(options, sessions, messages, durability) for durability in durabilities]
+
+
+async def _at_once(options: Options, count: int, messages: list[Message], durability: Durability) -> Line:
+    bodies = [body(message) for message in messages]
+
+    async def ours() -> Samples:
+        with scratch(options) as folder:
+            async with flue_py.open(folder / "store.db", durability=durability) as store:
+                sessions = [await store.create_session() for _ in range(count)]
+                start = perf_counter()
+                await asyncio.gather(*[_append_all(session, messages) for session in sessions])
+                return [perf_counter() - start]
+
+    async def raw() -> Samples:
+        with scratch(options) as folder:
+            store = Raw(folder / "raw.db", durability, sessions=count)
+            start = perf_counter()
+            for text in bodies:
+                for session in range(count):
+                    store.append(text, session)
+            seconds = perf_counter() - start
+            store.close()
+            return [seconds]
+
+    taken, floor = await in_rounds(options.rounds, ours, raw)
+    total = count * len(messages)
+    return Line.of_figures(
+        f"{count} sessions appending at once, {TITLES[durability]}",
+        "/s",
+        [total / seconds for (seconds,) in taken],
+        [total / seconds for (seconds,) in floor],
+        GOALS[durability],
+    )
+
+
+async def _append_all(session: flue_py.Session, messages: list[Message]) -> None:
+    for message in messages:
+        await session.append_message(message)
+
+
+if __name__ == "__main__":
+    main(measure)

@@ -1,0 +1,83 @@
+"""What opening costs: a store, of any length of history, the package, and the command line's first answer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import flue_py
+from benchmarks.measuring import (
+    Goal,
+    Line,
+    Options,
+    Samples,
+    fill,
+    in_rounds,
+    main,
+    make_messages,
+    timed,
+    timed_async,
+)
+
+
+async def measure(options: Options) -> list[Line]:
+    """Return the lines."""
+    return [await _store(options), *await _processes(options)]
+
+
+async def _store(options: Options) -> Line:
+    few, many = 10, options.count(100_000, 200)
+    for length in (few, many):
+        async with flue_py.open(options.directory / f"store-{length}.db", durability="normal") as store:
+            await fill(await store.create_session(key="long"), make_messages(1000), length)
+
+    async def opened(length: int) -> Samples:
+        samples = []
+        for _ in range(options.count(20, 2)):
+            opening = flue_py.open(options.directory / f"store-{length}.db")
+            samples.append(await timed_async(opening.__aenter__))
+            await opening.__aexit__(None, None, None)
+        return samples
+
+    long, short = await in_rounds(options.rounds, lambda: opened(many), lambda: opened(few))
+    what = f"open a store of {many:,} entries (raw: one of {few})"
+    return Line.of_latencies(what, "ms", long, short, Goal(1.5, to=f"at {few}"))
+
+
+async def _processes(options: Options) -> list[Line]:
+    found = Path(sys.executable).with_name("flue-py")
+    script = str(found) if found.exists() else shutil.which("flue-py")
+    help_ = [script, "--help"] if script else None
+
+    def times(command: list[str]) -> Samples:
+        return [
+            timed(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(options.count(10, 1))
+        ]
+
+    async def bare() -> Samples:
+        return times([sys.executable, "-c", "pass"])
+
+    async def package() -> Samples:
+        return times([sys.executable, "-c", "import flue_py"])
+
+    async def surface() -> Samples:
+        return times([sys.executable, "-c", "import flue_py; flue_py.open"])
+
+    async def overview() -> Samples:
+        return times(help_) if help_ else [0.0]
+
+    nothing, imported, ready, answered = await in_rounds(options.rounds, bare, package, surface, overview)
+    what = "flue-py --help, whole process"
+    return [
+        Line.of_latencies("import flue_py, whole process (raw: python -c pass)", "ms", imported, nothing),
+        Line.of_latencies("import flue_py and touch flue_py.open", "ms", ready, nothing),
+        Line.of_latencies(what, "ms", answered, nothing, Goal(150, of="value"))
+        if help_
+        else Line.skipped(what, "flue-py is not installed"),
+    ]
+
+
+if __name__ == "__main__":
+    main(measure)

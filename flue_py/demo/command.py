@@ -1,0 +1,61 @@
+"""The demo command: the story, told on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+import flue_py
+from flue_py.demo.story import tell
+from flue_py.errors import StoreUnavailable
+from flue_py.render.entries import Look
+from flue_py.render.lines import ASCII, UNICODE
+
+
+@click.command()
+@click.option("--db", "database", metavar="PATH", help="Use this database, and keep it.")
+@click.pass_context
+def demo(ctx: click.Context, database: str | None) -> None:
+    """Show a real session: its tree, path, context and usage, and what deleting a task takes along.
+
+    It works on a temporary database, which is removed at the end, or on the one named with --db.
+    """
+    if database is None and ctx.obj is not None and ctx.obj.is_named:
+        database = ctx.obj.target
+    console = Console(highlight=False, markup=False, emoji=False)
+    if database is not None:
+        if "://" not in database:
+            database = str(Path(database).expanduser())
+            _make_private_folder(Path(database).parent)
+        console.print(f"database: {database} (kept)", soft_wrap=True)
+        asyncio.run(_tell(database, console))
+        return
+    with tempfile.TemporaryDirectory(prefix="flue-py-demo-") as folder:
+        path = Path(folder) / "sessions.db"
+        console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
+        asyncio.run(_tell(str(path), console))
+
+
+def _make_private_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+
+
+async def _tell(database: str, console: Console) -> None:
+    glyphs = UNICODE if console.encoding.startswith("utf") else ASCII
+    async with flue_py.open(database) as store:
+        async for section in tell(store, Look(console.width, glyphs=glyphs)):
+            console.print()
+            console.print(Rule(section.title, align="left", characters="─" if glyphs is UNICODE else "-"))
+            for line in section.lines:
+                text = Text.assemble(*line)
+                text.rstrip()
+                console.print(text, no_wrap=True, overflow="ignore", crop=False)

@@ -1,0 +1,21 @@
+"""The cursor of a page of sessions: an opaque text for the place of the last session on it."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from flue_py.errors import InvalidArgument
+
+
+def write_cursor(updated_us: int, number: int) -> str:
+    """Return the cursor for the sessions that come after this place."""
+    return urlsafe_b64encode(f"{updated_us}.{number}".encode()).decode()
+
+
+def read_cursor(cursor: str) -> tuple[int, int]:
+    """Return the place that a cursor stands for. Raises `InvalidArgument` for what `write_cursor` did not make."""
+    try:
+        updated_us, number = urlsafe_b64decode(cursor.encode()).decode().split(".")
+        return int(updated_us), int(number)
+    except ValueError as error:
+        raise InvalidArgument(f"cursor {cursor!r} is not one that list_sessions gave; start without one") from error

@@ -1,0 +1,185 @@
+"""The contract: what is wrong is refused by name, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from flue_py.core.sessions import STORED, NewSession
+from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, StoreClosed
+from flue_py.store.backend import Backend
+from flue_py.testing.checks import refused
+from flue_py.testing.samples import UNKNOWN, add, entries_of, new_session, placed, talk, user
+from flue_py.testing.sources import OpenBackend, counted_sources
+
+UNSTORABLE = ["a\0b", "\0", "half \ud800"]
+"""Text that no backend could store as an id, a key or a title."""
+
+
+def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Callable[[], Awaitable[object]]]:
+    """Return one call of each method that names a session, for a session with this entry as its leaf."""
+    return [
+        lambda: backend.update_session(session_id, title="x"),
+        lambda: backend.append(session_id, [user()]),
+        lambda: backend.append(session_id, []),
+        lambda: backend.import_entries(session_id, [placed(user(), "i")], leaf="i"),
+        lambda: backend.move(session_id, None),
+        lambda: backend.retract(session_id, entry_id),
+        lambda: backend.undo(session_id),
+        lambda: backend.redo(session_id),
+        lambda: backend.fork(session_id, STORED, NewSession()),
+        lambda: backend.create_task(session_id, "t", NewSession()),
+        lambda: backend.link_task(session_id, UNKNOWN, "t"),
+        lambda: backend.task_links(session_id),
+        lambda: backend.task_parents(session_id),
+        lambda: backend.read_path(session_id),
+        lambda: backend.read_path_since(session_id, None),
+        lambda: backend.read_context(session_id),
+        lambda: backend.read_usage(session_id, None),
+        lambda: backend.read_turns(session_id),
+        lambda: backend.read_tree(session_id),
+        lambda: backend.get_entry(session_id, entry_id),
+        lambda: backend.match_entry_ids(session_id, ""),
+        lambda: backend.is_ancestor(session_id, entry_id, entry_id),
+        lambda: backend.changes(session_id, 0, 10),
+        lambda: backend.set_label(session_id, entry_id, "x"),
+        lambda: backend.read_marks(session_id),
+    ]
+
+
+class BadInputContract:
+    """Refusals."""
+
+    async def test_every_method_refuses_a_session_that_is_missing(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        assert session.leaf_id is not None
+        for call in every_call(backend, UNKNOWN, session.leaf_id):
+            async with refused(backend, SessionNotFound) as caught:
+                await call()
+            assert UNKNOWN in str(caught.value)
+
+    async def test_every_method_refuses_a_session_that_was_deleted(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        assert session.leaf_id is not None
+        await backend.fork(session.id, STORED, NewSession())
+        await backend.delete_tree(session.id)
+        for call in every_call(backend, session.id, session.leaf_id):
+            async with refused(backend, SessionNotFound):
+                await call()
+
+    async def test_every_method_refuses_to_work_once_the_store_is_closed(self, open_backend: OpenBackend) -> None:
+        backend = await open_backend(counted_sources())
+        session = await new_session(backend, *talk(2), key="k")
+        assert session.leaf_id is not None
+        await backend.close()
+        await backend.close()
+        calls: list[Callable[[], Awaitable[object]]] = [
+            *every_call(backend, session.id, session.leaf_id),
+            *every_call(backend, UNKNOWN, UNKNOWN),
+            lambda: backend.create_session(NewSession()),
+            lambda: backend.get_session(session.id),
+            lambda: backend.find_session("k", ""),
+            lambda: backend.list_sessions(scope=None, kind=None, limit=1, cursor=None),
+            lambda: backend.match_session_ids(""),
+            lambda: backend.delete_tree(session.id),
+            backend.verify,
+            backend.info,
+        ]
+        for call in calls:
+            with pytest.raises(StoreClosed):
+                await call()
+
+    @pytest.mark.parametrize("text", UNSTORABLE)
+    async def test_text_that_cannot_be_stored_is_refused_wherever_it_is_given(
+        self, backend: Backend, text: str
+    ) -> None:
+        session = await new_session(backend, *talk(2))
+        leaf = session.leaf_id
+        assert leaf is not None
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: backend.create_session(NewSession(key=text)),
+            lambda: backend.create_session(NewSession(title=text)),
+            lambda: backend.create_session(NewSession(scope=text)),
+            lambda: backend.create_session(NewSession(id=text)),
+            lambda: backend.update_session(session.id, title=text),
+            lambda: backend.fork(session.id, STORED, NewSession(title=text)),
+            lambda: backend.create_task(session.id, text, NewSession()),
+            lambda: backend.link_task(session.id, text, "t"),
+            lambda: backend.link_task(session.id, "child", text),
+            lambda: backend.set_label(session.id, leaf, text),
+            lambda: backend.move(session.id, None, by=text),
+            lambda: backend.undo(session.id, by=text),
+            lambda: backend.redo(session.id, by=text),
+            lambda: backend.append(session.id, [user()], idempotency_key=text),
+            lambda: backend.move(session.id, None, idempotency_key=text),
+            lambda: backend.fork(session.id, STORED, NewSession(), idempotency_key=text),
+            lambda: backend.create_task(session.id, "t", NewSession(), idempotency_key=text),
+        ]
+        for call in calls:
+            async with refused(backend, InvalidArgument):
+                await call()
+        for entries in ([placed(user(), text)], [placed(user(), "fine"), placed(user(), text)]):
+            async with refused(backend, InvalidEntry):
+                await backend.append(session.id, entries)
+            async with refused(backend, InvalidEntry):
+                await backend.import_entries(session.id, entries, leaf=None)
+
+    @pytest.mark.parametrize("text", UNSTORABLE)
+    async def test_what_cannot_be_stored_is_not_found_either(self, backend: Backend, text: str) -> None:
+        session = await new_session(backend, *talk(2), key="a")
+        leaf = session.leaf_id
+        assert leaf is not None
+        assert await backend.get_session(text) is None
+        assert await backend.get_session(session.id, text) is None
+        assert await backend.find_session(text, "") is None
+        assert await backend.find_session("a", text) is None
+        assert await backend.match_session_ids(text) == []
+        assert await backend.get_entry(session.id, text) is None
+        assert await backend.match_entry_ids(session.id, text) == []
+        assert await backend.retract(session.id, text) is None
+        assert (await backend.delete_tree(text)).session_ids == ()
+        assert (await backend.list_sessions(scope=text, kind=None, limit=1, cursor=None)).sessions == ()
+        assert entries_of(await backend.read_path_since(session.id, text)) == []
+        assert not (await backend.read_usage(session.id, text)).on_path
+        for call in every_call(backend, text, leaf):
+            async with refused(backend, SessionNotFound):
+                await call()
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: backend.move(session.id, text),
+            lambda: backend.read_path(session.id, leaf=text),
+            lambda: backend.fork(session.id, text, NewSession()),
+            lambda: backend.is_ancestor(session.id, text, leaf),
+            lambda: backend.is_ancestor(session.id, leaf, text),
+            lambda: backend.set_label(session.id, text, "x"),
+            lambda: backend.append(session.id, [user()], expected=text, on_conflict="branch"),
+            lambda: backend.import_entries(session.id, [placed(user(), "i", text)], leaf=None),
+            lambda: backend.import_entries(session.id, [], leaf=text),
+        ]
+        for call in calls:
+            async with refused(backend, EntryNotFound):
+                await call()
+
+    async def test_an_empty_entry_id_is_refused(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        async with refused(backend, InvalidEntry):
+            await backend.append(session.id, [placed(user(), "")])
+        async with refused(backend, InvalidEntry):
+            await backend.import_entries(session.id, [placed(user(), "")], leaf=None)
+
+    async def test_an_empty_session_id_is_refused(self, backend: Backend) -> None:
+        with pytest.raises(InvalidArgument):
+            await backend.create_session(NewSession(id=""))
+
+    async def test_a_page_of_no_sessions_is_refused(self, backend: Backend) -> None:
+        for limit in (0, -1):
+            with pytest.raises(InvalidArgument):
+                await backend.list_sessions(scope=None, kind=None, limit=limit, cursor=None)
+
+    async def test_a_store_goes_on_after_refusals(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        for _ in range(3):
+            with pytest.raises(EntryNotFound):
+                await backend.move(session.id, UNKNOWN)
+            await add(backend, session.id, user())
+        assert len(await backend.read_tree(session.id)) == 5

@@ -1,0 +1,84 @@
+"""The cases that are one call of a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flue_py.compaction import (
+    FAITHFUL_POLICY,
+    CompactionSettings,
+    PreviousCompaction,
+    appended_file_lists,
+    calculate_context_tokens,
+    estimate_context_tokens,
+    estimate_tokens,
+    file_lists,
+    prepare_compaction,
+    serialize_conversation,
+    should_compact,
+)
+from flue_py.core.usage import sum_usage
+from tests.conformance.comparing import Case, Json, Mismatch, check
+
+
+def _settings(settings: Json) -> CompactionSettings:
+    return CompactionSettings(**settings)
+
+
+def prepared(case: Case) -> Json:
+    previous = case["previous"]
+    plan = prepare_compaction(
+        case["messages"],
+        _settings(case["settings"]),
+        None if previous is None else PreviousCompaction(**previous),
+        FAITHFUL_POLICY,
+    )
+    return plan and {
+        "first_kept_index": plan.first_kept_index,
+        "is_split_turn": plan.is_split_turn,
+        "messages_to_summarize": len(plan.messages_to_summarize),
+        "turn_prefix": len(plan.turn_prefix),
+        "tokens_before": plan.tokens_before,
+        "previous_summary": plan.previous_summary,
+        "read_files": list(plan.read_files),
+        "modified_files": list(plan.modified_files),
+    }
+
+
+def estimated(case: Case) -> Json:
+    found = estimate_context_tokens(case["messages"], FAITHFUL_POLICY)
+    names = ("tokens", "usage_tokens", "trailing_tokens", "last_usage_index")
+    return {name: getattr(found, name) for name in names}
+
+
+def listed(case: Case) -> Json:
+    found = file_lists(case["read"], case["written"], case["edited"])
+    return {
+        "read_files": list(found.read_files),
+        "modified_files": list(found.modified_files),
+        "appended_text": appended_file_lists(found),
+    }
+
+
+CALLS: dict[str, Callable[[Case], Json]] = {
+    "prepare_compaction": prepared,
+    "estimate_tokens": lambda case: estimate_tokens(case["message"], FAITHFUL_POLICY),
+    "estimate_context_tokens": estimated,
+    "should_compact": lambda case: should_compact(
+        case["context_tokens"], case["context_window"], _settings(case["settings"])
+    ),
+    "calculate_context_tokens": lambda case: calculate_context_tokens(case["usage"]),
+    "sum_usage": lambda case: {"cost": sum_usage(case["usages"]).to_json()},
+    "serialize_conversation": lambda case: serialize_conversation(case["messages"], FAITHFUL_POLICY),
+    "file_lists": listed,
+}
+
+
+def run_call(case: Case) -> None:
+    """Call what the case names, and compare. Raises `Mismatch`."""
+    name = case.get("fn", "prepare_compaction")
+    try:
+        actual = CALLS[name](case)
+    except Exception as error:
+        raise Mismatch(f"{name}: raised {error!r}") from error
+    check({"cost": case["expect"]} if name == "sum_usage" else case["expect"], actual)

@@ -1,0 +1,293 @@
+"""Usage is exact: one rounding on the way in, then integers, whose sums and differences are those of fractions."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage import (
+    MAX_AMOUNT,
+    NO_USAGE,
+    PICODOLLARS_PER_DOLLAR,
+    TOTAL_COLUMNS,
+    Cost,
+    Usage,
+    UsageTotals,
+    picodollars_to_usd,
+    read_usage,
+    reported_usage,
+    sum_usage,
+    usd_to_picodollars,
+)
+from flue_py.errors import InvalidEntry
+
+MAX_DOLLARS = MAX_AMOUNT // PICODOLLARS_PER_DOLLAR
+TOKEN_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
+COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
+FIELDS = [*TOKEN_FIELDS, *(f"cost.{name}" for name in COST_FIELDS)]
+
+TOKENS = st.integers(0, 10**9)
+DOLLARS = st.one_of(
+    st.floats(0, 1000, allow_nan=False), st.integers(0, 1000), st.sampled_from([0.1, 0.2, 0.3, 1e-12, 5e-13, 4.9e-13])
+)
+USAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: st.one_of(TOKENS, st.none()) for name in TOKEN_FIELDS},
+        "cost": st.one_of(
+            st.none(), st.fixed_dictionaries({}, optional={name: st.one_of(DOLLARS, st.none()) for name in COST_FIELDS})
+        ),
+    },
+)
+
+
+def rounded_half_up(dollars: Fraction) -> int:
+    """Picodollars, from the definition: half a picodollar and more counts as one."""
+    return math.floor(dollars * PICODOLLARS_PER_DOLLAR + Fraction(1, 2))
+
+
+def as_fraction(amount: float | int | Decimal) -> Fraction:
+    """What an amount stands for: a float for the shortest decimal that prints as it."""
+    return Fraction(repr(amount)) if isinstance(amount, float) else Fraction(amount)
+
+
+def expected(usage: JsonObject) -> UsageTotals:
+    """The ten numbers of a reported usage, from the definition."""
+    cost: Any = usage.get("cost") or {}
+    return UsageTotals(
+        *[int(usage.get(name) or 0) for name in TOKEN_FIELDS],  # type: ignore[arg-type]
+        *[rounded_half_up(as_fraction(cost.get(name) or 0)) for name in COST_FIELDS],
+    )
+
+
+def with_field(field: str, value: object) -> JsonValue:
+    """A usage object in which one field is ``value``."""
+    group, _, name = field.partition(".")
+    usage: Any = {group: value} if not name else {"cost": {name: value}}
+    return usage  # type: ignore[no-any-return]
+
+
+# -- money ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, MAX_DOLLARS, allow_nan=False))
+def test_a_float_is_rounded_half_up_once_from_its_shortest_decimal(amount: float) -> None:
+    assert usd_to_picodollars(amount) == rounded_half_up(Fraction(repr(amount)))
+
+
+@given(st.decimals(0, MAX_DOLLARS, allow_nan=False, allow_infinity=False))
+def test_a_decimal_of_any_length_is_rounded_half_up_once(amount: Decimal) -> None:
+    assert usd_to_picodollars(amount) == rounded_half_up(Fraction(amount))
+    assert usd_to_picodollars(str(amount)) == rounded_half_up(Fraction(amount))
+
+
+@pytest.mark.parametrize(
+    ("amount", "picodollars"),
+    [
+        (0, 0),
+        (-0.0, 0),
+        (1, 10**12),
+        (0.1, 10**11),
+        (0.1 + 0.2, 300_000_000_000),
+        (1.1, 1_100_000_000_000),
+        (0.000_000_000_000_5, 1),
+        (0.000_000_000_000_499_999, 0),
+        (0.000_000_000_001_5, 2),
+        (0.000_000_000_002_5, 3),
+        (5e-324, 0),
+        (Decimal("0.0000000000005"), 1),
+        (Decimal("0.00000000000049"), 0),
+        (Decimal("0." + "0" * 12 + "4" + "9" * 60), 0),
+        (Decimal("1234567." + "0" * 12 + "4" + "9" * 60), 1_234_567 * 10**12),
+        (Decimal("1E-400"), 0),
+        ("0.000000000001", 1),
+        (MAX_DOLLARS, MAX_DOLLARS * 10**12),
+    ],
+    ids=repr,
+)
+def test_dollars_become_these_picodollars(amount: float | int | str | Decimal, picodollars: int) -> None:
+    assert usd_to_picodollars(amount) == picodollars
+
+
+def test_the_decimal_settings_of_the_caller_do_not_matter() -> None:
+    amount, picodollars = 1234.567_890_123, 1_234_567_890_123_000
+    with decimal.localcontext() as context:
+        context.prec = 3
+        context.rounding = decimal.ROUND_CEILING
+        assert usd_to_picodollars(amount) == picodollars
+        assert picodollars_to_usd(picodollars) == Decimal("1234.567890123")
+    with decimal.localcontext() as context:
+        context.traps[decimal.Inexact] = context.traps[decimal.Rounded] = context.traps[decimal.FloatOperation] = True
+        assert usd_to_picodollars(0.000_000_000_001_5) == 2
+        assert picodollars_to_usd(picodollars) == Decimal("1234.567890123")
+
+
+@given(st.integers(-MAX_AMOUNT, MAX_AMOUNT))
+def test_picodollars_are_shown_exactly(picodollars: int) -> None:
+    assert Fraction(picodollars_to_usd(picodollars)) == Fraction(picodollars, PICODOLLARS_PER_DOLLAR)
+
+
+@given(st.integers(0, MAX_DOLLARS * PICODOLLARS_PER_DOLLAR))
+def test_a_shown_amount_comes_back_exactly(picodollars: int) -> None:
+    assert usd_to_picodollars(picodollars_to_usd(picodollars)) == picodollars
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        -1, -1e-13, Decimal("-0.1"), "-1", math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"),
+        Decimal("Infinity"), "nan", "inf", "", "abc", "1,5", "1 $", True, False, None, [], b"1", 10**5000, -(10**5000),
+        1e300, MAX_DOLLARS + 1, Decimal("1E+400"), 1j,
+    ],
+    ids=lambda amount: repr(amount) if not isinstance(amount, int) else f"{str(type(amount))[8:-2]} {hash(amount)}",
+)  # fmt: skip
+def test_what_is_no_amount_of_money_is_refused_and_its_place_named(amount: Any) -> None:
+    with pytest.raises(InvalidEntry, match=r"^here\.it\.was:"):
+        usd_to_picodollars(amount, "here.it.was")
+
+
+# -- reading what a provider reported -------------------------------------------------------------------------------
+
+
+@given(USAGES)
+def test_a_reported_usage_is_read_field_by_field(usage: JsonObject) -> None:
+    assert read_usage(usage) == expected(usage)
+
+
+def test_nothing_reported_is_zero() -> None:
+    reports: list[JsonValue] = [None, {}, {"cost": None}, {"cost": {}}, dict.fromkeys(TOKEN_FIELDS)]
+    for usage in reports:
+        assert read_usage(usage) == NO_USAGE
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert read_usage({"reasoning": -1, "cost": {"tax": "x"}, "input": 1}) == UsageTotals(input=1)
+
+
+def test_whole_floats_are_token_counts() -> None:
+    assert read_usage({"input": 1e3, "output": -0.0}) == UsageTotals(input=1000)
+
+
+def test_the_largest_numbers_are_accepted() -> None:
+    assert read_usage({"input": MAX_AMOUNT, "cost": {"total": MAX_DOLLARS}}) == UsageTotals(
+        input=MAX_AMOUNT, cost_total=MAX_DOLLARS * PICODOLLARS_PER_DOLLAR
+    )
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize(
+    "value",
+    [-1, -0.5, math.nan, math.inf, -math.inf, True, False, "1", "", [], {}, [1], 2**62 + 1, 1e300, 10**5000],
+    ids=lambda value: repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "huge",
+)
+def test_a_field_that_is_no_amount_is_refused_and_named(field: str, value: object) -> None:
+    with pytest.raises(InvalidEntry) as caught:
+        read_usage(with_field(field, value), "message.usage")
+    assert str(caught.value).startswith(f"message.usage.{field}:")
+
+
+@pytest.mark.parametrize("field", TOKEN_FIELDS)
+def test_a_part_of_a_token_is_refused(field: str) -> None:
+    with pytest.raises(InvalidEntry, match=rf"^usage\.{field}:"):
+        read_usage({field: 1.5})
+
+
+@pytest.mark.parametrize("usage", [[], "x", 5, True, 0, ""], ids=repr)
+def test_what_is_no_usage_object_is_refused(usage: Any) -> None:
+    with pytest.raises(InvalidEntry, match=r"^message\.usage:"):
+        read_usage(usage, "message.usage")
+    with pytest.raises(InvalidEntry, match=r"^message\.usage\.cost:"):
+        read_usage({"cost": usage}, "message.usage")
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "counts"),
+    [
+        ("message", "assistant", True),
+        ("compaction", None, True),
+        ("message", "user", False),
+        ("message", "toolResult", False),
+        ("branch_summary", None, False),
+        ("custom", "assistant", False),
+    ],
+)
+def test_assistant_messages_and_compactions_report_and_nothing_else_does(
+    kind: str, role: str | None, counts: bool
+) -> None:
+    assert reported_usage(kind, role, {"usage": {"input": 5}}) == (UsageTotals(input=5) if counts else NO_USAGE)
+    assert reported_usage(kind, role, {}) == NO_USAGE
+
+
+# -- sums and differences -------------------------------------------------------------------------------------------
+
+
+@given(st.lists(USAGES, max_size=20))
+def test_a_sum_is_that_of_fractions(usages: list[JsonObject]) -> None:
+    total = sum_usage(usages).totals
+    by_field = [[expected(usage)[n] for usage in usages] for n in range(len(TOTAL_COLUMNS))]
+    assert total == UsageTotals(*[sum(Fraction(amount) for amount in amounts) for amounts in by_field])  # type: ignore[arg-type]
+    assert all(type(amount) is int for amount in total)
+
+
+@given(st.lists(USAGES, max_size=20), st.data())
+def test_a_window_is_the_difference_of_two_running_totals(usages: list[JsonObject], data: st.DataObject) -> None:
+    running = [NO_USAGE]
+    for usage in usages:
+        running.append(running[-1].plus(read_usage(usage)))
+    since = data.draw(st.integers(0, len(usages)))
+    leaf = data.draw(st.integers(since, len(usages)))
+    assert running[leaf].minus(running[since]) == sum_usage(usages[since:leaf]).totals
+
+
+@given(st.permutations([0.1, 0.2, 0.3, 1e-12, 1234.5, 1e-7]))
+def test_the_order_of_a_sum_does_not_matter(amounts: list[float]) -> None:
+    total = sum_usage({"cost": {"total": amount}} for amount in amounts)
+    assert total.cost.usd == Decimal("1235.100000100001")
+
+
+@pytest.mark.parametrize("position", range(len(TOTAL_COLUMNS)))
+def test_a_sum_beyond_what_is_stored_is_refused(position: int) -> None:
+    full = UsageTotals(*[MAX_AMOUNT if n == position else 0 for n in range(len(TOTAL_COLUMNS))])
+    one = UsageTotals(*[1 if n == position else 0 for n in range(len(TOTAL_COLUMNS))])
+    assert full.plus(NO_USAGE) == full
+    with pytest.raises(InvalidEntry, match="usage"):
+        full.plus(one)
+
+
+@given(USAGES, USAGES)
+def test_usages_add_up_as_their_totals_do(first: JsonObject, second: JsonObject) -> None:
+    left, right = Usage.from_totals(read_usage(first)), Usage.from_totals(read_usage(second))
+    assert (left + right).totals == left.totals.plus(right.totals) == (right + left).totals
+
+
+# -- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def test_ten_numbers_become_a_usage_and_come_back() -> None:
+    totals = UsageTotals(*range(1, 11))
+    usage = Usage.from_totals(totals)
+    assert usage == Usage(1, 2, 3, 4, 5, Cost(6, 7, 8, 9, 10))
+    assert usage.totals == totals
+    assert len(TOTAL_COLUMNS) == len(UsageTotals._fields)
+
+
+@given(USAGES)
+def test_the_json_of_a_usage_reads_back_as_it_was(usage: JsonObject) -> None:
+    totals = read_usage(usage)
+    shown = Usage.from_totals(totals).to_json()
+    assert list(shown) == [*TOKEN_FIELDS, "cost"]
+    assert read_usage(shown) == totals
+
+
+def test_all_tokens_are_the_reported_total_or_the_sum_of_the_kinds() -> None:
+    assert UsageTotals(1, 2, 3, 4, 100).tokens == 100
+    assert UsageTotals(1, 2, 3, 4).tokens == 10
+    assert NO_USAGE.tokens == 0

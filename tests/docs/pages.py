@@ -1,0 +1,337 @@
+"""The pages of the documentation, run: every block of code runs, and every output shown is what it printed.
+
+    python tests/docs/pages.py            say which pages differ from what their programs print
+    python tests/docs/pages.py --write    put what they print into the pages
+
+What a fenced block is, its language says:
+
+- ``python`` is a whole program. It runs in the page's own folder, after the blocks before it. What it prints is the
+  ``text`` block right below it. With ``file=NAME`` behind the language it is saved under that name first; a name that
+  begins with ``test_`` is only saved.
+- ``console`` has commands after ``$``, each followed by what it prints: ``flue-py``, and ``python`` with a saved file
+  or ``-m pytest``.
+- ``sql`` is one statement on ``sessions.db`` in the page's folder; the ``text`` block right below it is what
+  ``sqlite3 -readonly -header -column`` prints. All of a page run in one connection.
+- any language with ``file=NAME`` is saved under that name.
+- everything else must be named in `NOT_RUN`, with the reason.
+
+A ``text measured`` block is the output of a program that measures: the program runs, the figures are not compared.
+So that outputs are the same in every run, ids and times are drawn in order here (`Counting`) where a program leaves
+them to the store, and durations that pytest prints are set to one second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parents[2]
+DATABASE = "sessions.db"
+
+RUNS_AFTER = {
+    "docs/format.md": "docs/tutorial.md",
+    "docs/how-to/inspect-with-sqlite3.md": "docs/tutorial.md",
+}
+"""Pages whose folder is the one that another page's programs have left."""
+
+NOT_RUN: dict[tuple[str, str], str] = {
+    ("README.md", "python3 -m venv .venv\n.venv/bin/pip install .\n.venv/bin/flue-py demo"): (
+        "installs the package; CI runs it in a fresh clone"
+    ),
+    ("README.md", "python3 -m venv .venv\n.venv/bin/pip install -e '.[test]'\n.venv/bin/python -m pytest -n auto"): (
+        "runs all tests, this one among them; CI runs it in a fresh clone"
+    ),
+    ("docs/format.md", "$ sqlite3 -readonly -header -column sessions.db"): (
+        "opens a shell; what is typed into it are the sql blocks of the page"
+    ),
+    ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
+}
+"""Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
+
+_FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
+_PYTEST_DURATION = re.compile(r"\bin \d+\.\d+s\b")
+
+
+class PageError(Exception):
+    """A page that breaks the rules above; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: where its text stands in the page's lines, and what kind it is."""
+
+    page: str
+    first: int
+    last: int
+    language: str
+    options: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def file(self) -> str | None:
+        """The name to save it under."""
+        return next((option.removeprefix("file=") for option in self.options if option.startswith("file=")), None)
+
+    @property
+    def where(self) -> str:
+        return f"{self.page}:{self.first + 1}"
+
+
+def all_pages() -> list[str]:
+    """Return the paths of all pages, from the root of the repository."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page.relative_to(ROOT).as_posix() for page in pages]
+
+
+def blocks_of(page: str, text: str) -> list[Block]:
+    """Return the fenced blocks of a page, in order. Raises `PageError` for one that is never closed."""
+    blocks = []
+    lines = text.split("\n")
+    number = 0
+    while number < len(lines):
+        opening = _FENCE.match(lines[number])
+        number += 1
+        if opening is None:
+            continue
+        first = number
+        closing = re.compile(rf"^ *{opening['fence'][0]}{{{len(opening['fence'])},}}[ \t]*$")
+        while number < len(lines) and not closing.match(lines[number]):
+            number += 1
+        if number == len(lines):
+            raise PageError(f"{page}:{first}: the block that begins here is not closed")
+        language, *options = opening["info"].split() or [""]
+        blocks.append(Block(page, first, number, language, tuple(options), tuple(lines[first:number])))
+        number += 1
+    return blocks
+
+
+def output_of(block: Block, blocks: list[Block], lines: list[str]) -> Block | None:
+    """Return the ``text`` block right below a block, with nothing but blank lines between, or None."""
+    after = next((other for other in blocks if other.first > block.first), None)
+    if after is None or after.language != "text" or after.file is not None:
+        return None
+    return after if not any(line.strip() for line in lines[block.last + 1 : after.first - 1]) else None
+
+
+def reason_not_to_run(block: Block) -> str | None:
+    """Return why a block is not run, where `NOT_RUN` says so."""
+    for key in ((block.page, block.text), (block.page, block.lines[0] if block.lines else "")):
+        if key in NOT_RUN:
+            return NOT_RUN[key]
+    return None
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """Ids and times as a store draws them, but the same in every run.
+
+    The first digit of an id counts up, so that a reader can follow it; a moment is a second after the one before.
+    """
+
+    def __init__(self) -> None:
+        self._ids = 0
+        self._seconds = 0
+
+    def id(self) -> str:
+        self._ids += 1
+        return f"{self._ids % 16:x}{blake2b(b'%d' % self._ids, digest_size=8).hexdigest()[:15]}"
+
+    def now_us(self) -> int:
+        self._seconds += 1
+        return 1_780_000_000_000_000 + self._seconds * 1_000_000
+
+
+@contextlib.contextmanager
+def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
+    """Run what is inside in ``folder``, with ids and times in order, and nothing of the user's own settings."""
+    from flue_py.sessions import opening
+
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLUE_PY")}
+    settings = {"COLUMNS": "100", "NO_COLOR": "1", "HOME": str(folder), "PYTHONHASHSEED": "0"}
+    with (
+        patch.object(opening, "_random_id", counting.id),
+        patch.object(opening, "_now_us", counting.now_us),
+        patch.dict(os.environ, {**kept, **settings}, clear=True),
+        contextlib.chdir(folder),
+    ):
+        yield
+
+
+def run_page(page: str, folder: Path, counting: Counting | None = None) -> str:
+    """Run a page's blocks in ``folder``; return the page with each output as it was printed.
+
+    Raises `PageError` for a block that breaks the rules, or a program that fails.
+    """
+    counting = counting or Counting()
+    if page in RUNS_AFTER:
+        run_page(RUNS_AFTER[page], folder, counting)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = text.split("\n")
+    blocks = blocks_of(page, text)
+    replaced: list[tuple[Block, list[str]]] = []
+    shown: set[int] = set()
+    with surroundings(folder, counting), contextlib.ExitStack() as stack:
+        database: sqlite3.Connection | None = None
+        for block in blocks:
+            if block.first in shown or reason_not_to_run(block) is not None:
+                continue
+            if block.file is not None:
+                (folder / block.file).write_text(block.text + "\n", encoding="utf-8")
+            output = output_of(block, blocks, lines)
+            if block.language == "console":
+                replaced.append((block, _run_console(block, folder)))
+            elif block.language in ("python", "sql") and not (block.file or "").startswith("test_"):
+                if block.language == "sql" and database is None:
+                    database = stack.enter_context(_open_database())
+                printed = _run_python(block) if block.language == "python" else _run_sql(block, database)
+                if output is not None:
+                    shown.add(output.first)
+                    if "measured" not in output.options:
+                        replaced.append((output, printed))
+                elif printed:
+                    raise PageError(f"{block.where}: prints, but the page does not show what: {printed[:3]}")
+            elif block.file is None:
+                raise PageError(f"{block.where}: a block of {block.language or 'no language'} that does not run")
+    for block, printed in reversed(replaced):
+        lines[block.first : block.last] = printed
+    return "\n".join(lines)
+
+
+def _tidy(printed: str) -> list[str]:
+    lines = [line.rstrip() for line in printed.rstrip().split("\n")]
+    return [] if lines == [""] else lines
+
+
+def _run_python(block: Block) -> list[str]:
+    code = compile("\n" * block.first + block.text, block.page, "exec", dont_inherit=True)
+    out = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out):
+            exec(code, {"__name__": "__main__"})
+    except Exception as error:
+        raise PageError(f"{block.where}: {type(error).__name__}: {error}") from error
+    return _tidy(out.getvalue())
+
+
+@contextlib.contextmanager
+def _open_database() -> Iterator[sqlite3.Connection]:
+    """Open the folder's database for reading, with the one function of the shell that pages use."""
+    with contextlib.closing(sqlite3.connect(f"file:{DATABASE}?mode=ro", uri=True)) as database:
+        database.create_function("sqlar_uncompress", 2, lambda data, size: data and zlib.decompress(data))
+        yield database
+
+
+def _run_sql(block: Block, database: sqlite3.Connection | None) -> list[str]:
+    assert database is not None
+    try:
+        cursor = database.execute(block.text)
+    except sqlite3.Error as error:
+        raise PageError(f"{block.where}: {error}") from error
+    return _table([column[0] for column in cursor.description or ()], cursor.fetchall())
+
+
+def _table(names: list[str], rows: list[tuple[object, ...]]) -> list[str]:
+    """Return rows as ``sqlite3 -header -column`` prints them, without the blanks at the ends of lines."""
+    if not rows:
+        return []
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    widths = [max(len(row[n]) for row in [names, *cells]) for n in range(len(names))]
+    rules = ["-" * width for width in widths]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [names, rules, *cells]
+    ]
+
+
+def _run_console(block: Block, folder: Path) -> list[str]:
+    if not block.lines or not block.lines[0].startswith("$ "):
+        raise PageError(f"{block.where}: a console block begins with a command after '$ '")
+    lines: list[str] = []
+    waiting = iter(block.lines)
+    for line in waiting:
+        if not line.startswith("$ "):
+            continue  # what was printed when the page was written
+        lines.append(line)
+        command = line[2:]
+        while command.endswith("\\"):
+            follow_up = next(waiting)
+            lines.append(follow_up)
+            command = command[:-1] + follow_up
+        lines += _run_command(shlex.split(command), block, folder)
+    return lines
+
+
+def _run_command(words: list[str], block: Block, folder: Path) -> list[str]:
+    if words[0] == "flue-py":
+        return _run_flue_py(words[1:])
+    if words[0] == "python":
+        done = subprocess.run(
+            [sys.executable, *words[1:], *(["-p", "no:cacheprovider"] if "pytest" in words else [])],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return _tidy(_PYTEST_DURATION.sub("in 1.00s", done.stdout))
+    raise PageError(f"{block.where}: {words[0]!r} is not a command that can be run here")
+
+
+def _run_flue_py(arguments: list[str]) -> list[str]:
+    from click.testing import CliRunner
+
+    from flue_py.cli import main
+
+    result = CliRunner().invoke(main, arguments, prog_name="flue-py")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return _tidy(result.output)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Compare, or with ``--write`` rewrite, the pages named; all of them where none is."""
+    write = "--write" in arguments
+    named = [argument for argument in arguments if argument != "--write"]
+    failures = 0
+    for page in named or all_pages():
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                fresh = run_page(page, Path(folder).resolve())
+        except PageError as error:
+            print(error)
+            failures += 1
+            continue
+        if fresh == (ROOT / page).read_text(encoding="utf-8"):
+            continue
+        print(f"{page} {'was rewritten' if write else 'differs from what its programs print'}")
+        if write:
+            (ROOT / page).write_text(fresh, encoding="utf-8")
+        else:
+            failures += 1
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""Running the command line in the tests: in this process, in one of its own, and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from flue_py.cli import main
+from tests.formats.pi_files import as_lines, every_type, real_lines
+
+COMMAND = [sys.executable, "-c", "from flue_py.cli import main; main(prog_name='flue-py')"]
+REAL_ID = "d703a1a9-1b7b-4fb1-b512-c9738b1fe617"
+
+
+def runner() -> CliRunner:
+    """Return a runner that keeps stderr apart; click did so only on request before 8.2."""
+    try:
+        return CliRunner(mix_stderr=False)  # type: ignore[call-arg, unused-ignore]
+    except TypeError:
+        return CliRunner()
+
+
+class Flue:
+    """The command line on one database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = folder / "sessions.db"
+
+    def run(self, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> Result:
+        """Return the result of a command, which must end with exit code ``code`` and without a traceback."""
+        settings: dict[str, str | None] = {"COLUMNS": "80", "FORCE_COLOR": None, "NO_COLOR": None, "FLUE_PY_DB": None}
+        result = runner().invoke(main, ["--db", str(self.database), *arguments], env={**settings, **(env or {})})
+        unexpected = result.exception if not isinstance(result.exception, SystemExit) else None
+        assert unexpected is None, unexpected
+        assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+        assert "Traceback" not in result.stdout + result.stderr
+        return result
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """Return what a command prints with --json."""
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
+
+    def lines(self, *arguments: str) -> list[str]:
+        """Return the lines a command prints for people."""
+        return self.run(*arguments).stdout.splitlines()
+
+    def import_every_type(self) -> str:
+        """Import the hand-made file with every entry type; return the session's id."""
+        return self.import_rows(every_type())
+
+    def import_rows(self, rows: list[Any], name: str = "session.jsonl", code: int = 0) -> str:
+        """Import rows as a file; return the session's id."""
+        file = self.write(as_lines(rows), name)
+        reports = self.json("import", "pi", str(file), code=code)
+        return str(reports[0]["sessionId"])
+
+    def import_real(self) -> str:
+        """Import the real file; return the session's id."""
+        self.run("import", "pi", str(self.write(real_lines(), "large-session.jsonl")))
+        return REAL_ID
+
+    def write(self, lines: list[bytes], name: str = "session.jsonl") -> Path:
+        """Write lines to a file beside the database."""
+        file = self.folder / name
+        file.write_bytes(b"".join(lines))
+        return file
+
+
+def in_own_process(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Return the result of a command in a process of its own."""
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **env}
+    )
+
+
+def on_a_terminal(*arguments: str, typed: str) -> tuple[int, str]:
+    """Return exit code and output of a command that runs at a terminal, at which ``typed`` is typed."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, typed.encode())
+        process = subprocess.run(
+            [*COMMAND, *arguments],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return process.returncode, process.stdout

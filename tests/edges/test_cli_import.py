@@ -1,0 +1,229 @@
+"""Importing pi files: what is stored, what is reported, and that importing again adds only what is new."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.sessions.session import Session
+from tests.edges.cli_runs import REAL_ID, Flue
+from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def said(entry_id: str, parent: str | None, text: str = "hello") -> dict[str, Any]:
+    row = {"type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z"}
+    return {**row, "message": {"role": "user", "content": text, "timestamp": 1}}
+
+
+def import_lines(flue: Flue, lines: list[bytes], *, code: int = 0, options: tuple[str, ...] = ()) -> Any:
+    return flue.json("import", "pi", str(flue.write(lines)), *options, code=code)
+
+
+def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session_id: str = SESSION_ID) -> None:
+    async def go() -> None:
+        async with flue_py.open(flue.database) as store:
+            session = await store.get_session(session_id)
+            assert session is not None
+            await work(session)
+
+    asyncio.run(go())
+
+
+def test_the_real_file_is_imported_whole_and_importing_it_again_changes_nothing(flue: Flue) -> None:
+    facts = real_facts()
+    (report,) = import_lines(flue, real_lines())
+    assert (report["sessionId"], report["created"]) == (REAL_ID, True)
+    assert (report["rows"], report["added"], report["alreadyThere"]) == (1019, 1018, 0)
+    assert (report["skipped"], report["repaired"], report["unknownKinds"]) == ([], [], {})
+    assert len(flue.json("path", REAL_ID)) == facts["maxDepth"]
+    before = flue.json("sessions")
+    (again,) = import_lines(flue, real_lines())
+    assert (again["created"], again["changed"], again["added"], again["alreadyThere"]) == (False, False, 0, 1018)
+    assert flue.json("sessions") == before
+    assert flue.json("info")["entries"] == 1018
+    assert flue.json("verify")["problems"] == []
+    assert "nothing was changed" in flue.lines("import", "pi", str(flue.folder / "session.jsonl"))[0]
+
+
+def test_session_takes_id_title_folder_time_labels_and_provenance_from_the_file(flue: Flue) -> None:
+    shown = flue.json("show", flue.import_every_type())
+    assert (shown["id"], shown["title"], shown["cwd"]) == (SESSION_ID, "INI parser session", "/home/dev/demo")
+    assert shown["createdAt"] == "2026-01-05T10:00:00.000000Z"
+    assert shown["metadata"]["imported"] == {"format": "pi", "version": 3, "file": "session.jsonl", "header": HEADER}
+    assert shown["messageCount"] == 7
+    assert shown["spent"] == "0.0006"
+
+
+def test_context_of_an_imported_branch_is_pis(flue: Flue) -> None:
+    session = flue.import_every_type()
+    roles = [message["role"] for message in flue.json("context", session, "--leaf", "h0000001")]
+    assert roles == ["user", "toolResult", "bashExecution", "bashExecution", "custom"]
+    assert "## Goal: a parser" in flue.json("context", session, "--leaf", "h0000001")[0]["content"][0]["text"]
+    texts = [message["content"] for message in flue.json("context", session)]
+    assert texts[-1] == "Try the standard library instead"
+
+
+def test_a_grown_file_adds_only_what_is_new(flue: Flue) -> None:
+    rows = every_type()
+    import_lines(flue, as_lines(rows[:6]))
+    (report,) = import_lines(flue, as_lines(rows))
+    assert (report["created"], report["added"], report["alreadyThere"]) == (False, 14, 5)
+    assert (report["leafId"], report["leafKept"]) == ("f0000001", False)
+    shown = flue.json("show", SESSION_ID)
+    assert (shown["title"], shown["leafId"]) == ("INI parser session", "f0000001")
+    labels = {row["id"]: row.get("label") for row in flue.json("tree", SESSION_ID)["entries"]}
+    assert {key: value for key, value in labels.items() if value} == {"a0000001": "first-version"}
+
+    fresh = Flue(flue.folder / "fresh")
+    fresh.folder.mkdir()
+    fresh.import_every_type()
+    assert fresh.json("context", SESSION_ID) == flue.json("context", SESSION_ID)
+    assert fresh.json("usage", SESSION_ID) == flue.json("usage", SESSION_ID)
+    assert flue.json("verify")["problems"] == []
+
+
+def test_a_grown_version_1_file_continues_its_chain(flue: Flue) -> None:
+    import_lines(flue, real_lines()[:100])
+    (report,) = import_lines(flue, real_lines())
+    assert (report["added"], report["alreadyThere"]) == (919, 99)
+    assert len(flue.json("path", REAL_ID)) == 1018
+    assert flue.json("usage", REAL_ID)["cost"]["total"] == "30.3301977"
+
+
+def test_a_torn_line_that_was_completed_later_is_added_then(flue: Flue) -> None:
+    lines = as_lines([HEADER, said("a", None), said("b", "a")])
+    (first,) = import_lines(flue, [*lines[:2], lines[2][:30]])
+    assert [note["line"] for note in first["skipped"]] == [3]
+    (second,) = import_lines(flue, lines)
+    assert (second["added"], second["leafId"], second["skipped"]) == (1, "b", [])
+
+
+def test_a_session_that_moved_on_keeps_its_leaf_when_its_file_grows(flue: Flue) -> None:
+    import_lines(flue, as_lines([HEADER, said("a", None)]))
+    in_session(flue, lambda session: session.append_message({"role": "user", "content": "from here"}))
+    leaf = flue.json("show", SESSION_ID)["leafId"]
+    (report,) = import_lines(flue, as_lines([HEADER, said("a", None), said("b", "a")]))
+    assert (report["added"], report["leafKept"], report["leafId"]) == (1, True, leaf)
+    assert len(flue.json("tree", SESSION_ID)["entries"]) == 3
+    again = flue.lines("import", "pi", str(flue.folder / "session.jsonl"))
+    assert "nothing was changed" in again[0]
+
+
+def test_a_leaf_moved_back_by_hand_stays_there(flue: Flue) -> None:
+    import_lines(flue, as_lines([HEADER, said("a", None), said("b", "a")]))
+    flue.run("move", SESSION_ID, "--before-first")
+    (report,) = import_lines(flue, as_lines([HEADER, said("a", None), said("b", "a"), said("c", "b")]))
+    assert (report["leafKept"], report["leafId"]) == (True, None)
+    assert "its leaf stays" in "\n".join(
+        flue.lines("import", "pi", str(flue.write(as_lines([HEADER, said("a", None), said("d", "a")]))))
+    )
+
+
+def test_labels_changed_here_outlive_another_import(flue: Flue) -> None:
+    flue.import_every_type()
+    flue.run("label", SESSION_ID, "a0000001", "renamed")
+    flue.import_every_type()
+    assert flue.json("show", SESSION_ID, "a0000001")["label"] == "renamed"
+
+
+def test_a_retracted_entry_is_not_imported_anew(flue: Flue) -> None:
+    lines = as_lines([HEADER, said("a", None), said("b", "a")])
+    import_lines(flue, lines)
+    in_session(flue, lambda session: session.remove_leaf_message("b"))
+    (report,) = import_lines(flue, lines)
+    assert report["changed"] is False
+    assert flue.json("show", SESSION_ID)["leafId"] == "a"
+
+
+def test_a_file_rewritten_with_new_ids_is_refused(flue: Flue) -> None:
+    import_lines(flue, as_lines([HEADER, said("a", None)]))
+    before = flue.json("tree", SESSION_ID)
+    result = flue.run("import", "pi", str(flue.write(as_lines([HEADER, said("x", None)]))), code=1)
+    assert "no entry in common" in result.stderr
+    assert flue.json("tree", SESSION_ID) == before
+
+
+def test_another_scope_does_not_get_the_same_session(flue: Flue) -> None:
+    lines = as_lines([HEADER, said("a", None)])
+    import_lines(flue, lines, options=("--scope", "user-7"))
+    assert [session["scope"] for session in flue.json("sessions")] == ["user-7"]
+    assert "user-7" in flue.run("import", "pi", str(flue.write(lines)), code=1).stderr
+    (again,) = import_lines(flue, lines, options=("--scope", "user-7"))
+    assert again["changed"] is False
+
+
+def test_report_names_what_was_skipped_repaired_and_unknown(flue: Flue) -> None:
+    lines = as_lines(
+        [HEADER, said("a", "gone"), said("b", "c"), said("c", "b"), {**said("d", "a"), "type": "novel"}, said("e", "d")]
+    )
+    lines.append(b'{"type":"mess')
+    (report,) = import_lines(flue, lines)
+    assert [note["line"] for note in report["skipped"]] == [3, 4, 7]
+    assert [note["line"] for note in report["repaired"]] == [2]
+    assert report["unknownKinds"] == {"novel": 1}
+    assert report["rows"] == 7
+    fresh = Flue(flue.folder / "fresh")
+    fresh.folder.mkdir()
+    text = "\n".join(fresh.lines("import", "pi", str(fresh.write(lines))))
+    for words in ("skipped line 3", "skipped line 7", "repaired line 2", "1 entry 'novel'"):
+        assert words in text
+
+
+def test_lone_surrogates_are_counted(flue: Flue) -> None:
+    (report,) = import_lines(flue, as_lines([HEADER, said("a", None, "half \ud83d of it")]))
+    assert report["surrogatesReplaced"] == 1
+    assert flue.json("context", SESSION_ID)[0]["content"] == "half \ufffd of it"
+
+
+def test_one_unreadable_file_does_not_keep_the_others_out(flue: Flue) -> None:
+    good = flue.write(as_lines([HEADER, said("a", None)]), "good.jsonl")
+    bad = flue.write([b"nothing\n"], "bad.jsonl")
+    result = flue.run("import", "pi", str(bad), str(good), code=1)
+    assert len(result.stderr.splitlines()) == 1
+    assert "bad.jsonl" in result.stderr
+    assert [session["id"] for session in flue.json("sessions")] == [SESSION_ID]
+
+
+def test_no_database_is_made_where_nothing_can_be_imported(flue: Flue) -> None:
+    flue.run("import", "pi", str(flue.write([b"nothing\n"])), code=1)
+    flue.run("import", "pi", str(flue.folder / "missing.jsonl"), code=2)
+    assert not flue.database.exists()
+
+
+def test_an_unknown_format_is_named(flue: Flue) -> None:
+    result = flue.run("import", "word", str(flue.write([])), code=2)
+    assert "'word' is not 'pi'" in result.stderr.replace("one of ", "")
+
+
+def test_the_database_and_its_folder_are_for_their_owner_alone(flue: Flue) -> None:
+    flue.database = flue.folder / "deep" / "folder" / "sessions.db"
+    flue.import_every_type()
+    assert stat.S_IMODE(flue.database.stat().st_mode) == 0o600
+    assert stat.S_IMODE(flue.database.parent.stat().st_mode) == 0o700
+
+
+def test_a_header_alone_makes_an_empty_session_that_can_grow(flue: Flue) -> None:
+    (report,) = import_lines(flue, as_lines([HEADER]))
+    assert (report["created"], report["added"], report["leafId"]) == (True, 0, None)
+    (report,) = import_lines(flue, as_lines([HEADER, said("a", None)]))
+    assert (report["added"], report["leafId"], report["leafKept"]) == (1, "a", False)
+
+
+def test_two_files_that_share_copied_entries_pay_for_them_once(flue: Flue) -> None:
+    rows = every_type()
+    flue.import_rows(rows)
+    copy = flue.import_rows([{**HEADER, "id": "copy"}, *rows[1:6]], "copy.jsonl")
+    spent = {session["id"]: session["spent"] for session in flue.json("sessions")}
+    assert spent == {SESSION_ID: "0.0006", "copy": "0"}
+    assert flue.json("usage", copy)["cost"]["total"] == "0.0006"

@@ -1,0 +1,120 @@
+"""The command line as a whole: how light it is, how it ends, and which database it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import pytest
+
+from flue_py.cli import _COMMANDS, main
+from tests.edges.cli_runs import COMMAND, Flue, in_own_process, runner
+
+HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from flue_py.cli import main\n"
+        "try:\n"
+        "    main(['--help'], prog_name='flue-py')\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0, end.code\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "Commands:" in done.stdout
+
+
+def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:
+    overview = runner().invoke(main, ["--help"]).stdout
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert f"\n  {name} " in overview
+        assert command.help
+        shown = runner().invoke(main, [name, "--help"])
+        assert shown.exit_code == 0
+        assert shown.stdout.startswith(f"Usage: main {name}")
+    assert main.get_command(context, "nonsense") is None
+
+
+def test_summaries_fit_a_line() -> None:
+    longest = max(len(name) for name in _COMMANDS)
+    assert all(2 + longest + 2 + len(home.summary) <= 78 for home in _COMMANDS.values())
+
+
+def test_version_is_the_packages() -> None:
+    assert runner().invoke(main, ["--version"]).stdout == f"flue-py, version {version('flue-py')}\n"
+
+
+def test_errors_are_one_line_on_stderr_with_their_exit_codes(tmp_path: Path) -> None:
+    missing = in_own_process("--db", str(tmp_path / "none.db"), "sessions")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert len(missing.stderr.splitlines()) == 1
+    assert missing.stderr.startswith("Error: there is no database at ")
+    wrong = in_own_process("sessions", "--no-such-option")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "Traceback" not in wrong.stderr
+
+
+def test_names_from_outside_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
+    flue.import_every_type()
+    result = flue.run("show", "\x1b[31m\nforged line", code=1)
+    assert len(result.stderr.splitlines()) == 1
+    assert "\x1b" not in result.stderr
+
+
+def test_database_comes_from_the_option_else_from_the_environment_else_from_home(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
+    flue.import_every_type()
+
+    def listed(arguments: list[str], **env: str) -> int:
+        result = runner().invoke(main, [*arguments, "sessions", "--json"], env={"FLUE_PY_DB": None, **env})
+        return len(json.loads(result.stdout)) if result.exit_code == 0 else -1
+
+    assert listed(["--db", str(flue.database)]) == 1
+    assert listed([], FLUE_PY_DB=str(flue.database)) == 1
+    assert listed(["--db", str(tmp_path / "none.db")], FLUE_PY_DB=str(flue.database)) == -1
+    assert listed([], HOME=str(tmp_path)) == -1
+    (tmp_path / ".flue-py").mkdir()
+    flue.database.rename(tmp_path / ".flue-py" / "sessions.db")
+    assert listed([], HOME=str(tmp_path)) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
+    (tmp_path / "file").write_text("")
+    flue.database = tmp_path / "file" / "sessions.db"
+    result = flue.run("import", "pi", str(flue.write([b'{"type":"session","version":3,"id":"s"}\n'])), code=1)
+    assert "cannot be made" in result.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_output_is_readable_in_any_encoding(tmp_path: Path, encoding: str) -> None:
+    flue = Flue(tmp_path)
+    session = flue.import_every_type()
+    done = in_own_process("--db", str(flue.database), "tree", session, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii() == (encoding == "ascii")
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
+    session = flue.import_real()
+    command = [*COMMAND, "--db", str(flue.database), "path", session, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert errors == b""

@@ -1,0 +1,208 @@
+"""The commands that read: what they print for people, and exactly what they print for programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flue_py.formats.pi import derived_id
+from tests.edges.cli_runs import REAL_ID, Flue
+from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_facts, role_and_digest, sequence_digest
+
+FACTS = real_facts()
+ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Flue:
+    flue = Flue(tmp_path_factory.mktemp("real"))
+    assert flue.import_real() == REAL_ID
+    return flue
+
+
+def test_context_as_json_is_pis_context_at_every_sampled_leaf(real: Flue) -> None:
+    for sample in FACTS["sampledLeaves"][::4]:
+        leaf = derived_id(REAL_ID, int(sample["leafId"][1:]) + 1)
+        messages = real.json("context", REAL_ID, "--leaf", leaf)
+        assert len(messages) == sample["messageCount"]
+        assert sequence_digest(messages) == sample["sequenceSha256"]
+    messages = real.json("context", REAL_ID[:6])
+    assert [list(role_and_digest(message)) for message in messages] == FACTS["lastLeaf"]["messages"]
+
+
+def test_usage_as_json_is_exact(real: Flue) -> None:
+    usage, expected = real.json("usage", REAL_ID), FACTS["usageTotals"]
+    assert {name: usage[name] for name in ("input", "output", "cacheRead", "cacheWrite", "totalTokens")} == {
+        name: expected[name] for name in ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
+    }
+    assert usage["cost"]["total"] == "30.3301977"
+    assert abs(Decimal(usage["cost"]["total"]) - Decimal(expected["costTotal"])) < Decimal("1e-9")
+    assert usage["onPath"] is True
+
+
+def test_usage_since_an_entry_counts_only_what_follows(real: Flue) -> None:
+    last, before = derived_id(REAL_ID, 1019), derived_id(REAL_ID, 1018)
+    assert real.json("usage", REAL_ID, "--since", last)["output"] == 0
+    assert real.json("usage", REAL_ID, "--since", before)["output"] == 53
+    assert real.json("usage", REAL_ID, "--since", last, "--leaf", before)["onPath"] is False
+
+
+def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
+    for command in (["tree"], ["tree", "--all"], ["path"], ["context"], ["path", "--last", "5"]):
+        lines = real.lines(*command, "d703")
+        assert max(map(len, lines)) <= 80, command
+    assert real.lines("context", "d703")[0] == "914 messages, 141,152 tokens"
+    tree = real.lines("tree", "d703")
+    assert "1,018 entries, 1 branch, 141,152 tokens" in tree[0]
+    assert "← leaf" in tree[-1]
+    assert [len(real.lines("path", "d703", "--last", "5")), len(real.json("path", "d703", "--last", "5"))] == [6, 5]
+
+
+def test_sessions_as_json_is_a_list_of_objects_with_ids(flue: Flue) -> None:
+    first = flue.import_every_type()
+    other = flue.json("fork", first, "--key", "other", "--title", "Another")["id"]
+    listed = flue.json("sessions")
+    assert {session["id"] for session in listed} == {first, other}
+    assert [session["id"] for session in flue.json("sessions", "--kind", "fork")] == [other]
+    assert len(flue.json("sessions", "--limit", "1")) == 1
+    assert flue.json("sessions", "--scope", "nobody") == []
+    lines = flue.lines("sessions")
+    assert lines[0].split() == ["session", "kind", "entries", "changed", "$", "title"]
+    assert any(line.endswith("INI parser session") for line in lines)
+
+
+def test_tree_shows_both_branches_the_leaf_and_the_labels(flue: Flue) -> None:
+    session = flue.import_every_type()
+    text = "\n".join(flue.lines("tree", session))
+    assert "├─○" in text
+    assert "[first-version]" in text
+    assert "← leaf" in text
+    tree = flue.json("tree", session)
+    rows = every_type()[1:]
+    assert tree["leafId"] == "f0000001"
+    assert [(row["id"], row["parentId"]) for row in tree["entries"]] == [(row["id"], row["parentId"]) for row in rows]
+    assert {row["id"]: row["label"] for row in tree["entries"] if "label" in row} == {"a0000001": "first-version"}
+    assert all(row["tokens"] for row in tree["entries"] if row["kind"] == "message")
+    assert all(row["tokens"] is None for row in flue.json("tree", session, "--no-sizes")["entries"])
+
+
+def test_path_as_json_has_whole_entries_root_to_leaf(flue: Flue) -> None:
+    session = flue.import_every_type()
+    path = flue.json("path", session, "--leaf", "h000")
+    assert [entry["id"] for entry in path][:3] == ["m0000001", "t0000001", "u0000001"]
+    assert path[-1]["payload"]["customType"] == "hook"
+    assert [entry["depth"] for entry in path] == list(range(len(path)))
+
+
+def test_show_tells_of_the_session_its_settings_and_single_entries(flue: Flue) -> None:
+    session = flue.import_every_type()
+    lines = flue.lines("show", session[:5])
+    assert any(line.split() == ["model", "openai/gpt-5.1-codex"] for line in lines)
+    assert any("INI parser session" in line for line in lines)
+    shown = flue.json("show", session)
+    assert shown["settings"] == {"thinkingLevel": "high", "provider": "openai", "model": "gpt-5.1-codex"}
+    assert shown["tasks"] == []
+    assert "Add a parser" in flue.lines("show", session, "u0000001")
+    entry = flue.json("show", session, "a000")
+    assert entry["payload"]["usage"]["totalTokens"] == 120
+    assert entry["label"] == "first-version"
+
+
+def test_ids_and_keys_may_be_shortened_while_they_fit_only_one(flue: Flue) -> None:
+    session = flue.import_every_type()
+    key = flue.json("fork", session, "--key", "triage-1")["id"]
+    flue.run("fork", session, "--key", "triage-12")
+    flue.run("fork", session, "--key", "review")
+    assert flue.json("show", "rev")["key"] == "review"
+    assert flue.json("show", "triage-1")["id"] == key
+    empty = flue.json("fork", session, "--key", "")["id"]
+    assert flue.json("show", "")["id"] == empty
+    assert flue.json("show", session[:4])["id"] == SESSION_ID
+    assert flue.json("show", session, "a")["id"] == "a0000001"
+    assert "fits several" in flue.run("show", "triage", code=1).stderr
+    assert "fits several" in flue.run("show", session, "l", code=1).stderr
+
+
+def test_a_key_is_found_in_whatever_scope_it_is_and_before_the_beginning_of_another(flue: Flue) -> None:
+    file = flue.write(as_lines(every_type()))
+    flue.run("import", "pi", str(file), "--scope", "user-7")
+    first = flue.json("fork", SESSION_ID, "--key", "triage")["id"]
+    flue.run("fork", SESSION_ID, "--key", "triage-2")
+    assert flue.json("show", "triage")["id"] == first
+    assert flue.json("show", "triage-")["key"] == "triage-2"
+    assert "fits several" in flue.run("show", "tri", code=1).stderr
+
+
+def test_an_ambiguous_or_missing_entry_is_one_line_of_error(flue: Flue) -> None:
+    session = flue.import_every_type()
+    for arguments in (["context", session, "--leaf", "l0"], ["context", session, "--leaf", "zzz"], ["tree", "zzz"]):
+        result = flue.run(*arguments, code=1)
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1
+        assert result.stderr.startswith("Error: ")
+
+
+def test_reading_makes_no_database(flue: Flue) -> None:
+    for command in ("sessions", "info", "verify"):
+        assert "there is no database" in flue.run(command, code=1).stderr
+    for command in ("tree", "path", "context", "usage", "show", "undo", "rm"):
+        flue.run(command, "x", code=1)
+    assert list(flue.folder.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(flue: Flue) -> None:
+    flue.database.write_text("hello")
+    assert "not a SQLite database" in flue.run("sessions", code=1).stderr
+    assert flue.database.read_text() == "hello"
+
+
+def test_info_and_verify_tell_of_the_database(flue: Flue) -> None:
+    flue.import_every_type()
+    info = flue.json("info")
+    assert (info["sessions"], info["entries"]) == (1, len(every_type()) - 1)
+    assert flue.json("verify")["problems"] == []
+    assert flue.lines("verify") == ["1 session, 19 entries: 0 problems"]
+    assert any(line.startswith("store") for line in flue.lines("info"))
+
+
+def test_colours_are_for_terminals_and_no_color_is_heeded(flue: Flue) -> None:
+    session = flue.import_every_type()
+    assert not ESCAPE.search(flue.run("tree", session).stdout)
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
+
+    def colours(**env: str) -> set[str]:
+        codes = ";".join(ESCAPE.findall(flue.run("tree", session, env={**terminal, **env}).stdout)).split(";")
+        return {code for code in codes if code[:1] in ("3", "9") and len(code) == 2}
+
+    assert colours()
+    assert not colours(NO_COLOR="1")
+
+
+def test_json_is_never_coloured_and_keeps_every_character(flue: Flue) -> None:
+    rows: list[Any] = every_type()[:4]
+    rows[3]["message"]["content"] = [{"type": "text", "text": "naïve 漢字 \u2028 \x1b[31m"}]
+    session = flue.import_rows(rows)
+    result = flue.run("context", session, "--json", env={"FORCE_COLOR": "1"})
+    assert json.loads(result.stdout)[0]["content"][0]["text"] == "naïve 漢字 \u2028 \x1b[31m"
+    assert "漢字" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "\x1b" not in flue.run("context", session).stdout
+
+
+def test_a_leaf_before_the_first_entry_is_said(flue: Flue) -> None:
+    session = flue.import_every_type()
+    flue.run("move", session, "--before-first")
+    assert flue.json("context", session) == []
+    assert flue.lines("context", session)[0] == "0 messages, 0 tokens"
+    assert flue.lines("tree", session)[-1] == "the leaf is before the first entry"
+    assert flue.lines("path", session) == []

@@ -1,0 +1,43 @@
+"""Entries for the tests of rendering, made without a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from flue_py.core.entries import Entry
+
+
+def made(
+    entry_id: str,
+    parent: str | None = None,
+    *,
+    kind: str = "message",
+    depth: int = 0,
+    role: str | None = "user",
+    **fields: Any,
+) -> Entry:
+    """Return an entry; a message says its own id unless it is given ``content``."""
+    payload = {"role": role, "content": f"says {entry_id}", **fields} if kind == "message" else fields
+    return Entry(
+        id=entry_id,
+        parent_id=parent,
+        session_id="s",
+        kind=kind,
+        role=role if kind == "message" else None,
+        source=None,
+        depth=depth,
+        revision=1,
+        ordinal=0,
+        created_us=1767607200000000,
+        payload=json.dumps(payload),
+    )
+
+
+def forest(parents: Sequence[int | None]) -> list[Entry]:
+    """Return entries ``e00000``, ``e00001`` ... with the given parents, which come before their children."""
+    return [
+        made(f"e{n:05d}", None if parent is None else f"e{parent:05d}", role="user" if n % 3 == 0 else "assistant")
+        for n, parent in enumerate(parents)
+    ]

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.render.lines import (
+    cells,
+    clip,
+    counted,
+    one_line,
+    padded,
+    printable,
+    short_count,
+    shortest_ids,
+    table,
+    text_of,
+)
+
+
+def test_wide_characters_take_two_cells_and_combining_ones_none() -> None:
+    assert cells("abc") == 3
+    assert cells("漢字") == 4
+    assert cells("e\u0301") == 1
+
+
+@given(st.text(max_size=60), st.integers(0, 40))
+def test_a_clipped_text_fits_and_says_that_it_was_cut(text: str, width: int) -> None:
+    clipped = clip(text, width)
+    assert cells(clipped) <= width
+    if cells(text) <= width:
+        assert clipped == text
+    elif width:
+        assert clipped.endswith("…")
+        assert text.startswith(clipped[:-1])
+
+
+def test_escape_sequences_and_direction_overrides_do_not_reach_the_terminal() -> None:
+    assert one_line("a\x1b[31mred\nnext\u202eline") == "a\ufffd[31mred next\ufffdline"
+    assert printable("two\nlines\tand \x07") == "two\nlines\tand \ufffd"
+
+
+@given(st.text(max_size=500))
+def test_one_line_is_one_line_of_printable_characters(text: str) -> None:
+    assert len(one_line(text).splitlines()) <= 1
+    assert "\x1b" not in one_line(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.0k"),
+        (1949, "1.9k"),
+        (9949, "9.9k"),
+        (9951, "10k"),
+        (999_499, "999k"),
+        (999_999, "1.0M"),
+        (47_609_906, "48M"),
+        (3_000_000_000, "3.0G"),
+    ],
+)
+def test_counts_are_short(number: int, text: str) -> None:
+    assert short_count(number) == text
+
+
+def test_numbers_agree_with_their_nouns() -> None:
+    assert [counted(n, "entry", "entries") for n in (0, 1, 1018)] == ["0 entries", "1 entry", "1,018 entries"]
+
+
+def test_short_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    assert shortest_ids(["abcdef0000", "abcdef1111", "ffffffffff"]) == {
+        "abcdef0000": "abcdef0",
+        "abcdef1111": "abcdef1",
+        "ffffffffff": "fffffff",
+    }
+    assert shortest_ids(["a", "ab"]) == {"a": "a", "ab": "ab"}
+    alike = ["00000000-0000-0000-a", "00000000-0000-0000-b"]
+    assert shortest_ids(alike) == {each: each for each in alike}
+
+
+@given(st.sets(st.text("ab", min_size=1, max_size=24), max_size=20))
+def test_short_ids_are_unique_beginnings(ids: set[str]) -> None:
+    short = shortest_ids(sorted(ids))
+    assert len(set(short.values())) == len(ids)
+    assert all(entry_id.startswith(short[entry_id]) for entry_id in ids)
+
+
+def test_tables_align_their_columns() -> None:
+    lines = table([[("a", ""), ("1", ""), ("x", "")], [("long", ""), ("100", ""), ("yy", "")]], right=frozenset({1}))
+    assert [text_of(line) for line in lines] == ["a       1  x", "long  100  yy"]
+
+
+def test_padding_counts_cells() -> None:
+    assert padded("漢", 4) == "漢  "
+    assert padded("7", 3, right=True) == "  7"

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from flue_py.core.projection import ContextEntry
+from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
+from flue_py.core.usage import Cost, Usage, UsageWindow
+from flue_py.render.entries import Look, entry_text
+from flue_py.render.lines import Line, cells, text_of
+from flue_py.render.rows import deletion_row, entry_row, exact, session_row, tree_row, usage_row
+from flue_py.render.views import (
+    context_lines,
+    context_summary,
+    deletion_lines,
+    dollars,
+    entry_block,
+    facts_lines,
+    path_lines,
+    session_facts,
+    session_lines,
+    store_facts,
+    usage_lines,
+)
+from tests.render.entries import forest, made
+
+WINDOW = UsageWindow(Usage(1049, 83156, 43229469, 0, 0, Cost(3147000000, 0, 0, 0, 30330197700001)), "leaf", "before")
+
+
+def plain(lines: list[Line]) -> list[str]:
+    return [text_of(line).rstrip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"role": "user", "content": "hello\n  there"}, "hello there"),
+        ({"role": "assistant", "content": [{"type": "text", "text": "so"}, {"type": "image"}]}, "so"),
+        (
+            {
+                "role": "assistant",
+                "content": [{"type": "toolCall", "id": "c", "name": "read", "arguments": {"p": "a.py"}}],
+            },
+            "-> read(a.py)",
+        ),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}, "(thinks) hm"),
+        ({"role": "assistant", "content": [], "errorMessage": "aborted"}, "aborted"),
+        ({"role": "assistant", "content": None}, "(nothing said)"),
+        ({"role": "toolResult", "toolName": "bash", "isError": True, "content": "no"}, "[bash, failed] no"),
+        ({"role": "bashExecution", "command": "ls", "output": "x"}, "! ls"),
+        ({"kind": "compaction", "summary": "so far"}, "so far"),
+        ({"kind": "branch_summary", "summary": "tried"}, "tried"),
+        ({"kind": "custom_message", "content": "ruff: 0 issues"}, "ruff: 0 issues"),
+        ({"kind": "model_change", "provider": "openai", "modelId": "gpt-5"}, "openai/gpt-5"),
+        ({"kind": "thinking_level_change", "thinkingLevel": "high"}, "high"),
+        ({"kind": "label", "targetId": "e1", "label": ""}, "(cleared) on e1"),
+        ({"kind": "session_info", "name": "INI"}, "INI"),
+        ({"kind": "future", "a": [1]}, '{"a":[1]}'),
+    ],
+)
+def test_an_entry_is_told_by_what_it_says(fields: dict[str, object], text: str) -> None:
+    assert entry_text(made("e", None, **fields)) == text  # type: ignore[arg-type]
+
+
+def test_a_path_can_leave_out_its_middle() -> None:
+    path = forest([None, *range(9)])
+    look = Look(60, dict.fromkeys([entry.id for entry in path], 1))
+    assert len(path_lines(path, look)) == 10
+    lines = plain(path_lines(path, look, leaf=path[-1].id, head=2, tail=3))
+    assert [line.split()[0] for line in lines] == ["e00000", "e00001", "┊", "e00007", "e00008", "e00009"]
+    assert "5 entries, 2 turns" in lines[2]
+    assert "← leaf" in lines[-1]
+    assert [line.split()[0] for line in plain(path_lines(path, look, head=0, tail=1))] == ["┊", "e00009"]
+    assert len(path_lines(path[:3], look, head=1, tail=1)) == 3
+
+
+def test_a_context_says_its_size_and_that_it_begins_with_a_summary() -> None:
+    items = [ContextEntry(made("k", kind="compaction", summary="so far")), ContextEntry(made("a", "k"))]
+    assert context_summary(items, 1234, is_estimate=True) == (
+        "2 messages, about 1,234 tokens; the first one is the summary of what was compacted"
+    )
+    assert context_summary([], 0, is_estimate=False) == "0 messages, 0 tokens"
+    assert [line.split()[2] for line in plain(context_lines(items, Look()))] == ["compaction", "user"]
+
+
+def test_usage_shows_every_digit_of_the_cost() -> None:
+    assert plain(usage_lines(WINDOW)) == [
+        "                 tokens       US dollars",
+        "input             1,049         0.003147",
+        "output           83,156             0.00",
+        "cache read   43,229,469             0.00",
+        "cache write           0             0.00",
+        "total                 0  30.330197700001",
+    ]
+    away = UsageWindow(Usage(), "leaf", "elsewhere", on_path=False)
+    assert "elsewhere is not on the path" in plain(usage_lines(away))[-1]
+
+
+def test_money_is_exact_text() -> None:
+    assert [exact(Decimal(text)) for text in ("0E-12", "30.330197700000", "1E+2")] == ["0", "30.3301977", "100"]
+    assert [dollars(Decimal(text)) for text in ("0E-12", "1.5", "0.000001")] == ["0.00", "1.50", "0.000001"]
+
+
+def test_usage_as_json_has_camel_case_tokens_and_exact_cost_strings() -> None:
+    assert usage_row(WINDOW) == {
+        "input": 1049,
+        "output": 83156,
+        "cacheRead": 43229469,
+        "cacheWrite": 0,
+        "totalTokens": 0,
+        "cost": {"input": "0.003147", "output": "0", "cacheRead": "0", "cacheWrite": "0", "total": "30.330197700001"},
+        "sinceId": "before",
+        "leafId": "leaf",
+        "onPath": True,
+    }
+
+
+INFO = SessionInfo(
+    id="0123456789abcdef",
+    title="Red build\x1b",
+    kind="fork",
+    forked_from_session="parent",
+    leaf_id="leaf",
+    entry_count=1018,
+    message_count=914,
+    spent_tokens=5,
+    spent_picodollars=1_500_000_000_000,
+    completed_us=0,
+)
+
+
+def test_sessions_are_listed_one_a_line_within_the_width() -> None:
+    lines = plain(session_lines([INFO, SessionInfo(id="ffff", first_message="漢字" * 60)], Look(60)))
+    assert lines[1] == "01234567  fork     1.0k  1970-01-01 00:00  1.50  Red build\ufffd"
+    assert max(map(cells, lines)) <= 60
+    assert lines[2].endswith("…")
+
+
+def test_facts_leave_out_what_is_not_there() -> None:
+    names = [line.split("  ")[0] for line in plain(facts_lines(session_facts(INFO), Look()))]
+    assert "forked from" in names
+    assert "key" not in names
+    assert "size" not in [
+        name for name, value in store_facts(StoreInfo("memory", ":memory:", 1, 0, 0, 0, None)) if value
+    ]
+
+
+def test_a_session_as_json_tells_where_it_was_forked_and_what_it_spent() -> None:
+    row = session_row(INFO)
+    assert row["id"] == "0123456789abcdef"
+    assert row["forkedFrom"] == {"sessionId": "parent", "entryId": None}
+    assert (row["spent"], row["completedAt"]) == ("1.5", "1970-01-01T00:00:00.000000Z")
+
+
+def test_a_deletion_says_what_went_what_stays_and_what_was_missing() -> None:
+    deletion = Deletion(("s1", "s2"), ("s3",), 7, 2)
+    lines = plain(deletion_lines(deletion, {"s1": "Task"}, dry_run=True))
+    assert lines[0] == "2 sessions would be deleted, 7 entries with them"
+    assert lines[1:3] == ["  s1  Task", "  s2"]
+    assert "2 entries stay" in lines[3]
+    assert "s3" in lines[4]
+    assert deletion_row(deletion, dry_run=False)["entriesDeleted"] == 7
+
+
+def test_an_entry_is_shown_whole_without_anything_a_terminal_acts_on() -> None:
+    content = [{"type": "text", "text": "one\ntwo \x1b[2J"}, {"type": "image", "data": "AA"}]
+    lines = plain(entry_block(made("e", content=content), "mark"))
+    assert lines[-3:] == ["one", "two \ufffd[2J", '{"type": "image", "data": "AA"}']
+    assert "label" in "".join(lines)
+    shown = plain(entry_block(made("c", kind="custom", data={"items": [1]})))
+    assert any("items" in line for line in shown)
+    command = plain(entry_block(made("b", role="bashExecution", content=None, command="ls", output="a\nb")))
+    assert command[-3:] == ["ls", "a", "b"]
+
+
+def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
+    entry = made("e", content="hello")
+    assert entry_row(entry)["payload"] == {"role": "user", "content": "hello"}
+    row = tree_row(INFO, [entry], {"e": "mark"}, {"e": 5})
+    assert row["leafId"] == "leaf"
+    assert row["entries"] == [
+        {
+            "id": "e",
+            "parentId": None,
+            "kind": "message",
+            "role": "user",
+            "depth": 0,
+            "createdAt": "2026-01-05T10:00:00.000000Z",
+            "text": "hello",
+            "tokens": 5,
+            "label": "mark",
+        }
+    ]

@@ -1,0 +1,382 @@
+"""A handle runs its calls in order and chains them; conflicts arise between handles, and cancelling loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+import flue_py
+from flue_py import LeafConflict, Session, SessionNotFound, Store
+from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
+from flue_py.store.backend import CommittedBeforeCancellation
+from flue_py.store.memory import MemoryBackend
+from flue_py.testing.sources import counted_sources
+from tests.sessions.talk import path_of, say, texts, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def another_handle(store: Store, session: Session) -> Session:
+    other = await store.get_session(session.id)
+    assert other is not None
+    return other
+
+
+async def test_appends_of_one_handle_chain_in_the_order_they_were_called(session: Session) -> None:
+    await asyncio.gather(*(session.append_message(user(str(n))) for n in range(20)))
+    assert await path_of(session) == [str(n) for n in range(20)]
+
+
+async def test_operations_of_every_kind_keep_their_order_on_one_handle(session: Session) -> None:
+    _, moved, _, path, undone, context = await asyncio.gather(
+        session.append_messages([user("a"), user("b")]),
+        session.rewind(turns=1),
+        session.append_message(user("c")),
+        session.get_active_path(),
+        session.undo(),
+        session.build_context(),
+    )
+    assert texts(path) == ["a", "c"]
+    assert moved is not None
+    assert undone is not None
+    assert undone.to_id == moved.to_id == path[0].id
+    assert context == [user("a")]
+
+
+async def test_an_operation_builds_on_the_leaf_at_its_turn_not_at_its_call(session: Session) -> None:
+    first = asyncio.ensure_future(session.append_message(user("a")))
+    second = asyncio.ensure_future(session.append_message(user("b")))
+    assert session.leaf_id is None
+    a, b = (await first).entry_ids[0], (await second).entry_ids[0]
+    entry = await session.get_entry(b)
+    assert entry is not None
+    assert entry.parent_id == a
+
+
+async def test_of_two_handles_that_build_on_one_leaf_the_later_one_gets_a_conflict(
+    store: Store, session: Session
+) -> None:
+    (root,) = await say(session, "root")
+    late = await another_handle(store, session)
+    (mine,) = await say(session, "mine")
+    with pytest.raises(LeafConflict) as caught:
+        await say(late, "late")
+    assert (caught.value.expected, caught.value.actual) == (root, mine)
+    assert late.leaf_id == root
+    assert await path_of(session) == ["root", "mine"]
+
+
+async def test_a_refresh_after_a_conflict_lets_the_handle_build_on_what_is_there(
+    store: Store, session: Session
+) -> None:
+    late = await another_handle(store, session)
+    await say(session, "mine")
+    with pytest.raises(LeafConflict):
+        await late.move_leaf(None)
+    info = await late.refresh()
+    assert (info.leaf_id, info.revision) == (session.leaf_id, session.revision)
+    await say(late, "late")
+    assert await path_of(session) == ["mine", "late"]
+
+
+async def test_a_read_takes_over_the_stored_leaf_and_a_read_elsewhere_does_not(store: Store, session: Session) -> None:
+    first, second = await say(session, "a", "b")
+    other = await another_handle(store, session)
+    (third,) = await say(session, "c")
+    assert texts(await other.get_active_path(leaf=first)) == ["a"]
+    assert [item.entry_id for item in await other.build_context_entries(leaf=first)] == [first]
+    assert (await other.aggregate_usage_since(None, leaf=first)).leaf == first
+    assert other.leaf_id == second
+    assert len(await other.build_context()) == 3
+    assert (other.leaf_id, other.revision) == (third, session.revision)
+
+
+@pytest.mark.parametrize("read", ["get_active_path", "build_context", "latest_compaction", "latest_assistant"])
+async def test_each_read_of_the_stored_leaf_refreshes_the_handle(store: Store, session: Session, read: str) -> None:
+    other = await another_handle(store, session)
+    (entry_id,) = await say(session, "a")
+    await getattr(other, read)()
+    assert other.leaf_id == entry_id
+    await say(other, "b")
+
+
+async def test_windows_refresh_the_handle_too(store: Store, session: Session) -> None:
+    other, third = await another_handle(store, session), await another_handle(store, session)
+    (entry_id,) = await say(session, "a")
+    assert (await other.aggregate_usage_since(None)).leaf == entry_id
+    assert texts(await third.get_active_path_since(None)) == ["a"]
+    assert other.leaf_id == third.leaf_id == entry_id
+
+
+async def test_a_title_does_not_make_a_handle_build_on_what_it_has_not_seen(store: Store, session: Session) -> None:
+    other = await another_handle(store, session)
+    await say(session, "a")
+    await other.set_title("named")
+    assert (other.title, other.leaf_id) == ("named", None)
+    with pytest.raises(LeafConflict):
+        await say(other, "b")
+
+
+async def test_moves_compare_the_leaf_as_appends_do(store: Store, session: Session) -> None:
+    (root, *_) = await say(session, "a", "b")
+    other = await another_handle(store, session)
+    await say(session, "c")
+    for attempt in (
+        other.move_leaf(root),
+        other.rewind(to=root),
+        other.rewind(turns=-1),
+        other.undo(),
+        other.redo(),
+    ):
+        with pytest.raises(LeafConflict):
+            await attempt
+    assert await path_of(session) == ["a", "b", "c"]
+
+
+# -- on_conflict=branch -------------------------------------------------------------------------------------------
+
+
+async def test_a_conflicting_append_may_land_on_a_branch_and_moves_nobody(store: Store, session: Session) -> None:
+    (root,) = await say(session, "root")
+    late = await another_handle(store, session)
+    (mine,) = await say(session, "mine")
+    landed = await late.append_message(user("late"), on_conflict="branch")
+    assert landed.on_branch
+    assert landed.leaf_id == mine
+    entry = await session.get_entry(landed.entry_ids[0])
+    assert entry is not None
+    assert entry.parent_id == root
+    assert await path_of(session) == ["root", "mine"]
+
+
+async def test_the_rest_of_a_turn_follows_its_beginning_onto_the_branch(store: Store, session: Session) -> None:
+    await say(session, "root")
+    late = await another_handle(store, session)
+    await say(session, "mine")
+    await late.append_message(user("late 1"), on_conflict="branch")
+    landed = await late.append_messages([user("late 2"), user("late 3")], on_conflict="branch")
+    assert landed.on_branch
+    assert late.leaf_id == landed.entry_ids[-1]
+    branch = await late.get_active_path(leaf=late.leaf_id)
+    assert texts(branch) == ["root", "late 1", "late 2", "late 3"]
+    with pytest.raises(LeafConflict):
+        await say(late, "late 4")
+    await late.refresh()
+    assert await path_of(late) == ["root", "mine"]
+
+
+async def test_without_a_conflict_on_conflict_branch_appends_as_ever(session: Session) -> None:
+    landed = await session.append_message(user("a"), on_conflict="branch")
+    assert not landed.on_branch
+    assert landed.leaf_id == landed.entry_ids[0] == session.leaf_id
+
+
+async def test_an_unknown_answer_to_conflicts_is_refused(session: Session) -> None:
+    with pytest.raises(flue_py.InvalidArgument, match="on_conflict"):
+        await session.append_message(user("a"), on_conflict="merge")  # type: ignore[arg-type]
+    assert await session.get_tree() == []
+
+
+# -- retries ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_retried_append_happens_once(session: Session) -> None:
+    first = await session.append_message(user("a"), idempotency_key="turn-1")
+    again = await session.append_message(user("a"), idempotency_key="turn-1")
+    assert again.replayed
+    assert again.entry_ids == first.entry_ids
+    assert await path_of(session) == ["a"]
+
+
+async def test_a_replay_does_not_take_the_handle_back(session: Session) -> None:
+    await session.append_message(user("a"), idempotency_key="turn-1")
+    (b,) = await say(session, "b")
+    assert (await session.append_message(user("a"), idempotency_key="turn-1")).replayed
+    assert session.leaf_id == b
+    await say(session, "c")
+    assert await path_of(session) == ["a", "b", "c"]
+
+
+async def test_a_replay_tells_a_handle_of_a_commit_that_it_never_heard_of(store: Store, session: Session) -> None:
+    unaware = await another_handle(store, session)
+    first = await session.append_message(user("a"), idempotency_key="turn-1")
+    again = await unaware.append_message(user("a"), idempotency_key="turn-1")
+    assert again.replayed
+    assert unaware.leaf_id == first.leaf_id
+    await say(unaware, "b")
+    assert await path_of(session) == ["a", "b"]
+
+
+async def test_other_content_under_a_used_key_is_a_conflict(session: Session) -> None:
+    await session.append_message(user("a"), idempotency_key="turn-1")
+    with pytest.raises(flue_py.IdempotencyConflict):
+        await session.append_message(user("b"), idempotency_key="turn-1")
+    assert await path_of(session) == ["a"]
+
+
+async def test_moves_forks_and_tasks_are_retried_too(session: Session) -> None:
+    a, _ = await say(session, "a", "b")
+    first = await session.move_leaf(a, idempotency_key="m")
+    (c,) = await say(session, "c")
+    again = await session.move_leaf(a, idempotency_key="m")
+    assert again.replayed
+    assert (again.to_id, again.revision) == (first.to_id, first.revision)
+    assert session.leaf_id == c
+    forks = [await session.fork(at=a, idempotency_key="f") for _ in range(2)]
+    tasks = [await session.create_task(task_id="t", idempotency_key="t") for _ in range(2)]
+    assert len({fork.id for fork in forks}) == len({task.id for task in tasks}) == 1
+
+
+# -- cancellation -------------------------------------------------------------------------------------------------
+
+
+class SlowBackend(MemoryBackend):
+    """A store whose appends wait, once begun, until they are let through; as long as that, they are under way."""
+
+    def __init__(self) -> None:
+        super().__init__(counted_sources())
+        self.begun = asyncio.Event()
+        self.let_through = asyncio.Event()
+
+    async def append(
+        self,
+        session_id: str,
+        entries: list[NewEntry],  # type: ignore[override]
+        *,
+        expected: LeafChoice = STORED,
+        on_conflict: OnConflict = "raise",
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        self.begun.set()
+        cancelled = False
+        while not self.let_through.is_set():
+            try:
+                await self.let_through.wait()
+            except asyncio.CancelledError:
+                cancelled = True
+        result = await super().append(session_id, entries, expected=expected, on_conflict=on_conflict)
+        if cancelled:
+            raise CommittedBeforeCancellation(result)
+        return result
+
+
+async def test_a_commit_under_way_is_finished_and_noted_before_cancellation_is_raised(anyio_backend: str) -> None:
+    backend = SlowBackend()
+    session = await Store(backend).create_session()
+    appending = asyncio.ensure_future(session.append_message(user("a")))
+    await backend.begun.wait()
+    appending.cancel()
+    done, _ = await asyncio.wait([appending], timeout=0)
+    assert not done
+    backend.let_through.set()
+    with pytest.raises(asyncio.CancelledError):
+        await appending
+    (entry,) = await session.get_tree()
+    assert session.leaf_id == entry.id
+    await say(session, "b")
+    assert await path_of(session) == ["a", "b"]
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_has_no_effect(anyio_backend: str) -> None:
+    backend = SlowBackend()
+    session = await Store(backend).create_session()
+    calls = [asyncio.ensure_future(session.append_message(user(text))) for text in "abc"]
+    await backend.begun.wait()
+    calls[1].cancel()
+    backend.let_through.set()
+    await asyncio.wait(calls)
+    assert calls[1].cancelled()
+    assert await path_of(session) == ["a", "c"]
+
+
+@pytest.mark.parametrize("moment", range(6))
+async def test_whenever_an_append_is_cancelled_the_handle_knows_what_is_stored(
+    store: Store, session: Session, moment: int
+) -> None:
+    appending = asyncio.ensure_future(session.append_message(user("a")))
+    for _ in range(moment):
+        await asyncio.wait([appending], timeout=0)
+    appending.cancel()
+    with suppress(asyncio.CancelledError):
+        await appending
+    stored = await another_handle(store, session)
+    assert session.leaf_id == stored.leaf_id
+    await say(session, "b")
+    assert (await path_of(session))[-1] == "b"
+
+
+async def test_a_conflict_of_a_cancelled_append_leaves_the_handle_alone(store: Store, session: Session) -> None:
+    late = await another_handle(store, session)
+    await say(session, "a")
+    appending = asyncio.ensure_future(say(late, "b"))
+    await asyncio.wait([appending], timeout=0)
+    appending.cancel()
+    with pytest.raises((asyncio.CancelledError, LeafConflict)):
+        await appending
+    assert late.leaf_id is None
+    assert await path_of(session) == ["a"]
+
+
+# -- the end ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_session_takes_no_writes_also_when_its_key_is_used_again(
+    store: Store, session: Session
+) -> None:
+    (a,) = await say(session, "a")
+    await store.delete_session_tree(session)
+    heir = await store.open_session("triage", mode="create", scope="user-7")
+    assert heir.id != session.id
+    for attempt in (
+        session.append_message(user("b")),
+        session.append_messages([]),
+        session.append_custom("note"),
+        session.import_entries([], leaf=None),
+        session.move_leaf(None),
+        session.rewind(turns=0),
+        session.undo(),
+        session.redo(),
+        session.remove_leaf_message(a),
+        session.fork(),
+        session.create_task(task_id="t"),
+        session.set_title("t"),
+        session.set_metadata({}),
+        session.set_metadata({}, merge=True),
+        session.set_label(a, "l"),
+        session.set_completed(None),
+        session.get_active_path(),
+        session.build_context(),
+        session.refresh(),
+        session.changes(),
+    ):
+        with pytest.raises(SessionNotFound):
+            await attempt
+    assert await path_of(heir) == []
+
+
+async def test_a_closed_store_refuses_everything(target: str) -> None:
+    async with flue_py.open(target) as store:
+        session = await store.create_session()
+        await say(session, "a")
+    for attempt in (
+        say(session, "b"),
+        session.get_active_path(),
+        session.build_context(),
+        session.refresh(),
+        store.create_session(),
+        store.get_session(session.id),
+        store.list_sessions(),
+        store.verify(),
+        store.info(),
+    ):
+        with pytest.raises(flue_py.StoreClosed):
+            await attempt
+    await store.close()
+
+
+async def test_handles_show_what_they_are(session: Session) -> None:
+    assert repr(session) == f"<Session {session.id!r} key='triage' leaf=None revision=0>"
+    assert (session.scope, session.key, session.kind) == ("user-7", "triage", "root")

@@ -1,0 +1,358 @@
+"""What a session appends, reads, retracts, forks and labels."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+import flue_py
+from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, Session, Store
+from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
+
+pytestmark = pytest.mark.anyio
+
+
+# -- appending ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_is_kept_as_it_was_given(session: Session) -> None:
+    message: flue_py.JsonObject = {"role": "user", "zeta": None, "content": [{"type": "text", "text": "\u0000 é 🚀"}]}
+    appended = await session.append_message(message, source="prompt")
+    (entry,) = await session.get_active_path()
+    assert entry.data == message
+    assert list(entry.fields) == list(message)
+    assert (entry.id, entry.source, entry.role) == (appended.entry_ids[0], "prompt", "user")
+
+
+async def test_a_typed_message_is_taken_as_well(session: Session) -> None:
+    from flue_py.core.messages import UserMessage
+
+    await session.append_message(UserMessage(content="typed"))
+    assert await session.build_context() == [{"role": "user", "content": "typed"}]
+
+
+async def test_a_batch_is_all_or_nothing(session: Session) -> None:
+    with pytest.raises(InvalidEntry):
+        await session.append_messages([user("a"), {"role": "user", "content": float("nan")}])
+    with pytest.raises(InvalidArgument, match="append_message"):
+        await session.append_messages(user("a"))  # type: ignore[arg-type]
+    assert await session.get_tree() == []
+    assert session.leaf_id is None
+
+
+async def test_an_empty_batch_changes_nothing(session: Session) -> None:
+    appended = await session.append_messages([])
+    assert (appended.entry_ids, appended.revision, session.leaf_id) == ((), session.revision, None)
+
+
+async def test_lone_surrogates_are_replaced_and_reported(session: Session) -> None:
+    appended = await session.append_message(user("half \ud83d"))
+    assert appended.surrogates_replaced == 1
+    assert await path_of(session) == ["half \ufffd"]
+
+
+async def test_what_a_caller_does_to_an_answer_reaches_nobody_else(session: Session) -> None:
+    await say(session, "a", "b")
+    path, items, context = (
+        await session.get_active_path(),
+        await session.build_context_entries(),
+        await session.build_context(),
+    )
+    path.clear()
+    items.pop()
+    context[0]["content"] = "changed"
+    session.metadata["x"] = 1
+    assert await path_of(session) == ["a", "b"]
+    assert [item.data["content"] for item in await session.build_context_entries()] == ["a", "b"]
+    assert await session.build_context() == [user("a"), user("b")]
+    assert session.metadata == {}
+
+
+async def test_a_compaction_stands_for_what_came_before_the_first_kept_entry(session: Session) -> None:
+    ids = await hold_turns(session, 2)
+    appended = await session.append_compaction("so far", first_kept_entry_id=ids[2], tokens_before=40)
+    await say(session, "U3")
+    context = await session.build_context()
+    assert [text_of(message) for message in context] == ["[Context Summary]\n\nso far", "U2", "A2", "U3"]
+    latest = await session.latest_compaction()
+    assert latest is not None
+    assert latest.id == appended.entry_ids[0]
+    assert await session.latest_compaction(leaf=ids[-1]) is None
+
+
+async def test_a_compaction_that_keeps_an_unknown_entry_changes_nothing(session: Session) -> None:
+    await say(session, "a")
+    with pytest.raises(EntryNotFound):
+        await session.append_compaction("s", first_kept_entry_id="missing", tokens_before=1)
+    assert await path_of(session) == ["a"]
+
+
+async def test_custom_entries_survive_and_only_custom_messages_are_seen_by_the_model(session: Session) -> None:
+    await session.append_custom("todo", [1, None])
+    await session.append_custom("custom_message", {"content": "look", "customType": "lint"})
+    assert [entry.data for entry in await session.get_tree()] == [
+        [1, None],
+        {"content": "look", "customType": "lint"},
+    ]
+    assert [text_of(message) for message in await session.build_context()] == ["look"]
+    with pytest.raises(InvalidEntry):
+        await session.append_custom("message", {"role": "user", "content": "x"})
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_window_since_a_leaf_is_a_part_of_the_path_and_never_all_of_it(session: Session) -> None:
+    ids = await hold_turns(session, 3)
+    assert texts(await session.get_active_path_since(ids[1])) == ["U2", "A2", "U3", "A3"]
+    window = await session.aggregate_usage_since(ids[1])
+    assert (window.usage.input, window.usage.cost.usd, window.on_path) == (5, Decimal("0.005"), True)
+    await session.move_leaf(ids[0])
+    assert await session.get_active_path_since(ids[-1]) == []
+    lost = await session.aggregate_usage_since(ids[-1])
+    assert (lost.usage.total_tokens, lost.on_path) == (0, False)
+    assert (await session.aggregate_usage_since(None, leaf=ids[-1])).usage.total_tokens == 6
+
+
+async def test_the_latest_assistant_is_found_before_a_compaction_that_keeps_none(session: Session) -> None:
+    assert await session.latest_assistant() is None
+    ids = await hold_turns(session, 2)
+    (last,) = await say(session, "U3")
+    await session.append_compaction("s", first_kept_entry_id=last, tokens_before=1)
+    found = await session.latest_assistant()
+    assert found is not None
+    assert found.id == ids[-1]
+    earlier = await session.latest_assistant(leaf=ids[2])
+    assert earlier is not None
+    assert earlier.id == ids[1]
+    assert await session.latest_assistant(leaf=ids[0]) is None
+
+
+async def test_reads_at_a_leaf_the_session_does_not_see_are_refused(session: Session) -> None:
+    await say(session, "a")
+    for attempt in (
+        session.get_active_path(leaf="missing"),
+        session.build_context(leaf="missing"),
+        session.aggregate_usage_since(None, leaf="missing"),
+        session.turns(leaf="missing"),
+    ):
+        with pytest.raises(EntryNotFound):
+            await attempt
+    assert await session.get_active_path(leaf=None) == []
+    assert await session.build_context(leaf=None) == []
+
+
+async def test_an_unchanged_read_is_answered_from_the_handle(session: Session) -> None:
+    ids = await say(session, "a", "b")
+    first, again = await session.get_active_path(), await session.get_active_path()
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    items, same = await session.build_context_entries(), await session.build_context_entries()
+    assert all(one is other for one, other in zip(items, same, strict=True))
+    await session.move_leaf(ids[0])
+    assert await path_of(session) == ["a"]
+    assert len(await session.build_context_entries()) == 1
+    await session.undo()
+    assert len(await session.build_context_entries()) == len(await session.get_active_path()) == 2
+
+
+async def test_a_read_elsewhere_does_not_spoil_what_the_handle_remembers(session: Session) -> None:
+    ids = await say(session, "a", "b", "c")
+    await session.build_context()
+    assert len(await session.build_context(leaf=ids[0])) == 1
+    assert len(await session.get_active_path(leaf=ids[1])) == 2
+    assert len(await session.build_context()) == len(await session.get_active_path()) == 3
+
+
+async def test_ancestors(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    assert await session.is_ancestor(a, of=b)
+    assert await session.is_ancestor(b, of=b)
+    assert not await session.is_ancestor(b, of=a)
+
+
+async def test_an_entry_is_found_by_id_or_not_at_all(store: Store, session: Session) -> None:
+    (a,) = await say(session, "a")
+    found = await session.get_entry(a)
+    assert found is not None
+    assert texts([found]) == ["a"]
+    assert await session.get_entry("missing") is None
+    other = await store.create_session()
+    assert await other.get_entry(a) is None
+
+
+async def test_an_entry_id_may_be_shortened_as_long_as_it_is_the_only_one(target: str) -> None:
+    ids = iter(["aa1", "aa2", "b", "bb"])
+    async with flue_py.open(target, ids=lambda: next(ids)) as store:
+        session = await store.create_session()
+        await say(session, "1", "2", "3", "4")
+        assert await session.resolve_entry_id("aa1") == "aa1"
+        assert await session.resolve_entry_id("bb") == "bb"
+        assert await session.resolve_entry_id("b") == "b"
+        with pytest.raises(AmbiguousId) as caught:
+            await session.resolve_entry_id("a")
+        assert caught.value.matches == ("aa1", "aa2")
+        with pytest.raises(EntryNotFound):
+            await session.resolve_entry_id("c")
+        with pytest.raises(InvalidArgument):
+            await session.resolve_entry_id("")
+
+
+# -- stepping back ------------------------------------------------------------------------------------------------
+
+
+async def test_undo_takes_back_operations_one_by_one_and_a_new_one_clears_redo(session: Session) -> None:
+    await say(session, "a")
+    await session.append_messages([user("b"), user("c")])
+    assert await session.undo() is not None
+    assert await path_of(session) == ["a"]
+    assert await session.undo() is not None
+    assert session.leaf_id is None
+    assert await session.undo() is None
+    assert await session.redo() is not None
+    assert await session.redo() is not None
+    assert await session.redo() is None
+    assert await path_of(session) == ["a", "b", "c"]
+    await session.undo()
+    await say(session, "d")
+    assert await session.redo() is None
+    assert await path_of(session) == ["a", "d"]
+
+
+async def test_a_retracted_leaf_leaves_every_view_and_its_cost_stays(session: Session) -> None:
+    await say(session, "a")
+    failed = (await session.append_message(assistant("failed", 7))).entry_ids[0]
+    assert await session.remove_leaf_message(failed)
+    assert await path_of(session) == ["a"]
+    assert await session.get_entry(failed) is None
+    assert texts(await session.get_tree()) == ["a"]
+    assert (await session.refresh()).spent_tokens == 7
+    with pytest.raises(EntryNotFound):
+        await session.move_leaf(failed)
+    assert await session.undo() is not None
+    assert session.leaf_id == failed
+    assert await path_of(session) == ["a", "failed"]
+
+
+async def test_what_is_no_childless_leaf_message_is_not_retracted(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    assert not await session.remove_leaf_message(a)
+    assert not await session.remove_leaf_message("missing")
+    await session.move_leaf(a)
+    assert not await session.remove_leaf_message(a)
+    await session.move_leaf(b)
+    compaction = await session.append_compaction("s", first_kept_entry_id=a, tokens_before=1)
+    assert not await session.remove_leaf_message(compaction.entry_ids[0])
+    assert len(await session.get_tree()) == 3
+
+
+async def test_a_move_to_an_entry_that_is_not_there_changes_nothing(session: Session) -> None:
+    (a,) = await say(session, "a")
+    with pytest.raises(EntryNotFound):
+        await session.move_leaf("missing")
+    assert session.leaf_id == a
+
+
+# -- other sessions -----------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_sees_the_past_and_goes_its_own_way(session: Session) -> None:
+    ids = await hold_turns(session, 2)
+    fork = await session.fork(at=ids[1], key="try", title="A try", metadata={"why": "cheaper"})
+    await say(fork, "other")
+    assert await path_of(fork) == ["U1", "A1", "other"]
+    assert await path_of(session) == ["U1", "A1", "U2", "A2"]
+    assert (fork.kind, fork.key, fork.title, fork.scope) == ("fork", "try", "A try", "user-7")
+    assert fork.metadata == {"why": "cheaper"}
+    assert (fork.info.forked_from_session, fork.info.forked_from_entry) == (session.id, ids[1])
+    assert await session.get_entry((await fork.get_active_path())[-1].id) is None
+
+
+async def test_a_fork_is_at_the_stored_leaf_unless_told_otherwise(session: Session) -> None:
+    (a,) = await say(session, "a")
+    assert (await session.fork()).leaf_id == a
+    assert (await session.fork(at=None)).leaf_id is None
+    with pytest.raises(EntryNotFound):
+        await session.fork(at="missing")
+
+
+async def test_a_fork_keeps_the_working_directory(store: Store) -> None:
+    source = await store.create_session(cwd="/w", config_path="/w/c.yaml")
+    fork = await source.fork()
+    assert (fork.info.cwd, fork.info.config_path) == ("/w", "/w/c.yaml")
+
+
+async def test_a_task_session_is_made_once_and_linked(session: Session) -> None:
+    child = await session.create_task(task_id="t1", title="Look", metadata={"x": 1})
+    again = await session.create_task(task_id="t1")
+    assert again.id == child.id
+    assert child.kind == "task"
+    assert child.metadata == {"x": 1, "parentSession": session.id, "taskId": "t1", "depth": 1}
+    assert [(link.child_id, link.task_id) for link in await session.task_links()] == [(child.id, "t1")]
+    assert [link.parent_id for link in await child.task_parents()] == [session.id]
+    with pytest.raises(InvalidArgument):
+        await session.create_task(task_id=None)  # type: ignore[arg-type]
+
+
+async def test_tasks_nest_four_deep(session: Session) -> None:
+    deepest = session
+    for depth in range(1, 5):
+        deepest = await deepest.create_task(task_id=str(depth))
+    with pytest.raises(flue_py.TaskDepthExceeded, match=r"(?i)maximum task depth \(4\) exceeded"):
+        await deepest.create_task(task_id="5")
+    assert await deepest.task_links() == []
+
+
+# -- the session's own row ----------------------------------------------------------------------------------------
+
+
+async def test_labels_are_set_replaced_and_cleared(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    await session.set_label(a, "first")
+    await session.set_label(b, "second")
+    await session.set_label(a, "1st")
+    await session.set_label(b, "")
+    assert await session.labels() == {a: "1st"}
+    assert await path_of(session) == ["a", "b"]
+    with pytest.raises(EntryNotFound):
+        await session.set_label("missing", "x")
+    with pytest.raises(InvalidArgument, match="NUL"):
+        await session.set_label(a, "\0")
+
+
+async def test_title_metadata_and_completion_are_replaced_or_merged(store: Store, session: Session) -> None:
+    done = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    await session.set_title("Red build")
+    await session.set_metadata({"a": 1, "b": {"c": 2}})
+    await session.set_metadata({"b": 3}, merge=True)
+    info = await session.set_completed(done)
+    assert (info.title, info.metadata, info.completed_us) == ("Red build", {"a": 1, "b": 3}, 1767323045000000)
+    assert (await session.set_completed(None)).completed_us is None
+    assert (await session.set_title(None)).title is None
+    stored = await store.get_session(session.id)
+    assert stored is not None
+    assert stored.metadata == session.metadata == {"a": 1, "b": 3}
+    assert stored.revision == session.revision
+
+
+@pytest.mark.parametrize("metadata", [[], "text", 1, None])
+async def test_metadata_is_an_object(session: Session, metadata: object) -> None:
+    expected = {} if metadata is None else None
+    if expected is None:
+        with pytest.raises(InvalidArgument, match="metadata"):
+            await session.set_metadata(metadata)  # type: ignore[arg-type]
+    else:
+        assert (await session.fork(metadata=None)).metadata == expected
+
+
+async def test_a_moment_without_a_time_zone_is_refused(session: Session) -> None:
+    with pytest.raises(InvalidArgument, match="time zone"):
+        await session.set_completed(datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+async def test_the_row_of_a_handle_shows_its_own_leaf(session: Session) -> None:
+    (a,) = await say(session, "a")
+    assert (session.info.leaf_id, session.info.revision, session.info.entry_count) == (a, 1, 0)
+    assert (await session.refresh()).entry_count == 1
+    assert session.info.first_message == "a"

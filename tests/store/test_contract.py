@@ -1,0 +1,9 @@
+"""Every backend keeps the contract."""
+
+from __future__ import annotations
+
+from flue_py.testing.contract import BackendContract
+
+
+class TestContract(BackendContract):
+    """The contract, over each backend of `conftest.KINDS`."""
