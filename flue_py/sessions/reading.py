@@ -282,21 +282,20 @@ class SessionView:
         """
         seen = self._revision if after is None else checked_revision(after)
         woken = self._backend.notifications(self.id)
+        has_begun = False
         try:
             async for _ in woken:
-                while page := await self._changes_while_open(seen):
+                has_begun = True
+                while page := await self._backend.changes(self.id, seen, _WATCH_PAGE):
                     for change in page:
                         seen = change.revision
                         yield change
+        except StoreClosed:
+            if not has_begun:
+                raise
         finally:
             if isinstance(woken, AsyncGenerator):
                 await woken.aclose()
-
-    async def _changes_while_open(self, after: int) -> list[Change]:
-        try:
-            return await self._backend.changes(self.id, after, _WATCH_PAGE)
-        except StoreClosed:
-            return []
 
     # -- how it is done ---------------------------------------------------------------------------------------
 

@@ -128,6 +128,7 @@ class _EntryWriter:
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
         self._filled: set[tuple[int, int]] = set()
+        self._has_paid = False
         self._spent_tokens = 0
         self._spent_cost = 0
         self._messages = 0
@@ -183,6 +184,9 @@ class _EntryWriter:
     def finish(self, leaf: str | None) -> None:
         """Write the rows and the session's new state."""
         self._tx.run_many(queries.INSERT_ENTRY, self._rows)
+        if self._has_paid:
+            name = {"session_key": self._state.key, "session_id": self._state.id}
+            self._tx.run(queries.INSERT_LEDGER_SESSION, name)
         self._tx.run(
             queries.UPDATE_AFTER_APPEND,
             {
@@ -261,13 +265,14 @@ class _EntryWriter:
             usage = call.usage
             is_first_report = self._tx.run(queries.INSERT_CALL, {
                 "scope": self._state.scope, "provider": call.provider, "call_id": call_id,
-                "session_id": self._state.id, "tree_id": self._state.tree_id, "entry_id": entry_id,
+                "session_key": self._state.key, "tree_id": self._state.tree_id, "entry_id": entry_id,
                 "purpose": call.purpose, "model": call.model, "input_tokens": usage.input,
                 "output_tokens": usage.output, "cache_read_tokens": usage.cache_read,
                 "cache_write_5m_tokens": usage.cache_write, "cache_write_1h_tokens": 0, "reasoning_tokens": 0,
                 "total_tokens": usage.total_tokens, "cost": usage.cost_total, "price_source": None, "at": at,
             })  # fmt: skip
             if is_first_report:
+                self._has_paid = True
                 self._spent_tokens += usage.tokens
                 self._spent_cost += usage.cost_total
                 self._require_spending_in_range()

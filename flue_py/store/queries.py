@@ -262,12 +262,14 @@ INSERT_REQUEST = _insert("requests", ("session_key", "idempotency_key", "operati
 INSERT_CALL = _insert(
     "ledger",
     (
-        "scope", "provider", "call_id", "session_id", "tree_id", "entry_id", "purpose", "model", "input_tokens",
+        "scope", "provider", "call_id", "session_key", "tree_id", "entry_id", "purpose", "model", "input_tokens",
         "output_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "reasoning_tokens",
         "total_tokens", "cost", "price_source", "at",
     ),
     " ON CONFLICT DO NOTHING",
 )  # fmt: skip
+
+INSERT_LEDGER_SESSION = _insert("ledger_sessions", ("session_key", "session_id"), " ON CONFLICT DO NOTHING")
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -347,6 +349,10 @@ LANELESS_ENTRIES = Statement(
     "SELECT e.id FROM entries e LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
     " WHERE l.lane_id IS NULL"
 )
+NAMELESS_CALLS = Statement(
+    "SELECT g.call_id FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
+    " WHERE n.session_key IS NULL"
+)
 UNUSED_BLOBS = Statement(
     "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)"
@@ -354,9 +360,9 @@ UNUSED_BLOBS = Statement(
 ALL_RETRACTED = Statement("SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'")
 LAST_REVISIONS = Statement("SELECT m.session_key, MAX(m.revision) FROM leaf_moves m GROUP BY m.session_key")
 LEDGER_SUMS = Statement(
-    "SELECT g.session_id, SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
+    "SELECT g.session_key, SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
     " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END),"
-    " SUM(g.cost) FROM ledger g GROUP BY g.session_id"
+    " SUM(g.cost) FROM ledger g GROUP BY g.session_key"
 )
 ROWS_OF_NO_SESSION = {
     table: Statement(

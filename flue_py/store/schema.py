@@ -216,7 +216,7 @@ ledger = Table(
     Column("scope", Text, nullable=False),
     Column("provider", Text, nullable=False),
     Column("call_id", Text, nullable=False),
-    Column("session_id", Text, nullable=False),
+    Column("session_key", BigInteger, nullable=False),
     Column("tree_id", BigInteger, nullable=False),
     Column("entry_id", Text),
     Column("purpose", Text, nullable=False),
@@ -232,8 +232,17 @@ ledger = Table(
     Column("price_source", Text),
     Column("at", BigInteger, nullable=False),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
-    Index("ix_ledger_session_id", "session_id"),
+    Index("ix_ledger_session_key", "session_key"),
     sqlite_with_rowid=False,
+)
+
+# Who paid, once per session instead of in every row; like the ledger, it outlives the session.
+ledger_sessions = Table(
+    "ledger_sessions",
+    metadata,
+    Column("session_key", KEY, primary_key=True, autoincrement=False),
+    Column("session_id", Text, nullable=False),
+    UniqueConstraint("session_id", "session_key"),
 )
 
 HISTORY_VIEW = """\

@@ -154,7 +154,7 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> N
 def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
     sums = {row[0]: (row[1], row[2]) for row in tx.rows(queries.LEDGER_SUMS, {})}
     for row in sessions:
-        stored, derived = (row[8], row[9]), sums.get(row[1], (0, 0))
+        stored, derived = (row[8], row[9]), sums.get(row[0], (0, 0))
         if stored != tuple(derived):
             found.report("wrong spending", f"session {row[1]}", f"stores {stored}, its ledger rows sum to {derived}")
 
@@ -162,6 +162,8 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
 def _check_leftovers(tx: Transaction, found: _Found) -> None:
     for (entry_id,) in tx.rows(queries.LANELESS_ENTRIES, {}):
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
+    for (call_id,) in tx.rows(queries.NAMELESS_CALLS, {}):
+        found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
     for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
         found.report("orphaned blob", f"blob {bytes(sha256).hex()}", "belongs to no entry")
     for table, statement in queries.ROWS_OF_NO_SESSION.items():

@@ -107,7 +107,7 @@ def upgrade() -> None:
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("provider", sa.Text(), nullable=False),
         sa.Column("call_id", sa.Text(), nullable=False),
-        sa.Column("session_id", sa.Text(), nullable=False),
+        sa.Column("session_key", sa.BigInteger(), nullable=False),
         sa.Column("tree_id", sa.BigInteger(), nullable=False),
         sa.Column("entry_id", sa.Text()),
         sa.Column("purpose", sa.Text(), nullable=False),
@@ -125,7 +125,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("scope", "provider", "call_id", name="pk_ledger"),
         sqlite_with_rowid=False,
     )
-    op.create_index("ix_ledger_session_id", "ledger", ["session_id"])
+    op.create_index("ix_ledger_session_key", "ledger", ["session_key"])
+    op.create_table(
+        "ledger_sessions",
+        sa.Column("session_key", KEY, nullable=False, autoincrement=False),
+        sa.Column("session_id", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("session_key", name="pk_ledger_sessions"),
+        sa.UniqueConstraint("session_id", "session_key", name="uq_ledger_sessions_session_id_session_key"),
+    )
     op.create_table(
         "sessions",
         sa.Column("session_key", KEY, nullable=False, autoincrement=False),

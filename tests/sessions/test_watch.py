@@ -92,6 +92,13 @@ async def test_a_watcher_ends_when_the_store_is_closed(target: str) -> None:
     assert [change.revision for change in await watcher] == [1]
 
 
+async def test_a_store_that_is_closed_cannot_be_watched(target: str) -> None:
+    async with flue_py.open(target) as store:
+        session = await store.create_session()
+    with pytest.raises(flue_py.StoreClosed):
+        await watched(session, 1, after=0)
+
+
 async def test_a_watcher_hears_of_another_store_on_the_same_file(tmp_path: Path, anyio_backend: str) -> None:
     path = tmp_path / "shared.db"
     async with flue_py.open(path) as ours, flue_py.open(path) as theirs:
