@@ -11,7 +11,7 @@ import pydantic_core
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.sessions import Appended, LeafChoice, OnConflict, Stored, is_storable
-from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, TOTAL_COLUMNS
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import queries
 from flue_py.store.backend import Sources
@@ -25,7 +25,7 @@ from flue_py.store.state import (
     replayed_result,
     see_entry,
 )
-from flue_py.store.transaction import Transaction
+from flue_py.store.transaction import Row, Transaction
 
 
 def append(
@@ -124,7 +124,7 @@ class _EntryWriter:
         self.revision = state.revision + 1
         self.ids: list[str] = []
         self._now = sources.now_us()
-        self._rows: list[dict[str, object]] = []
+        self._rows: list[Row] = []
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
         self._filled: set[tuple[int, int]] = set()
@@ -163,13 +163,12 @@ class _EntryWriter:
                     "data": stored.blob_data,
                 },
             )
-        self._rows.append({
-            "tree_id": self._state.tree_id, "lane_id": lane_id, "depth": depth, "id": entry_id, "kind": new.kind,
-            "role": new.role, "source": new.source, "session_key": self._state.key, "revision": self.revision,
-            "ordinal": len(self.ids), "created_at": at, "counted": int(new.counted),
-            **dict(zip(TOTAL_COLUMNS, totals, strict=True)), "digest": payload_digest(new.payload),
-            "blob": stored.blob, "packed": stored.packed, "extra": new.extra, "payload": stored.payload,
-        })  # fmt: skip
+        # In the order of INSERT_ENTRY.
+        self._rows.append((
+            self._state.tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
+            self._state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
+            payload_digest(new.payload), stored.payload, stored.packed, stored.blob, new.extra,
+        ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
         position = Position(lane_id, depth, totals, self._state.key, parent_lane, fork_depth, has_child=False)
@@ -183,7 +182,7 @@ class _EntryWriter:
 
     def finish(self, leaf: str | None) -> None:
         """Write the rows and the session's new state."""
-        self._tx.run_many(queries.INSERT_ENTRY, self._rows)
+        self._tx.insert(queries.INSERT_ENTRY, self._rows)
         if self._has_paid:
             name = {"session_key": self._state.key, "session_id": self._state.id}
             self._tx.run(queries.INSERT_LEDGER_SESSION, name)

@@ -88,6 +88,9 @@ class EngineTransaction(Transaction):
         if parameters:
             self._connection.execute(statement.clause, [dict(each) for each in parameters])
 
+    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+        self.run_many(statement, [dict(zip(statement.parameters, row, strict=True)) for row in rows])
+
 
 class EngineRunner:
     """Runs transactions on an async engine; one writer at a time, so that our own never wait for each other."""

@@ -115,7 +115,7 @@ INSERT_ENTRY = _insert(
     "entries",
     (
         "tree_id", "lane_id", "depth", "id", "kind", "role", "source", "session_key", "revision", "ordinal",
-        "created_at", "counted", *TOTAL_COLUMNS, "digest", "blob", "packed", "extra", "payload",
+        "created_at", "counted", *TOTAL_COLUMNS, "digest", "payload", "packed", "blob", "extra",
     ),
 )  # fmt: skip
 INSERT_BLOB = _insert("blobs", ("tree_id", "sha256", "size", "data"), " ON CONFLICT DO NOTHING")

@@ -98,6 +98,13 @@ class SqliteTransaction(Transaction):
         else:
             self._connection.executemany(statement.sql, parameters)
 
+    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+        self.wrote = True
+        if len(rows) == 1:
+            self._connection.execute(statement.positional, rows[0])
+        else:
+            self._connection.executemany(statement.positional, rows)
+
 
 class _Job(Generic[Result]):
     """An operation on its way through a thread, and the future its caller waits for."""

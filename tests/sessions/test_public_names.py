@@ -1,0 +1,92 @@
+"""The public names, and that importing them is cheap."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+import pytest
+
+import flue_py
+from flue_py import errors
+
+ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+NAMES = {
+    "STORED",
+    "Appended",
+    "Change",
+    "ContextEntry",
+    "Cost",
+    "Deletion",
+    "Entry",
+    "JsonObject",
+    "JsonValue",
+    "Message",
+    "Moved",
+    "NewEntry",
+    "NewSession",
+    "Problem",
+    "Session",
+    "SessionInfo",
+    "SessionPage",
+    "Source",
+    "Store",
+    "StoreInfo",
+    "TaskLink",
+    "Usage",
+    "UsageWindow",
+    "VerifyReport",
+    "__version__",
+    "open",
+    "sync",
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(flue_py.__all__) == NAMES | ERRORS
+    assert sorted(flue_py.__all__) == sorted(set(flue_py.__all__))
+    assert set(flue_py.__all__) <= set(dir(flue_py))
+
+
+@pytest.mark.parametrize("name", sorted(NAMES | ERRORS))
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(flue_py, name) is not None
+    assert getattr(flue_py, name) is getattr(flue_py, name)
+
+
+def test_every_error_is_a_flue_error() -> None:
+    assert all(issubclass(getattr(flue_py, name), flue_py.FlueError) for name in ERRORS)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
+        _ = flue_py.Sesion
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert flue_py.__version__ == importlib.metadata.version("flue-py")
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the top-level modules that a fresh interpreter has loaded after ``code``."""
+    script = f"import json, sys\n{code}\nprint(json.dumps([name.partition('.')[0] for name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = {"pydantic", "pydantic_core", "sqlalchemy", "alembic", "aiosqlite", "tiktoken", "anyio", "asyncio"}
+    assert modules_after("import flue_py") & heavy == set()
+
+
+def test_a_store_in_memory_needs_no_database() -> None:
+    code = """
+import asyncio, flue_py
+async def main():
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        await session.append_custom("note", {})
+asyncio.run(main())"""
+    assert modules_after(code) & {"sqlalchemy", "alembic", "sqlite3", "aiosqlite", "tiktoken"} == set()

@@ -1,0 +1,133 @@
+"""The blocking twin has everything the asynchronous surface has, and does the same."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from flue_py import sync
+from flue_py.sessions import opening
+from tests.sessions.talk import assistant, user
+
+
+@pytest.fixture
+def store(target: str) -> Iterator[sync.Store]:
+    with flue_py.sync.open(target, durability="normal") as opened:
+        yield opened
+        assert opened.verify().problems == []
+
+
+def public(kind: type) -> dict[str, object]:
+    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("original", "twin"), [(flue_py.Session, sync.Session), (flue_py.Store, sync.Store)])
+def test_every_public_method_and_property_has_a_twin(original: type, twin: type) -> None:
+    originals, twins = public(original), public(twin)
+    assert twins.keys() == originals.keys()
+    for name, member in originals.items():
+        assert isinstance(twins[name], property) == isinstance(member, property), name
+        assert inspect.getdoc(getattr(twin, name)), name
+
+
+def test_twins_keep_signature_and_docstring(store: sync.Store) -> None:
+    session = store.create_session()
+    for twin, original in ((session, flue_py.Session), (store, flue_py.Store)):
+        for name, member in public(original).items():
+            if isinstance(member, property):
+                assert getattr(type(twin), name).__doc__ == member.__doc__
+                continue
+            theirs = list(inspect.signature(getattr(original, name)).parameters.values())[1:]
+            bound = getattr(twin, name)
+            assert list(inspect.signature(bound).parameters.values()) == theirs, name
+            if name != "watch":
+                assert bound.__doc__ == getattr(original, name).__doc__
+                assert bound.__name__ == name
+    assert inspect.signature(sync.open) == inspect.signature(opening.open)
+    assert sync.open.__doc__ == opening.open.__doc__
+
+
+def test_a_session_lives_without_an_event_loop(store: sync.Store) -> None:
+    session = store.open_session("k", mode="get_or_create", scope="s")
+    assert isinstance(session, sync.Session)
+    appended = session.append_messages([user("U1"), assistant("A1", 5), user("U2")])
+    before = appended.entry_ids[0]
+    assert session.leaf_id == appended.entry_ids[-1]
+    assert session.build_context() == [user("U1"), assistant("A1", 5), user("U2")]
+    assert session.aggregate_usage_since(before).usage.total_tokens == 5
+    moved = session.rewind(turns=1)
+    assert moved is not None
+    assert len(session.get_active_path()) == 2
+    assert session.undo() is not None
+    assert (session.key, session.scope, session.kind, session.title) == ("k", "s", "root", None)
+    assert (session.metadata, session.info.id, session.revision) == ({}, session.id, session.refresh().revision)
+    assert repr(session).startswith("<Session ")
+
+
+def test_sessions_that_come_back_are_blocking_too(store: sync.Store) -> None:
+    session = store.create_session(id="alpha")
+    session.append_message(user("a"))
+    fork = session.fork()
+    child = fork.create_task(task_id="t")
+    found = [store.find_session("al"), store.get_session(fork.id), store.open_session("k", mode="create")]
+    assert all(isinstance(each, sync.Session) for each in (fork, child, *found))
+    assert store.get_session("missing") is None
+    store.link_task(session, child, task_id="t")
+    assert set(store.delete_session_tree(session).session_ids) == {session.id, child.id}
+
+
+def test_errors_are_the_same(store: sync.Store) -> None:
+    with pytest.raises(flue_py.SessionNotFound):
+        store.open_session("missing")
+    session, other = store.create_session(id="one"), store.find_session("one")
+    session.append_message(user("a"))
+    with pytest.raises(flue_py.LeafConflict):
+        other.append_message(user("b"))
+
+
+def test_watching_blocks_until_something_changes(store: sync.Store) -> None:
+    session = store.create_session()
+    session.append_message(user("a"))
+    changes = session.watch(after=0)
+    assert next(changes).revision == 1
+    writer = threading.Thread(target=session.append_message, args=(user("b"),))
+    writer.start()
+    assert next(changes).revision == 2
+    writer.join()
+    changes.close()
+    assert [change.revision for change, _ in zip(session.watch(after=1), range(1), strict=False)] == [2]
+
+
+def test_a_watcher_that_outlives_its_store_ends_quietly(target: str) -> None:
+    with sync.open(target) as store:
+        session = store.create_session()
+        session.append_message(user("a"))
+        changes = session.watch(after=0)
+        assert next(changes).revision == 1
+    changes.close()
+    assert list(changes) == []
+
+
+def test_threads_may_share_a_session(store: sync.Store) -> None:
+    session = store.create_session()
+    threads = [threading.Thread(target=session.append_message, args=(user(str(n)),)) for n in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(str(message["content"]) for message in session.build_context()) == [str(n) for n in range(10)]
+
+
+def test_a_closed_store_stays_closed(tmp_path: Path) -> None:
+    with sync.open(tmp_path / "s.db") as store:
+        session = store.create_session()
+        store.close()
+        with pytest.raises(flue_py.StoreClosed):
+            session.append_message(user("a"))
+    with sync.open(tmp_path / "s.db") as store:
+        assert len(store.list_sessions().sessions) == 1
