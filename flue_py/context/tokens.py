@@ -120,7 +120,7 @@ def _known_encoding(model: str) -> str | None:
     if any(model == family or model.startswith((f"{family}-", f"{family}.")) for family in _O200K_FAMILIES):
         return "o200k_base"
     # Imported here and below, where it is needed: tiktoken takes some 40 ms to import.
-    from tiktoken.model import encoding_name_for_model
+    from tiktoken.model import encoding_name_for_model  # noqa: PLC0415 - as said
 
     try:
         name = encoding_name_for_model(model)
@@ -146,7 +146,7 @@ def load_encoding(name: str) -> Encoding:
     with _loading:
         encoding = _encodings.get(name)
         if encoding is None:
-            from tiktoken import Encoding
+            from tiktoken import Encoding  # noqa: PLC0415 - as said
 
             # tiktoken's own get_encoding would fetch the ranks over the network, without a timeout.
             encoding = Encoding(

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object, encode_json, replace_lone_surrogates
+from flue_py.core.jsontext import (
+    JsonObject,
+    JsonValue,
+    decode_json,
+    decode_object,
+    encode_json,
+    replace_lone_surrogates,
+)
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage
 from flue_py.errors import InvalidEntry
 

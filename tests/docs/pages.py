@@ -8,8 +8,8 @@ What a fenced block is, its language says:
 - ``python`` is a whole program. It runs in the page's own folder, after the blocks before it. What it prints is the
   ``text`` block right below it. With ``file=NAME`` behind the language it is saved under that name first; a name that
   begins with ``test_`` is only saved.
-- ``console`` has commands after ``$``, each followed by what it prints: ``flue-py``, and ``python`` with a saved file
-  or ``-m pytest``.
+- ``console`` has commands after ``$``, each followed by what it prints: ``flue-py``, and ``python``.
+- ``sh`` has such commands, too, one a line; they must succeed, and what they print is not shown.
 - ``sql`` is one statement on ``sessions.db`` in the page's folder; the ``text`` block right below it is what
   ``sqlite3 -readonly -header -column`` prints. All of a page run in one connection.
 - any language with ``file=NAME`` is saved under that name.
@@ -17,7 +17,7 @@ What a fenced block is, its language says:
 
 A ``text measured`` block is the output of a program that measures: the program runs, the figures are not compared.
 So that outputs are the same in every run, ids and times are drawn in order here (`Counting`) where a program leaves
-them to the store, and durations that pytest prints are set to one second.
+them to the store.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ NOT_RUN: dict[tuple[str, str], str] = {
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
-_PYTEST_DURATION = re.compile(r"\bin \d+\.\d+s\b")
 
 
 class PageError(Exception):
@@ -199,6 +198,9 @@ def run_page(page: str, folder: Path, counting: Counting | None = None) -> str:
             output = output_of(block, blocks, lines)
             if block.language == "console":
                 replaced.append((block, _run_console(block, folder)))
+            elif block.language == "sh":
+                for line in block.lines:
+                    _run_command(shlex.split(line), block, folder, must_succeed=True)
             elif block.language in ("python", "sql") and not (block.file or "").startswith("test_"):
                 if block.language == "sql" and database is None:
                     database = stack.enter_context(_open_database())
@@ -280,10 +282,10 @@ def _run_console(block: Block, folder: Path) -> list[str]:
     return lines
 
 
-def _run_command(words: list[str], block: Block, folder: Path) -> list[str]:
+def _run_command(words: list[str], block: Block, folder: Path, *, must_succeed: bool = False) -> list[str]:
     if words[0] == "flue-py":
-        return _run_flue_py(words[1:])
-    if words[0] == "python":
+        printed, code = _run_flue_py(words[1:])
+    elif words[0] == "python":
         done = subprocess.run(
             [sys.executable, *words[1:], *(["-p", "no:cacheprovider"] if "pytest" in words else [])],
             cwd=folder,
@@ -292,11 +294,15 @@ def _run_command(words: list[str], block: Block, folder: Path) -> list[str]:
             text=True,
             check=False,
         )
-        return _tidy(_PYTEST_DURATION.sub("in 1.00s", done.stdout))
-    raise PageError(f"{block.where}: {words[0]!r} is not a command that can be run here")
+        printed, code = done.stdout, done.returncode
+    else:
+        raise PageError(f"{block.where}: {words[0]!r} is not a command that can be run here")
+    if must_succeed and code != 0:
+        raise PageError(f"{block.where}: {shlex.join(words)} ended with {code}: {printed[-2000:]}")
+    return _tidy(printed)
 
 
-def _run_flue_py(arguments: list[str]) -> list[str]:
+def _run_flue_py(arguments: list[str]) -> tuple[str, int]:
     from click.testing import CliRunner
 
     from flue_py.cli import main
@@ -304,7 +310,7 @@ def _run_flue_py(arguments: list[str]) -> list[str]:
     result = CliRunner().invoke(main, arguments, prog_name="flue-py")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return _tidy(result.output)
+    return result.output, result.exit_code
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -90,9 +90,9 @@ def read_ranks(vocabulary: Vocabulary) -> dict[bytes, int]:
     nothing. Cost: about 0.1 s for cl100k_base and 0.2 s for o200k_base.
     """
     # Not needed to count by estimate, and slow enough to matter to a command line's start.
-    import lzma
-    from hashlib import sha256
-    from importlib.resources import files
+    import lzma  # noqa: PLC0415 - see above
+    from hashlib import sha256  # noqa: PLC0415
+    from importlib.resources import files  # noqa: PLC0415
 
     resource = files(__name__) / vocabulary.filename
     try:
