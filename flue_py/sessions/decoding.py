@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Sequence
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import ContextEntry
-
-_WORTH_HOLDING = 500
-
-
-@contextmanager
-def _collector_held() -> Iterator[None]:
-    """Hold the cycle collector off. Thousands of new dicts would start it again and again, and none is a cycle."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+from flue_py.store.collector import WORTH_HOLDING, collector_held
 
 
-def decode_messages(items: Sequence[ContextEntry]) -> list[JsonObject]:
-    """Return the messages the model sees, each decoded afresh. Raises `CorruptStore` for what is no JSON object."""
-    if len(items) < _WORTH_HOLDING:
-        return [item.data for item in items]
-    with _collector_held():
+async def decode_messages(items: Sequence[ContextEntry]) -> list[JsonObject]:
+    """Return the messages the model sees, each decoded afresh. Raises `CorruptStore` for what is no JSON object.
+
+    Many are decoded on a thread, so that the event loop goes on.
+    """
+    if len(items) < WORTH_HOLDING:
+        return _decoded(items)
+    return await asyncio.to_thread(_decoded, items)
+
+
+def _decoded(items: Sequence[ContextEntry]) -> list[JsonObject]:
+    with collector_held(len(items)):
         return [item.data for item in items]

@@ -184,7 +184,7 @@ class SessionView:
 
     async def build_context(self, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
-        return decode_messages((await self._read_context(leaf)).items)
+        return await decode_messages((await self._read_context(leaf)).items)
 
     async def latest_compaction(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last compaction on the path, or None. The cost of the context."""

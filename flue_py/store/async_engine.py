@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # re-exported: only the store names a database library
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable

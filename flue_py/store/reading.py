@@ -23,6 +23,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument
 from flue_py.store import queries
+from flue_py.store.collector import collector_held
 from flue_py.store.creating import require_session, session_info
 from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.moving import parent_id
@@ -122,9 +123,10 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
         parent = parent_id(tx, state.tree_id, rows[0][_LANE], rows[0][_DEPTH])
     creators = _creators(tx, state, rows)
     entries = []
-    for row in rows:
-        entries.append(_entry(tx, state.tree_id, row, parent, creators))
-        parent = row[0]
+    with collector_held(len(rows)):
+        for row in rows:
+            entries.append(_entry(tx, state.tree_id, row, parent, creators))
+            parent = row[0]
     return entries
 
 

@@ -1,0 +1,1068 @@
+"""How operations run on a SQLite file: in batches, on threads, beside other processes, and when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flue_py.core.sessions import STORED, Appended, NewSession
+from flue_py.errors import (
+    EntryNotFound,
+    FlueError,
+    IdempotencyConflict,
+    InvalidEntry,
+    LeafConflict,
+    SessionExists,
+    SessionNotFound,
+    StoreBusy,
+    StoreClosed,
+    StoreUnavailable,
+    WrongEventLoop,
+)
+from flue_py.store import appending, creating, queries, sqlite
+from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.payloads import SPILL_ABOVE
+from flue_py.store.sql import SqlBackend
+from flue_py.store.sqlite import SqliteRunner, SqliteTransaction, open_sqlite
+from flue_py.store.transaction import IdTaken, Transaction
+from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.samples import (
+    UNKNOWN,
+    add,
+    assistant,
+    compaction,
+    new_session,
+    path_ids,
+    path_of,
+    placed,
+    session_info,
+    store_snapshot,
+    talk,
+    user,
+)
+from flue_py.testing.sources import counted_sources, repeating_sources
+
+pytestmark = pytest.mark.anyio
+
+GUARD_SECONDS = 60
+"""Turns a test that hangs into one that fails; nothing is measured with it."""
+
+
+@asynccontextmanager
+async def opened(path: Path, sources: Sources | None = None, **options: Any) -> AsyncIterator[SqlBackend]:
+    backend = await open_sqlite(path, sources=sources or counted_sources(), **{"durability": "normal", **options})
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+def runner_of(backend: SqlBackend) -> SqliteRunner:
+    runner = backend._runner
+    assert isinstance(runner, SqliteRunner)
+    return runner
+
+
+class Gate:
+    """Holds whatever thread comes to it until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._opened = threading.Event()
+
+    def hold(self, _: Transaction | None = None) -> None:
+        self._loop.call_soon_threadsafe(self.reached.set)
+        assert self._opened.wait(GUARD_SECONDS)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@asynccontextmanager
+async def held_writer(backend: SqlBackend) -> AsyncIterator[Gate]:
+    """The writer thread is kept busy inside, so that what is asked of it meanwhile waits in its queue."""
+    gate = Gate()
+    held = asyncio.create_task(runner_of(backend).write(gate.hold))
+    try:
+        await gate.reached.wait()
+        yield gate
+    finally:
+        gate.open()
+        await held
+
+
+async def in_the_queue(backend: SqlBackend, *operations: Awaitable[Any]) -> list[asyncio.Future[Any]]:
+    """Start operations while the writer is held, and return when each waits in the queue."""
+    runner = runner_of(backend)
+    before = runner._writes.qsize()
+    tasks = [asyncio.ensure_future(operation) for operation in operations]
+    while runner._writes.qsize() < before + len(tasks):
+        await asyncio.sleep(0)
+    return tasks
+
+
+async def in_one_batch(backend: SqlBackend, *operations: Awaitable[Any]) -> list[Any]:
+    """Run operations as one batch; return their results and errors."""
+    async with held_writer(backend):
+        tasks = await in_the_queue(backend, *operations)
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One element for each transaction that the writer has begun."""
+    transactions: list[None] = []
+    begin = sqlite.begin_immediate
+
+    def counting(connection: sqlite3.Connection, busy_timeout: float) -> None:
+        transactions.append(None)
+        begin(connection, busy_timeout)
+
+    monkeypatch.setattr(sqlite, "begin_immediate", counting)
+    return transactions
+
+
+def threads_of(path: Path) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if path.name in thread.name]
+
+
+# -- group commit ---------------------------------------------------------------------------------------------------
+
+
+async def test_operations_that_wait_are_committed_together_and_in_call_order(path: Path, begun: list[None]) -> None:
+    async with opened(path) as backend:
+        sessions = [await new_session(backend) for _ in range(5)]
+        begun.clear()
+        results = await in_one_batch(
+            backend, *[backend.append(session.id, [user(str(n))]) for n in range(20) for session in sessions]
+        )
+        assert len(begun) == 2  # the operation that held the writer, and all the others
+        assert all(isinstance(result, Appended) for result in results)
+        for session in sessions:
+            assert [entry.data for entry in await path_of(backend, session.id)] == [
+                {"role": "user", "content": str(n)} for n in range(20)
+            ]
+        assert (await backend.verify()).problems == []
+
+
+async def test_within_a_batch_each_operation_sees_those_before_it(path: Path, begun: list[None]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        begun.clear()
+        first, second, conflict, replay, fork, branch = await in_one_batch(
+            backend,
+            backend.append(session.id, [user("a")], expected=None, idempotency_key="k"),
+            backend.append(session.id, [user("b")], expected=f"{1:016x}"),
+            backend.append(session.id, [user("c")], expected=None),
+            backend.append(session.id, [user("a")], expected=None, idempotency_key="k"),
+            backend.fork(session.id, f"{1:016x}", NewSession()),
+            backend.append(session.id, [user("c")], expected=None, on_conflict="branch"),
+        )
+        assert len(begun) == 2
+        assert (first.entry_ids, second.entry_ids) == ((f"{1:016x}",), (f"{2:016x}",))
+        assert isinstance(conflict, LeafConflict)
+        assert conflict.actual == second.leaf_id
+        assert replay == replace(first, replayed=True)
+        assert fork.leaf_id == first.leaf_id
+        assert branch.on_branch
+        assert await path_ids(backend, session.id) == [*first.entry_ids, *second.entry_ids]
+
+
+async def test_operations_that_fail_before_they_write_do_not_disturb_the_batch(path: Path, begun: list[None]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        await backend.append(session.id, [user("b")], idempotency_key="k")
+        begun.clear()
+        results = await in_one_batch(
+            backend,
+            backend.append(session.id, [user("1")]),
+            backend.append(session.id, [user("x")], expected="other"),
+            backend.append(session.id, [user("2")]),
+            backend.append(UNKNOWN, [user("x")]),
+            backend.append(session.id, [compaction("nowhere")]),
+            backend.append(session.id, [user("3")]),
+            backend.move(session.id, "nowhere"),
+            backend.append(session.id, [user("x")], idempotency_key="k"),
+            backend.append(session.id, [user("4")]),
+        )
+        assert len(begun) == 2
+        assert [type(result) for result in results] == [
+            Appended, LeafConflict, Appended, SessionNotFound, EntryNotFound, Appended, EntryNotFound,
+            IdempotencyConflict, Appended,
+        ]  # fmt: skip
+        texts = [entry.fields["content"] for entry in await path_of(backend, session.id)]
+        assert texts == ["a", "b", "1", "2", "3", "4"]
+
+
+class Mishap(Exception):
+    """An error that nobody expects."""
+
+
+def failing_late(error: BaseException) -> Callable[..., None]:
+    """A stand-in for `creating.set_label` that fails when it has written."""
+
+    def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None) -> None:
+        appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
+        tx.run(queries.UPDATE_TITLE, {"title": "never", "session_key": 1})
+        raise error
+
+    return set_label
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (InvalidEntry("late"), InvalidEntry),
+        (Mishap("late"), Mishap),
+        (sqlite3.OperationalError("late"), FlueError),
+        (sqlite3.IntegrityError("late"), FlueError),
+        (IdTaken(), FlueError),
+        (RecursionError(), RecursionError),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_intact(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, seen: type[BaseException]
+) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        monkeypatch.setattr(creating, "set_label", failing_late(error))
+        results = await in_one_batch(
+            backend,
+            backend.append(session.id, [user("1")]),
+            backend.set_label(session.id, "x", "x"),
+            backend.append(session.id, [user("2")]),
+            backend.append(session.id, [user("x")], expected="other"),
+            backend.set_label(session.id, "x", "x"),
+            backend.append(session.id, [user("3")]),
+        )
+        assert [isinstance(result, Appended) for result in results] == [True, False, True, False, False, True]
+        assert isinstance(results[1], seen)
+        assert isinstance(results[3], LeafConflict)
+        texts = [entry.fields["content"] for entry in await path_of(backend, session.id)]
+        assert texts == ["a", "1", "2", "3"]
+        info = await session_info(backend, session.id)
+        assert (info.title, info.entry_count) == (None, 4)
+        assert (await backend.verify()).problems == []
+        with pytest.raises(seen):
+            await backend.set_label(session.id, "x", "x")
+        assert len(await path_ids(backend, session.id)) == 4
+
+
+async def test_a_batch_larger_than_the_limit_is_committed_in_parts(
+    path: Path, begun: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "MAX_BATCH", 4)
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        begun.clear()
+        results = await in_one_batch(backend, *[backend.append(session.id, [user(str(n))]) for n in range(10)])
+        assert len(begun) == 1 + 3
+        assert await path_ids(backend, session.id) == [result.entry_ids[0] for result in results]
+
+
+@pytest.mark.parametrize("error", [StopIteration(), StopAsyncIteration(), GeneratorExit(), KeyboardInterrupt()], ids=repr)
+async def test_an_error_that_a_future_refuses_reaches_its_caller_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        monkeypatch.setattr(creating, "set_label", failing_late(error))
+        async with asyncio.timeout(GUARD_SECONDS / 20), held_writer(backend):
+            failing, fine = await in_the_queue(
+                backend, backend.set_label(session.id, "x", "x"), backend.append(session.id, [user()])
+            )
+        async with asyncio.timeout(GUARD_SECONDS / 20):
+            await fine
+            with pytest.raises(BaseException):  # noqa: B017, PT011 - which one is for the runner to say
+                await failing
+        assert len(await path_ids(backend, session.id)) == 1
+
+
+# -- ids ------------------------------------------------------------------------------------------------------------
+
+
+async def test_generated_ids_that_are_taken_are_asked_for_again(path: Path) -> None:
+    sources = repeating_sources(["a", "a", "b", "b", "a", "b", "c"], ["s", "s", "t"])
+    async with opened(path, sources) as backend:
+        first = await backend.create_session(NewSession())
+        second = await backend.create_session(NewSession())
+        assert (first.id, second.id) == ("s", "t")
+        assert await add(backend, first.id, user()) == ("a",)
+        assert await add(backend, first.id, user()) == ("b",)
+        assert await add(backend, first.id, user()) == ("c",)
+        assert (await session_info(backend, first.id)).entry_count == 3
+        assert (await backend.verify()).problems == []
+
+
+async def test_two_ids_alike_in_one_append_are_asked_for_again(path: Path) -> None:
+    async with opened(path, repeating_sources(["a", "a", "b", "b", "c"])) as backend:
+        session = await backend.create_session(NewSession())
+        ids = await add(backend, session.id, user("1"), user("2"))
+        assert len(set(ids)) == 2
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["1", "2"]
+        assert (await session_info(backend, session.id)).revision == 1
+
+
+async def test_a_taken_id_in_a_batch_costs_the_neighbours_nothing(path: Path) -> None:
+    async with opened(path, repeating_sources(["a", *"bac"])) as backend:
+        session = await backend.create_session(NewSession())
+        await add(backend, session.id, user("0"))
+        results = await in_one_batch(backend, *[backend.append(session.id, [user(text)]) for text in "123"])
+        assert all(isinstance(result, Appended) for result in results)
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["0", "1", "2", "3"]
+        assert (await backend.verify()).problems == []
+
+
+async def test_a_source_that_always_gives_a_taken_id_is_given_up_and_nothing_is_changed(path: Path) -> None:
+    sources = replace(counted_sources(), entry_id=lambda: "a", session_id=lambda: "s")
+    async with opened(path, sources) as backend:
+        session = await backend.create_session(NewSession())
+        await add(backend, session.id, user())
+        async with refused(backend, FlueError):
+            await backend.append(session.id, [user()])
+        async with refused(backend, FlueError):
+            await backend.create_session(NewSession())
+
+
+async def test_an_imported_id_that_is_taken_is_refused_and_named(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        await backend.import_entries(session.id, [placed(user(), "a"), placed(user(), "b", "a")], leaf="b")
+        for entries in (
+            [placed(user(), "c", "b"), placed(user(), "a", "c")],
+            [placed(user(), "c", "b"), placed(user(), "c", "b")],
+        ):
+            async with refused(backend, InvalidEntry) as caught:
+                await backend.import_entries(session.id, entries, leaf="c")
+            assert repr(entries[1].id) in str(caught.value)
+        async with refused(backend, InvalidEntry):
+            await backend.append(session.id, [replace(user(), id="a")])
+        async with refused(backend, SessionExists):
+            await backend.create_session(NewSession(id=session.id))
+        other = await new_session(backend)
+        await backend.import_entries(other.id, [placed(user(), "a")], leaf="a")
+        assert (await backend.verify()).problems == []
+
+
+# -- cancellation ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_write_that_is_cancelled_before_it_starts_is_not_made(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        async with held_writer(backend):
+            given_up, kept = await in_the_queue(
+                backend, backend.append(session.id, [user("x")]), backend.append(session.id, [user("b")])
+            )
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await given_up
+            assert not isinstance(caught.value, CommittedBeforeCancellation)
+        await kept
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "b"]
+
+
+async def test_a_timeout_takes_back_a_write_that_has_not_started(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        async with held_writer(backend):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await backend.append(session.id, [user("x")])
+        assert await path_ids(backend, session.id) == []
+
+
+@pytest.fixture
+async def slow_append(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Appends write and then wait at the gate, before the commit."""
+    gate = Gate()
+    append = appending.append
+
+    def slow(*args: Any) -> Appended:
+        result = append(*args)
+        gate.hold()
+        return result
+
+    monkeypatch.setattr(appending, "append", slow)
+    return gate
+
+
+async def test_a_write_that_has_started_is_finished_before_the_cancellation_is_raised(
+    path: Path, slow_append: Gate
+) -> None:
+    async with opened(path) as backend:
+        session = await backend.create_session(NewSession())
+        task = asyncio.create_task(backend.append(session.id, [user("a")]))
+        await slow_append.reached.wait()
+        for _ in range(3):
+            task.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not task.done()
+        slow_append.open()
+        with pytest.raises(CommittedBeforeCancellation) as caught:
+            await task
+        ids = await path_ids(backend, session.id)
+        assert isinstance(caught.value.result, Appended)
+        assert caught.value.result.entry_ids == tuple(ids)
+        assert len(ids) == 1
+
+
+async def test_a_cancelled_operation_waits_for_the_commit_of_its_batch(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        gate = Gate()
+        async with held_writer(backend):
+            append, last = await in_the_queue(
+                backend, backend.append(session.id, [user("a")]), runner_of(backend).write(gate.hold)
+            )
+        await gate.reached.wait()
+        append.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not append.done()
+        assert await path_ids(backend, session.id) == []
+        gate.open()
+        with pytest.raises(CommittedBeforeCancellation):
+            await append
+        await last
+        assert len(await path_ids(backend, session.id)) == 1
+
+
+async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_left(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        gate = Gate()
+
+        def failing(*_: Any) -> None:
+            gate.hold()
+            raise Mishap
+
+        monkeypatch.setattr(creating, "set_label", failing)
+        async with unchanged(backend):
+            task = asyncio.create_task(backend.set_label(session.id, "x", "x"))
+            await gate.reached.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            gate.open()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await task
+            assert not isinstance(caught.value, CommittedBeforeCancellation)
+
+
+async def test_a_cancelled_read_lets_its_thread_go_on_to_others(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        gates = [Gate() for _ in range(sqlite.READERS)]
+        held = [asyncio.create_task(runner_of(backend).read(gate.hold)) for gate in gates]
+        for gate in gates:
+            await gate.reached.wait()
+        waiting = asyncio.create_task(backend.read_path(session.id))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        for gate in gates:
+            gate.open()
+        await asyncio.gather(*held)
+        assert len(await path_ids(backend, session.id)) == 1
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_thread_behind(path: Path) -> None:
+    async with opened(path):
+        pass
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE flue_store SET value = 0 WHERE name = 'format'")
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(open_sqlite(path, sources=counted_sources()))
+        while not (threads := threads_of(path)):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        other.execute("UPDATE flue_store SET value = 1 WHERE name = 'format'")
+        other.execute("COMMIT")
+        for thread in threads:
+            await asyncio.to_thread(thread.join, GUARD_SECONDS)
+        assert threads_of(path) == []
+
+
+# -- closing, threads, event loops ----------------------------------------------------------------------------------
+
+
+async def test_closing_finishes_what_waits_and_refuses_what_comes_later(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        async with held_writer(backend):
+            waiting = await in_the_queue(backend, *[backend.append(session.id, [user(str(n))]) for n in range(20)])
+            closing_it = asyncio.create_task(backend.close())
+            await asyncio.sleep(0)
+            with pytest.raises(StoreClosed, match=path.name):
+                await backend.append(session.id, [user("x")])
+            with pytest.raises(StoreClosed, match=path.name):
+                await backend.read_path(session.id)
+            assert not closing_it.done()
+        results = await asyncio.gather(*waiting)
+        await closing_it
+        await backend.close()
+    async with opened(path) as backend:
+        assert await path_ids(backend, session.id) == [result.entry_ids[0] for result in results]
+
+
+async def test_closing_leaves_no_thread_and_no_log_behind(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        await backend.read_path(session.id)
+        assert len(threads_of(path)) == 1 + sqlite.READERS
+    assert threads_of(path) == []
+    assert [file.name for file in list_folder(path.parent)] == [path.name]
+
+
+def list_folder(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_an_opening_that_fails_leaves_no_thread_behind(path: Path) -> None:
+    path.mkdir()
+    before = set(threading.enumerate())
+    with pytest.raises(FlueError):
+        await open_sqlite(path, sources=counted_sources())
+    for thread in set(threading.enumerate()) - before:
+        await asyncio.to_thread(thread.join, GUARD_SECONDS)
+    assert threads_of(path) == []
+
+
+async def test_who_waits_for_a_change_is_let_go_when_the_store_closes(path: Path) -> None:
+    backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
+    session = await new_session(backend)
+    changes = backend.notifications(session.id)
+    await anext(changes)
+    waiting = asyncio.ensure_future(anext(changes))
+    await asyncio.sleep(0)
+    await backend.close()
+    async with asyncio.timeout(GUARD_SECONDS):
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+
+def test_another_event_loop_is_refused_and_the_first_goes_on(path: Path) -> None:
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    with closing(first), closing(second):
+        backend = first.run_until_complete(open_sqlite(path, sources=counted_sources(), durability="normal"))
+        session = first.run_until_complete(new_session(backend, user("a")))
+        for operation in (
+            lambda: backend.append(session.id, [user("x")]),
+            lambda: backend.read_path(session.id),
+            backend.verify,
+            backend.close,
+        ):
+            with pytest.raises(WrongEventLoop, match=path.name):
+                second.run_until_complete(operation())
+        assert len(first.run_until_complete(path_ids(backend, session.id))) == 1
+        first.run_until_complete(backend.close())
+    assert threads_of(path) == []
+
+
+def test_a_store_whose_event_loop_is_gone_does_not_crash_its_threads(path: Path) -> None:
+    first = asyncio.new_event_loop()
+    backend = first.run_until_complete(open_sqlite(path, sources=counted_sources(), durability="normal"))
+    session = first.run_until_complete(new_session(backend))
+    job = first.create_task(backend.append(session.id, [user("a")]))
+    first.run_until_complete(asyncio.sleep(0))
+    first.close()
+    runner_of(backend)._writes.put(None)
+    for _ in range(sqlite.READERS):
+        runner_of(backend)._reads.put(None)
+    for thread in threads_of(path):
+        thread.join(GUARD_SECONDS)
+    assert threads_of(path) == []
+    job._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def read_again() -> int:
+        async with opened(path) as again:
+            return len(await path_ids(again, session.id))
+
+    assert asyncio.run(read_again()) == 1
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_read_sees_every_write_that_was_acknowledged_before_it(path: Path) -> None:
+    async with opened(path) as backend, opened(path) as other:
+        session = await new_session(backend)
+        ids: list[str] = []
+        for n in range(30):
+            ids += await add(backend, session.id, user(str(n)))
+            reads = await asyncio.gather(
+                *[path_ids(each, session.id) for each in (backend, backend, backend, other, other)]
+            )
+            assert reads == [ids] * 5
+
+
+async def test_a_read_beside_a_write_sees_the_state_before_it_and_does_not_wait(path: Path, slow_append: Gate) -> None:
+    async with opened(path) as backend:
+        session = await backend.create_session(NewSession())
+        writing = asyncio.create_task(backend.append(session.id, [user("a")]))
+        await slow_append.reached.wait()
+        assert await path_ids(backend, session.id) == []
+        slow_append.open()
+        await writing
+        assert len(await path_ids(backend, session.id)) == 1
+
+
+async def test_a_read_is_one_snapshot_however_long_it_takes(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        gate = Gate()
+
+        def count_twice(tx: Transaction) -> list[Any]:
+            first = tx.first(queries.COUNTS, {})
+            gate.hold()
+            return [first, tx.first(queries.COUNTS, {})]
+
+        reading = asyncio.create_task(runner_of(backend).read(count_twice))
+        await gate.reached.wait()
+        await add(backend, session.id, *talk(4))
+        gate.open()
+        first, second = await reading
+        assert first == second == (1, 0, 0)
+
+
+async def test_a_read_cannot_write(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        async with unchanged(backend):
+            with pytest.raises(StoreUnavailable):
+                await runner_of(backend).read(
+                    lambda tx: appending.append(tx, counted_sources(), session.id, [user()], STORED, "raise", None)
+                )
+
+
+# -- other connections and processes --------------------------------------------------------------------------------
+
+
+async def test_two_stores_on_one_file_lose_nothing(path: Path) -> None:
+    async with opened(path) as one, opened(path, random_sources()) as two:
+        shared = await new_session(one)
+        own = [await new_session(store) for store in (one, two)]
+
+        async def write(store: SqlBackend, session_id: str) -> list[str]:
+            return [(await add(store, session_id, user()))[0] for _ in range(25)]
+
+        written = await asyncio.gather(
+            write(one, shared.id), write(two, shared.id), write(one, own[0].id), write(two, own[1].id)
+        )
+        assert sorted(await path_ids(two, shared.id)) == sorted(written[0] + written[1])
+        assert await path_ids(two, own[0].id) == written[2]
+        assert await path_ids(one, own[1].id) == written[3]
+        assert (await session_info(one, shared.id)).revision == 50
+        assert (await one.verify()).problems == []
+
+
+def random_sources() -> Sources:
+    numbers = count(1)
+    return replace(counted_sources(), entry_id=lambda: f"other-{next(numbers)}", session_id=lambda: f"s-{next(numbers)}")
+
+
+async def test_a_conflict_between_two_stores_is_a_leaf_conflict(path: Path) -> None:
+    async with opened(path) as one, opened(path, random_sources()) as two:
+        session = await new_session(one, user("a"))
+        await two.append(session.id, [user("b")], expected=session.leaf_id)
+        async with refused(one, LeafConflict):
+            await one.append(session.id, [user("c")], expected=session.leaf_id)
+
+
+async def test_a_lock_that_is_held_too_long_is_a_store_busy_and_nothing_is_changed(path: Path) -> None:
+    async with opened(path, busy_timeout=0.01) as backend:
+        session = await new_session(backend, user("a"))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with unchanged(backend):
+                for operation in (
+                    lambda: backend.append(session.id, [user("x")]),
+                    lambda: backend.move(session.id, None),
+                    lambda: backend.create_session(NewSession()),
+                    lambda: backend.delete_tree(session.id),
+                ):
+                    with pytest.raises(StoreBusy, match=str(path)):
+                        await operation()
+            other.execute("ROLLBACK")
+        assert len(await add(backend, session.id, user("b"))) == 1
+        assert len(await path_ids(backend, session.id)) == 2
+
+
+async def test_a_batch_that_finds_the_file_locked_waits_one_budget_and_not_one_each(
+    path: Path, begun: list[None]
+) -> None:
+    async with opened(path, busy_timeout=0.01) as backend:
+        session = await new_session(backend)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            async with held_writer(backend) as gate:
+                tasks = await in_the_queue(backend, *[backend.append(session.id, [user()]) for _ in range(10)])
+                held = asyncio.create_task(runner_of(backend).write(lambda _: None))
+                gate.open()
+                with closing(sqlite3.connect(path)):
+                    pass
+                results = await asyncio.gather(*tasks, held, return_exceptions=True)
+            assert all(isinstance(result, Appended) for result in results[:-1])
+            other.execute("BEGIN IMMEDIATE")
+            begun.clear()
+            results = await asyncio.gather(
+                *[backend.append(session.id, [user()]) for _ in range(10)], return_exceptions=True
+            )
+            assert all(isinstance(result, StoreBusy) for result in results)
+            assert len(begun) < len(results)
+
+
+async def test_opening_and_reading_do_not_wait_for_a_writer(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with opened(path, busy_timeout=0) as backend:
+            assert len(await path_ids(backend, session.id)) == 1
+            assert (await backend.verify()).problems == []
+
+
+async def test_creating_a_store_in_a_file_that_is_locked_is_a_store_busy(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match=str(path)):
+            async with opened(path, busy_timeout=0.01):
+                pytest.fail("it was opened")
+    async with opened(path) as backend:
+        assert (await backend.info()).sessions == 0
+
+
+async def test_a_new_file_opened_by_many_at_once_becomes_one_store(tmp_path: Path) -> None:
+    for number in range(5):
+        path = tmp_path / f"{number}.db"
+        backends = await asyncio.gather(
+            *[open_sqlite(path, sources=random_sources(), durability="normal") for _ in range(6)]
+        )
+        session = await new_session(backends[0], user("a"))
+        assert [await path_ids(backend, session.id) for backend in backends] == [["other-2"]] * 6
+        for backend in backends:
+            await backend.close()
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_a_change_made_elsewhere_wakes_everyone_who_waits(path: Path) -> None:
+    async with opened(path) as backend, opened(path, random_sources()) as other:
+        session = await new_session(backend)
+        watchers = [backend.notifications(session.id) for _ in range(2)]
+        async with asyncio.timeout(GUARD_SECONDS):
+            for watcher in watchers:
+                await anext(watcher)
+            await add(other, session.id, user("a"))
+            await asyncio.gather(*[anext(watcher) for watcher in watchers])
+            waiting = [asyncio.ensure_future(anext(watcher)) for watcher in watchers]
+            await asyncio.sleep(0)
+            await add(other, session.id, user("b"))
+            await asyncio.gather(*waiting)
+
+
+CHILD = """
+import asyncio, secrets, sys, time
+from flue_py.core.entries import new_message
+from flue_py.core.sessions import NewSession
+from flue_py.store.backend import Sources
+from flue_py.store.sqlite import open_sqlite
+
+async def main(path, session_id, number):
+    sources = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
+    backend = await open_sqlite(path, sources=sources, durability="normal")
+    print("ready", flush=True)
+    for n in range(number):
+        message = new_message({"role": "assistant", "content": [], "usage": {"input": 1}, "n": n, "pad": "x" * 300})
+        result = await backend.append(session_id, [message])
+        print(result.entry_ids[0], flush=True)
+    await backend.close()
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def child(path: Path, session_id: str, number: int) -> subprocess.Popen[str]:
+    """A process that appends to a session, and prints the id of each append once it is acknowledged."""
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path), session_id, str(number)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[str]:
+    """The complete lines that a process has left to say."""
+    assert process.stdout is not None
+    return [line.strip() for line in process.stdout if line.endswith("\n")]
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+async def test_two_processes_and_this_one_writing_to_one_session_lose_nothing(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        processes = [child(path, session.id, 60) for _ in range(2)]
+        try:
+            for process in processes:
+                await asyncio.to_thread(wait_until_ready, process)
+            own = [(await add(backend, session.id, user()))[0] for _ in range(60)]
+            said = [await asyncio.to_thread(lines_of, process) for process in processes]
+            assert [process.wait(GUARD_SECONDS) for process in processes] == [0, 0]
+        finally:
+            for process in processes:
+                end(process)
+        ids = await path_ids(backend, session.id)
+        assert len(ids) == 180
+        assert sorted(ids) == sorted([*own, *said[0], *said[1]])
+        for written in (own, *said):
+            assert [each for each in ids if each in written] == written
+        info = await session_info(backend, session.id)
+        assert (info.revision, info.spent_tokens) == (180, 120)
+        assert (await backend.verify()).problems == []
+
+
+async def test_what_was_acknowledged_survives_a_process_that_is_killed(path: Path) -> None:
+    acknowledged: list[str] = []
+    async with opened(path) as backend:
+        session = await new_session(backend)
+    for stop_after in (1, 20, 45):
+        process = child(path, session.id, 100_000)
+        try:
+            assert process.stdout is not None
+            wait_until_ready(process)
+            said = [process.stdout.readline().strip() for _ in range(stop_after)]
+            process.send_signal(signal.SIGKILL)
+            said += lines_of(process)
+            assert process.wait(GUARD_SECONDS) == -signal.SIGKILL
+        finally:
+            end(process)
+        acknowledged += said
+        async with opened(path) as backend:
+            ids = await path_ids(backend, session.id)
+            assert [each for each in ids if each in set(acknowledged)] == acknowledged
+            # What was committed and not yet said when the end came: one append for each process at most.
+            assert len(ids) <= len(acknowledged) + 3
+            assert (await backend.verify()).problems == []
+            assert len(await add(backend, session.id, user("on it goes"))) == 1
+    assert len(acknowledged) >= 66
+
+
+# -- statements that fail -------------------------------------------------------------------------------------------
+
+
+class Trap:
+    """Makes the n-th statement of an operation fail, before or after it was run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fail_at: int | None = None
+        self.after = False
+        self.seen = 0
+        for name in ("rows", "first", "run", "run_many"):
+            monkeypatch.setattr(SqliteTransaction, name, self.wrapped(getattr(SqliteTransaction, name)))
+
+    def wrapped(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            if self.fail_at is None:
+                return method(*args)
+            self.seen += 1
+            fails = self.seen == self.fail_at
+            if fails and not self.after:
+                raise self.error()
+            result = method(*args)
+            if fails:
+                raise self.error()
+            return result
+
+        return run
+
+    @staticmethod
+    def error() -> sqlite3.Error:
+        error = sqlite3.OperationalError("the disk is gone")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        return error
+
+
+@pytest.fixture
+def trap(monkeypatch: pytest.MonkeyPatch) -> Trap:
+    return Trap(monkeypatch)
+
+
+Operation = Callable[[SqlBackend, str, Sequence[str]], Awaitable[Any]]
+
+LARGE = user("".join(chr(33 + n * n % 90) + str(n) for n in range(SPILL_ABOVE)))
+OPERATIONS: dict[str, Operation] = {
+    "append": lambda backend, session, _: backend.append(session, [user("x"), assistant("y", tokens=5, dollars=0.1)]),
+    "append with a key": lambda backend, session, _: backend.append(session, [user("x")], idempotency_key="k"),
+    "append to a branch": lambda backend, session, ids: backend.append(
+        session, [user("x")], expected=ids[0], on_conflict="branch"
+    ),
+    "append of a compaction and a blob": lambda backend, session, ids: backend.append(
+        session, [LARGE, compaction(ids[1], tokens=7)]
+    ),
+    "import": lambda backend, session, _: backend.import_entries(
+        session, [placed(user("x"), "i1"), placed(user("y"), "i2", "i1"), placed(user("z"), "i3", "i1")], leaf="i3"
+    ),
+    "move": lambda backend, session, ids: backend.move(session, ids[1], idempotency_key="m"),
+    "retract": lambda backend, session, ids: backend.retract(session, ids[-1]),
+    "undo": lambda backend, session, _: backend.undo(session),
+    "fork": lambda backend, session, ids: backend.fork(session, ids[1], NewSession(key="f"), idempotency_key="f"),
+    "create a session": lambda backend, *_: backend.create_session(NewSession(key="c")),
+    "create a task": lambda backend, session, _: backend.create_task(session, "t", NewSession()),
+    "label": lambda backend, session, ids: backend.set_label(session, ids[1], "here"),
+    "update": lambda backend, session, _: backend.update_session(session, title="t", metadata_text='{"a":1}'),
+    "delete": lambda backend, session, _: backend.delete_tree(session),
+}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it ran", "after it ran"])
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_whichever_statement_fails_nothing_is_left_and_a_retry_succeeds(
+    path: Path, trap: Trap, name: str, after: bool
+) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, *talk(4), LARGE, assistant("end", tokens=3, dollars=0.01))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        await add(backend, fork.id, *talk(2), LARGE)
+        task = await backend.create_task(session.id, "task", NewSession())
+        await add(backend, task.id, *talk(2))
+        ids = await path_ids(backend, session.id)
+        before = await store_snapshot(backend)
+        trap.after = after
+        for fail_at in count(1):
+            trap.fail_at, trap.seen = fail_at, 0
+            operation = asyncio.ensure_future(OPERATIONS[name](backend, session.id, ids))
+            await asyncio.wait([operation])
+            trap.fail_at = None
+            if trap.seen < fail_at:
+                operation.result()
+                break
+            with pytest.raises(StoreUnavailable, match="the disk is gone"):
+                operation.result()
+            assert await store_snapshot(backend) == before
+            assert (await backend.verify()).problems == []
+        assert fail_at > 2
+        assert await store_snapshot(backend) != before
+        assert (await backend.verify()).problems == []
+
+
+async def test_a_failing_statement_in_a_batch_fails_its_own_operation_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        run_many = SqliteTransaction.run_many
+
+        def failing(self: SqliteTransaction, statement: Any, parameters: Any) -> None:
+            if statement is queries.INSERT_ENTRY and "poison" in str(parameters[0]["payload"]):
+                raise Trap.error()
+            run_many(self, statement, parameters)
+
+        monkeypatch.setattr(SqliteTransaction, "run_many", failing)
+        results = await in_one_batch(
+            backend, *[backend.append(session.id, [user(text)]) for text in ("1", "poison", "2", "poison", "3")]
+        )
+        assert [isinstance(result, Appended) for result in results] == [True, False, True, False, True]
+        assert [type(result) for result in results if not isinstance(result, Appended)] == [StoreUnavailable] * 2
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["1", "2", "3"]
+        assert (await backend.verify()).problems == []
+
+
+class Brittle:
+    """A connection on which a statement of the transaction itself can be made to fail."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.failing: str | None = None
+        self.failures = 0
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        if sql == self.failing and self.failures:
+            self.failures -= 1
+            raise Trap.error()
+        return self._connection.execute(sql, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.fixture
+def brittle(monkeypatch: pytest.MonkeyPatch) -> list[Brittle]:
+    """The connections that the writers of stores opened from here on use."""
+    connections: list[Brittle] = []
+    open_file = sqlite.open_file
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        connections.append(Brittle(open_file(*args, **kwargs)))
+        return connections[-1]
+
+    monkeypatch.setattr(sqlite, "open_file", wrapped)
+    return connections
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
+async def test_a_commit_that_fails_has_committed_nothing_and_a_retry_succeeds(
+    path: Path, brittle: list[Brittle], statement: str
+) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        (connection,) = brittle
+        connection.failing, connection.failures = statement, 1
+        async with refused(backend, StoreUnavailable):
+            await backend.append(session.id, [user("b")])
+        assert len(await add(backend, session.id, user("b"))) == 1
+        # The commit of a batch fails once: each operation then runs alone, once.
+        async with held_writer(backend):
+            tasks = await in_the_queue(backend, *[backend.append(session.id, [user(text)]) for text in "cd"])
+            connection.failures = 1 if statement == "BEGIN IMMEDIATE" else 2
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        stored = [entry.fields["content"] for entry in await path_of(backend, session.id)]
+        told = [text for text, outcome in zip("cd", outcomes, strict=True) if isinstance(outcome, Appended)]
+        assert stored == ["a", "b", *told]
+        assert (await backend.verify()).problems == []
+
+
+async def test_a_full_disk_is_told_and_leaves_everything_as_it_was(path: Path, brittle: list[Brittle]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, *talk(4))
+        (connection,) = brittle
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        async with refused(backend, StoreUnavailable) as caught:
+            await backend.append(session.id, [LARGE, *talk(200)])
+        assert str(path) in str(caught.value)
+        connection.execute(f"PRAGMA max_page_count = {pages + 1000}")
+        assert len(await add(backend, session.id, LARGE, *talk(200))) == 201
+        assert (await backend.verify()).problems == []
