@@ -62,6 +62,8 @@ def append(
     writer.finish(leaf)
     if on_branch:
         writer.record_move("branch", leaf, leaf)
+    else:
+        tx.states[session_id] = writer.state_after(ids[-1])
     result = Appended(ids, leaf, writer.revision, on_branch, False, sum(new.surrogates_replaced for new in entries))
     _remember(tx, state, idempotency_key, digest, result)
     return result
@@ -199,6 +201,24 @@ class _EntryWriter:
                 "spent_cost": self._spent_cost,
                 "session_key": self._state.key,
             },
+        )
+
+    def state_after(self, leaf: str) -> SessionState:
+        """Return the session as this call leaves it, with its leaf at one of the new entries."""
+        old = self._state
+        return SessionState(
+            old.key,
+            old.id,
+            old.tree_id,
+            old.scope,
+            leaf,
+            self.revision,
+            old.kind,
+            old.task_depth,
+            old.forked_from_entry,
+            old.spent_tokens + self._spent_tokens,
+            old.spent_cost + self._spent_cost,
+            self._placed[leaf],
         )
 
     def record_move(self, reason: str, from_entry: str | None, to_entry: str | None) -> None:

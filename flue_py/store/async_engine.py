@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
-from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # re-exported: only the store names a database library
+from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
@@ -24,6 +24,7 @@ from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import Durability, file_size, translate
+from flue_py.store.state import SessionState
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class EngineTransaction(Transaction):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.states: dict[str, SessionState] = {}
 
     @property
     def has_row_locks(self) -> bool:

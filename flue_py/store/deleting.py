@@ -54,6 +54,8 @@ def _count(tx: Transaction, fates: Iterable[LaneFate]) -> int:
 
 
 def _carry_out(tx: Transaction, fates: list[LaneFate], keys: str) -> int:
+    # Lanes change hands here, of which other sessions' states tell.
+    tx.states.clear()
     deleted = 0
     blobs: set[tuple[int, bytes]] = set()
     for fate in fates:

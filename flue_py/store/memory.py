@@ -475,8 +475,11 @@ class MemoryBackend(MemoryReads):
         leaf = before if isinstance(to, Stored) else to
         revision = session.info.revision + 1
         session.info = replace(session.info, revision=revision, leaf_id=leaf, updated_us=now)
-        entries = tuple(row.entry for row in rows)
-        session.changes.append(Change(session.info.id, revision, reason, entries, before, leaf, now))
+        change = Change(session.info.id, revision, reason)
+        if reason is not None:
+            entries = tuple(row.entry for row in rows)
+            change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=now)
+        session.changes.append(change)
         self._notify(session.info.id)
 
 

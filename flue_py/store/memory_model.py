@@ -133,7 +133,7 @@ def session_problems(session: Session, spent: list[UsageTotals]) -> list[Problem
     counted = [entry for entry in own if entry.id not in session.retracted]
     leaf = info.forked_from_entry
     for change in session.changes:
-        leaf = change.to_id
+        leaf = leaf if change.reason is None else change.to_id
     checks = {
         "created": len(own) == len(session.created) and all(entry.session_id == info.id for entry in own),
         "leaf": info.leaf_id == leaf and (leaf is None or session.sees(leaf)),

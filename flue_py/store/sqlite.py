@@ -30,11 +30,13 @@ from flue_py.store.sqlite_file import (
     translate,
     translated,
 )
+from flue_py.store.state import SessionState
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 Result = TypeVar("Result")
 
 MAX_BATCH = 256
+MAX_KNOWN_STATES = 10_000
 READERS = 2
 POLL_SECONDS = 0.1
 _ID_ATTEMPTS = 8
@@ -62,8 +64,9 @@ async def open_sqlite(
 class SqliteTransaction(Transaction):
     """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, states: dict[str, SessionState] | None = None) -> None:
         self._connection = connection
+        self.states = {} if states is None else states
         self.wrote = False
 
     @property
@@ -143,6 +146,21 @@ def _settle_all(jobs: Sequence[_Job[Any]]) -> None:
         job.settle()
 
 
+class _KnownStates:
+    """The states of sessions as the writer's own transactions left them: true until another process commits."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, SessionState] = {}
+        self._data_version: int | None = None
+
+    def check(self, connection: sqlite3.Connection) -> None:
+        """Forget everything if any other connection has committed. Called inside a write transaction."""
+        version = int(connection.execute("PRAGMA data_version").fetchone()[0])
+        if version != self._data_version or len(self.current) > MAX_KNOWN_STATES:
+            self.current.clear()
+            self._data_version = version
+
+
 class SqliteRunner:
     """Runs transactions on a SQLite file, on threads of its own."""
 
@@ -157,6 +175,7 @@ class SqliteRunner:
         self._reads: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closed = False
+        self._states = _KnownStates()
         self._committed = asyncio.Event()
         self._changes = 0
         self._watch_lock = threading.Lock()
@@ -342,8 +361,9 @@ class SqliteRunner:
         """Run a batch in one transaction; return False, with nothing done, where its jobs must run alone."""
         try:
             begin_immediate(connection, self._busy_timeout)
+            self._states.check(connection)
             for job in batch:
-                tx = SqliteTransaction(connection)
+                tx = SqliteTransaction(connection, self._states.current)
                 try:
                     job.result = job.work(tx)
                 except FlueError as error:
@@ -352,7 +372,7 @@ class SqliteRunner:
                     job.error = error
             connection.execute("COMMIT")
         except BaseException:  # noqa: BLE001 - each job meets its own error when it runs alone
-            _roll_back(connection)
+            self._undo(connection)
             for job in batch:
                 job.error = None
             return False
@@ -362,25 +382,31 @@ class SqliteRunner:
         for _ in range(_ID_ATTEMPTS):
             try:
                 begin_immediate(connection, self._busy_timeout)
-                job.result = job.work(SqliteTransaction(connection))
+                self._states.check(connection)
+                job.result = job.work(SqliteTransaction(connection, self._states.current))
                 connection.execute("COMMIT")
             except (IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
-                _roll_back(connection)
+                self._undo(connection)
                 job.error = CorruptStore(f"{self._path}: a write contradicts what is stored ({error}); run verify()")
                 job.error.__cause__ = error
             except sqlite3.Error as error:
-                _roll_back(connection)
+                self._undo(connection)
                 job.error = translate(error, self._path)
                 job.error.__cause__ = error
                 return
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
-                _roll_back(connection)
+                self._undo(connection)
                 job.error = error
                 return
             else:
                 job.error = None
                 return
+
+    def _undo(self, connection: sqlite3.Connection) -> None:
+        """Roll back, and forget what the transaction would have left."""
+        _roll_back(connection)
+        self._states.current.clear()
 
     def _read_loop(self) -> None:
         connection: sqlite3.Connection | None = None

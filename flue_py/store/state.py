@@ -52,6 +52,9 @@ class SessionState:
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
+    known = tx.states.pop(session_id, None)
+    if known is not None:
+        return known
     row = tx.first(queries.SESSION_STATE, {"id": session_id}) if is_storable(session_id) else None
     if row is None:
         raise SessionNotFound(session_id)

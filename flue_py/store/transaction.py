@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
     from sqlalchemy.types import TypeEngine
 
+    from flue_py.store.state import SessionState
+
 Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = Mapping[str, object]
 
@@ -127,6 +129,12 @@ class Transaction(Protocol):
 
     def new_key(self) -> int:
         """Return a key for a new session (and its tree) that no session has or ever had."""
+
+    states: dict[str, SessionState]
+    """What earlier transactions of this writer left of sessions, by id: a cache, which may be empty at any time.
+
+    An operation takes a state out when it starts, and puts one back when it knows what it left.
+    """
 
     def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
         """Return all rows."""

@@ -215,6 +215,7 @@ class SessionContract:
         assert updated.updated_us > session.updated_us
         (change,) = await backend.changes(session.id, session.revision, 10)
         assert (change.revision, change.reason, change.entries) == (updated.revision, None, ())
+        assert (change.from_id, change.to_id) == (None, None)
 
     async def test_an_update_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
         async with refused(backend, SessionNotFound) as caught:

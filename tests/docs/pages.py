@@ -57,6 +57,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/format.md", "$ sqlite3 -readonly -header -column sessions.db"): (
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),
+    ("docs/how-to/inspect-with-sqlite3.md", "$ sqlite3 -readonly -header -column sessions.db"): (
+        "opens a shell; what is typed into it are the sql blocks of the page"
+    ),
     ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
 }
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
@@ -170,9 +173,16 @@ def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
         patch.object(opening, "_random_id", counting.id),
         patch.object(opening, "_now_us", counting.now_us),
         patch.dict(os.environ, {**kept, **settings}, clear=True),
+        patch.object(sys, "path", [str(folder), *sys.path]),
         contextlib.chdir(folder),
     ):
-        yield
+        try:
+            yield
+        finally:
+            # Another page's file of the same name must not be taken for one that is imported already.
+            for name, module in list(sys.modules.items()):
+                if Path(getattr(module, "__file__", None) or "/").parent == folder:
+                    del sys.modules[name]
 
 
 def run_page(page: str, folder: Path, counting: Counting | None = None) -> str:

@@ -1,0 +1,134 @@
+"""Hypothesis strategies for what a store is given: JSON, messages with unknown fields, usage, further kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+SOURCES = ("prompt", "skill", "shell", "task", "retry")
+
+_PICODOLLARS_PER_MICRODOLLAR = 10**6
+
+texts: st.SearchStrategy[str] = st.text(max_size=20) | st.sampled_from(
+    ["a\0b", "é e\u0301", "日本 🚨", "\u2028", '"\\\n', "[Context Summary]\n\nx", "half \ud800"]
+)
+"""Text as people and models write it, with what breaks careless stores."""
+
+labels: st.SearchStrategy[str] = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=10
+)
+"""Text that can be a key, a title or a label."""
+
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+
+unknown_fields: st.SearchStrategy[JsonObject] = st.dictionaries(
+    st.text(max_size=5).map(lambda name: f"x-{name}"), json_values, max_size=2
+)
+"""Fields that no version of this library knows."""
+
+token_counts: st.SearchStrategy[int] = st.integers(0, 1000) | st.integers(0, 2**40)
+dollars: st.SearchStrategy[float] = st.one_of(
+    st.integers(0, 10**7).map(lambda micro: micro / _PICODOLLARS_PER_MICRODOLLAR),
+    st.sampled_from([0.0, 0.1, 1e-12, 4e-13, 5e-13, 1 / 3]),
+)
+
+usages: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
+    {},
+    optional={
+        "input": token_counts,
+        "output": token_counts,
+        "cacheRead": token_counts,
+        "cacheWrite": token_counts,
+        "totalTokens": token_counts,
+        "cost": st.none()
+        | st.fixed_dictionaries(
+            {}, optional={"input": dollars, "output": dollars, "cacheRead": dollars, "total": dollars}
+        ),
+    },
+)
+"""What providers report: any of the ten numbers may be missing."""
+
+
+def _parts(value: str) -> JsonValue:
+    return [{"type": "text", "text": value}]
+
+
+def _message(role: str, content: JsonValue, fields: JsonObject, further: JsonObject) -> JsonObject:
+    return {"role": role, "content": content, **fields, **further}
+
+
+user_messages: st.SearchStrategy[JsonObject] = st.builds(
+    _message, st.just("user"), texts | texts.map(_parts), st.just({}), unknown_fields
+)
+assistant_messages: st.SearchStrategy[JsonObject] = st.builds(
+    _message,
+    st.just("assistant"),
+    texts.map(_parts),
+    st.fixed_dictionaries(
+        {}, optional={"usage": usages, "provider": st.sampled_from(["p", "q"]), "model": texts, "stopReason": texts}
+    ),
+    unknown_fields,
+)
+tool_results: st.SearchStrategy[JsonObject] = st.builds(
+    _message,
+    st.just("toolResult"),
+    texts.map(_parts),
+    st.fixed_dictionaries({"toolCallId": texts, "toolName": texts, "isError": st.booleans()}),
+    unknown_fields,
+)
+other_messages: st.SearchStrategy[JsonObject] = st.builds(
+    _message, st.sampled_from(["custom", "bashExecution"]), texts, st.just({}), unknown_fields
+)
+messages: st.SearchStrategy[JsonObject] = st.one_of(user_messages, assistant_messages, tool_results, other_messages)
+
+message_entries: st.SearchStrategy[NewEntry] = st.builds(new_message, messages, st.none() | st.sampled_from(SOURCES))
+custom_entries: st.SearchStrategy[NewEntry] = st.builds(
+    new_custom, st.sampled_from(["label", "model_change", "custom", "a.b:c-1"]), json_values
+) | st.builds(new_custom, st.just("custom_message"), texts.map(lambda text: {"content": text}))
+summary_entries: st.SearchStrategy[NewEntry] = st.builds(
+    new_branch_summary, texts, from_id=st.none() | st.just("root"), details=json_values
+)
+
+
+def _varied(new: NewEntry, extra: str | None, counted: bool) -> NewEntry:
+    return replace(new, extra=extra, counted=counted)
+
+
+entries: st.SearchStrategy[NewEntry] = st.builds(
+    _varied,
+    st.one_of(message_entries, message_entries, custom_entries, summary_entries),
+    st.sampled_from([None, None, None, '{"timestamp":"2025-01-01"}']),
+    st.sampled_from([True, True, True, False]),
+)
+"""Entries that refer to no other: messages, summaries, further kinds; some carry extra fields or are not counted."""
+
+_paid_calls: st.SearchStrategy[JsonObject] = st.builds(
+    lambda usage, named: {**usage, **named},
+    usages,
+    st.fixed_dictionaries({"provider": st.just("p")}, optional={"callId": st.sampled_from(["c1", "c2", "c3"])}),
+)
+
+
+def compactions(first_kept: str) -> st.SearchStrategy[NewEntry]:
+    """Return compactions that keep from ``first_kept``, with a sum of usage, single paid calls, or neither."""
+    return st.builds(
+        new_compaction,
+        texts,
+        first_kept_entry_id=st.just(first_kept),
+        tokens_before=token_counts,
+        details=json_values,
+        usage=st.none() | usages,
+        calls=st.lists(_paid_calls, max_size=2),
+    )
