@@ -1,7 +1,7 @@
 """What one append costs: one session, one message at a time, on a short history and on a long one.
 
-The floor is the same transaction done minimally on the stdlib driver. The plain JSONL file is there for scale: it
-has no ids, no tree, no usage and nobody else who writes.
+The floor is the same transaction done minimally on the stdlib driver. Two more are there for scale: the same store
+through an async engine of SQLAlchemy, and a plain JSONL file, which has no ids, no tree, no usage and no other writer.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
             async with flue_py.open(folder / "store.db", durability=durability) as store:
                 return await append_all(await store.create_session(), messages)
 
+    async def through_engine() -> Samples:
+        with scratch(options) as folder:
+            async with flue_py.open(f"sqlite+aiosqlite:///{folder / 'store.db'}") as store:
+                return await append_all(await store.create_session(), messages)
+
     async def raw() -> Samples:
         with scratch(options) as folder:
             store = Raw(folder / "raw.db", durability)
@@ -70,12 +75,16 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
 
     taken, floor, file = await in_rounds(options.rounds, ours, raw, jsonl)
     title = TITLES[durability]
-    return [
+    lines = [
         Line.of_latencies(title, "us", taken, floor, GOALS[durability]),
         Line.of_latencies(f"- {title}: user messages", "us", [one[0::2] for one in taken], floor),
         Line.of_latencies(f"- {title}: assistant messages with usage", "us", [one[1::2] for one in taken], floor),
         Line.of_latencies(f"- {title}: a line of a JSONL file, not flue_py", "us", file, floor),
     ]
+    if durability == "full":
+        engine, floor = await in_rounds(options.rounds, through_engine, raw)
+        lines.append(Line.of_latencies(f"- {title}: through an engine, sqlite+aiosqlite", "us", engine, floor))
+    return lines
 
 
 async def append_all(session: flue_py.Session, messages: Sequence[Message]) -> Samples:

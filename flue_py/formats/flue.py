@@ -21,7 +21,6 @@ from flue_py.core.entries import (
     MESSAGE,
     Entry,
     NewEntry,
-    checked_source,
     new_branch_summary,
     new_compaction,
     new_custom,
@@ -101,7 +100,7 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
             raise UnreadableFile(f"entries[{number}]: the id {entry.id!r} occurs twice")
         found[cast("str", entry.id)] = entry
     leaf = document.get("leafId")
-    if leaf is not None and leaf not in found:
+    if leaf is not None and (not isinstance(leaf, str) or leaf not in found):
         raise UnreadableFile(f"leafId: {leaf!r} is not the id of an entry")
     return SessionDocument(
         tuple(_parents_first(found, notes)),
@@ -137,8 +136,9 @@ def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
 def _new_entry(kind: str, row: JsonObject) -> NewEntry:
     if kind == MESSAGE:
         source = row.get("source")
-        entry = new_message(_object(row.get("message"), "message"))
-        return replace(entry, source=checked_source(cast("str | None", source)) if source is not None else None)
+        if source is not None and not isinstance(source, str):
+            raise InvalidEntry("source: should be a string")
+        return new_message(_object(row.get("message"), "message"), source)
     if kind == COMPACTION:
         usage = row.get("usage")
         return new_compaction(

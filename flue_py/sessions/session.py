@@ -152,8 +152,8 @@ class Session(SessionView):
         )
 
     def _note_append(self, result: Appended) -> None:
-        # A replay may tell of a leaf that this handle has long moved on from.
-        if not result.replayed or result.revision > self._revision:
+        # No entries moved no leaf. A replay may tell of a leaf that this handle has long moved on from.
+        if result.entry_ids and (not result.replayed or result.revision > self._revision):
             self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
@@ -165,7 +165,7 @@ class Session(SessionView):
         """
         return await self._commit(
             lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
-            self._note_append,
+            lambda result: self._note(result.leaf_id, result.revision),
         )
 
     # -- moving the leaf --------------------------------------------------------------------------------------

@@ -155,20 +155,10 @@ class Store:
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> Session:
         """Create a session from entries that bring their own ids, parents and times, parents first.
 
-        ``leaf`` is one of them, or None. Two transactions; where the second fails, the session is taken away
-        again. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound` (for a parent or the leaf). O(entries).
+        ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
+        (for a parent or the leaf). O(entries).
         """
-        return await finish(self._import(new, entries, leaf))
-
-    async def _import(self, new: NewSession, entries: Sequence[NewEntry], leaf: str | None) -> Session:
-        session = Session(self._backend, await self._backend.create_session(new))
-        try:
-            await self._backend.import_entries(session.id, entries, leaf=leaf, expected=None)
-        except BaseException:
-            await self._backend.delete_tree(session.id)
-            raise
-        await session.refresh()
-        return session
+        return Session(self._backend, await self._backend.import_session(new, entries, leaf=leaf))
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 

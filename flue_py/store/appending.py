@@ -10,11 +10,12 @@ import pydantic_core
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
-from flue_py.core.sessions import Appended, LeafChoice, OnConflict, Stored, is_storable
+from flue_py.core.sessions import Appended, LeafChoice, NewSession, OnConflict, SessionInfo, Stored, is_storable
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import queries
 from flue_py.store.backend import Sources
+from flue_py.store.creating import create_session, require_session
 from flue_py.store.payloads import pack
 from flue_py.store.state import (
     Position,
@@ -108,6 +109,15 @@ def import_entries(
     return Appended(
         tuple(writer.ids), leaf, writer.revision, False, False, sum(new.surrogates_replaced for new in entries)
     )
+
+
+def import_session(
+    tx: Transaction, sources: Sources, new: NewSession, entries: Sequence[NewEntry], leaf: str | None
+) -> SessionInfo:
+    """Create a session together with its entries (see `Backend.import_session`)."""
+    info = create_session(tx, sources, new)
+    import_entries(tx, sources, info.id, entries, leaf, None)
+    return require_session(tx, info.id)
 
 
 def _require_references(tx: Transaction, state: SessionState, entries: Sequence[NewEntry]) -> None:

@@ -125,6 +125,9 @@ class Backend(Protocol):
         same call. ``leaf`` must be one the session then sees, or None. Raises `EntryNotFound`, `InvalidEntry`.
         """
 
+    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
+        """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`."""
+
     async def move(
         self,
         session_id: str,

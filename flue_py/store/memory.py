@@ -32,6 +32,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import (
     EntryNotFound,
+    FlueError,
     IdempotencyConflict,
     InvalidArgument,
     InvalidEntry,
@@ -122,6 +123,15 @@ class MemoryBackend(MemoryReads):
             self._commit(session, "import", rows, to=leaf)
             session.do(Operation(before, leaf))
         return _appended(session, entries, rows, on_branch=False)
+
+    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
+        info = await self.create_session(new)
+        try:
+            await self.import_entries(info.id, entries, leaf=leaf)
+        except FlueError:
+            await self.delete_tree(info.id)
+            raise
+        return self._session(info.id).info
 
     async def move(
         self,

@@ -54,7 +54,7 @@ def move(
     state = read_state(tx, session_id)
     digest = b""
     if idempotency_key is not None:
-        digest = content_digest(to, reason)
+        digest = content_digest(to)
         stored = replayed_result(tx, state, idempotency_key, "move", digest)
         if stored is not None:
             from_id, to_id, revision, first_reason = pydantic_core.from_json(stored)

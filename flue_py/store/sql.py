@@ -132,6 +132,9 @@ class SqlBackend(Backend):
             lambda tx: appending.import_entries(tx, self._sources, session_id, entries, leaf, expected)
         )
 
+    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
+        return await self._runner.write(lambda tx: appending.import_session(tx, self._sources, new, entries, leaf))
+
     async def move(
         self,
         session_id: str,

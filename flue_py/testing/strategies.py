@@ -18,9 +18,7 @@ texts: st.SearchStrategy[str] = st.text(max_size=20) | st.sampled_from(
 )
 """Text as people and models write it, with what breaks careless stores."""
 
-labels: st.SearchStrategy[str] = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=10
-)
+labels: st.SearchStrategy[str] = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=10)
 """Text that can be a key, a title or a label."""
 
 json_values: st.SearchStrategy[JsonValue] = st.recursive(

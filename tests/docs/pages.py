@@ -2,6 +2,7 @@
 
     python tests/docs/pages.py            say which pages differ from what their programs print
     python tests/docs/pages.py --write    put what they print into the pages
+    python tests/docs/pages.py --write --measure PAGE   the same, figures that are measured included
 
 What a fenced block is, its language says:
 
@@ -185,10 +186,11 @@ def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
                     del sys.modules[name]
 
 
-def run_page(page: str, folder: Path, counting: Counting | None = None) -> str:
+def run_page(page: str, folder: Path, counting: Counting | None = None, *, measure: bool = False) -> str:
     """Run a page's blocks in ``folder``; return the page with each output as it was printed.
 
-    Raises `PageError` for a block that breaks the rules, or a program that fails.
+    Outputs that are measured are left as they are, but for ``measure``. Raises `PageError` for a block that breaks
+    the rules, or a program that fails.
     """
     counting = counting or Counting()
     if page in RUNS_AFTER:
@@ -217,7 +219,7 @@ def run_page(page: str, folder: Path, counting: Counting | None = None) -> str:
                 printed = _run_python(block) if block.language == "python" else _run_sql(block, database)
                 if output is not None:
                     shown.add(output.first)
-                    if "measured" not in output.options:
+                    if measure or "measured" not in output.options:
                         replaced.append((output, printed))
                 elif printed:
                     raise PageError(f"{block.where}: prints, but the page does not show what: {printed[:3]}")
@@ -319,7 +321,7 @@ def _run_flue_py(arguments: list[str]) -> tuple[str, int]:
 
     result = CliRunner().invoke(main, arguments, prog_name="flue-py")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
+        raise PageError(f"flue-py {shlex.join(arguments)}: {type(result.exception).__name__}: {result.exception}")
     return result.output, result.exit_code
 
 
@@ -328,13 +330,14 @@ def _run_flue_py(arguments: list[str]) -> tuple[str, int]:
 
 def main(arguments: list[str]) -> int:
     """Compare, or with ``--write`` rewrite, the pages named; all of them where none is."""
+    measure = "--measure" in arguments
     write = "--write" in arguments
-    named = [argument for argument in arguments if argument != "--write"]
+    named = [argument for argument in arguments if not argument.startswith("--")]
     failures = 0
     for page in named or all_pages():
         try:
             with tempfile.TemporaryDirectory() as folder:
-                fresh = run_page(page, Path(folder).resolve())
+                fresh = run_page(page, Path(folder).resolve(), measure=measure)
         except PageError as error:
             print(error)
             failures += 1

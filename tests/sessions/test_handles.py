@@ -174,6 +174,16 @@ async def test_without_a_conflict_on_conflict_branch_appends_as_ever(session: Se
     assert landed.leaf_id == landed.entry_ids[0] == session.leaf_id
 
 
+async def test_a_branch_of_no_messages_is_nothing(store: Store, session: Session) -> None:
+    (root,) = await say(session, "root")
+    late = await another_handle(store, session)
+    await say(session, "mine")
+    landed = await late.append_messages([], on_conflict="branch")
+    assert landed.entry_ids == ()
+    assert late.leaf_id == root
+    assert len(await session.get_tree()) == 2
+
+
 async def test_an_unknown_answer_to_conflicts_is_refused(session: Session) -> None:
     with pytest.raises(flue_py.InvalidArgument, match="on_conflict"):
         await session.append_message(user("a"), on_conflict="merge")  # type: ignore[arg-type]

@@ -100,7 +100,9 @@ def test_watching_blocks_until_something_changes(store: sync.Store) -> None:
     assert next(changes).revision == 2
     writer.join()
     changes.close()
-    assert [change.revision for change, _ in zip(session.watch(after=1), range(1), strict=False)] == [2]
+    resumed = session.watch(after=1)
+    assert next(resumed).revision == 2
+    resumed.close()
 
 
 def test_a_watcher_that_outlives_its_store_ends_quietly(target: str) -> None:

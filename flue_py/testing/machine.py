@@ -1,0 +1,438 @@
+"""A state machine that drives a store and the model in memory side by side, and compares all they tell.
+
+Both get the same operations with the same ids and the same time, so every answer has to be equal: results, errors,
+and after each step everything that can be read of the session that was touched. What a read says is also checked
+against what the entries themselves say, so that the model is not the only witness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.projection import project
+from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
+from flue_py.core.usage import NO_USAGE, Usage
+from flue_py.errors import FlueError, LeafConflict, SessionNotFound
+from flue_py.store.backend import Backend
+from flue_py.store.memory import MemoryBackend
+from flue_py.testing import strategies
+from flue_py.testing.samples import Snapshot, entries_of, ids_of, path_of, placed, projected, snapshot
+from flue_py.testing.sources import OpenBackend, StepSources
+
+T = TypeVar("T")
+
+MAX_SESSIONS = 12
+GHOSTS = ("ghost-1", "ghost-2")
+"""Ids of sessions and entries that never are."""
+
+picks = st.integers(0, 255)
+"""Which of the things that are there at the time a rule means."""
+
+
+def check_against_model(open_backend: OpenBackend, share: float = 1.0) -> None:
+    """Run the machine over a backend, with this share of the examples of the Hypothesis profile in force."""
+    examples = max(3, round(settings().max_examples * share))
+    machine = type("Machine", (BackendMachine,), {"open_backend": staticmethod(open_backend)})
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples))
+
+
+class BackendMachine(RuleBasedStateMachine):
+    """Every operation of a store, in any order, on a handful of sessions."""
+
+    open_backend: ClassVar[OpenBackend]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._steps = (StepSources(), StepSources())
+        self._model: Backend = MemoryBackend(self._steps[0].sources)
+        self._store: Backend = self._run(self.open_backend(self._steps[1].sources))
+        self._sessions: list[str] = []
+        self._entries: list[str] = []
+        self._retries: list[Callable[[Backend], Awaitable[object]]] = []
+
+    def teardown(self) -> None:
+        """Compare everything once more, and let both stores check themselves."""
+        try:
+            self._compare_stores()
+            for backend in (self._model, self._store):
+                assert self._run(backend.verify()).problems == []
+        finally:
+            self._run(self._store.close())
+            self._runner.close()
+
+    # -- what is there to pick from -------------------------------------------------------------------------------
+
+    def _session(self, pick: int) -> str:
+        """Return a session, now and then one that is gone or never was."""
+        alive = [session_id for session_id in self._sessions if self._is_there(session_id)]
+        if not alive or pick % 16 == 15:
+            gone = [*self._sessions, *GHOSTS]
+            return gone[pick // 16 % len(gone)]
+        return alive[pick % len(alive)]
+
+    def _is_there(self, session_id: str) -> bool:
+        return self._run(self._model.get_session(session_id)) is not None
+
+    def _entry(self, session_id: str, pick: int) -> str:
+        """Return an entry the session sees, now and then any other."""
+        seen: Sequence[str] = ()
+        if pick % 8 != 7 and self._is_there(session_id):
+            seen = ids_of(self._run(self._model.read_tree(session_id)))
+        found = seen or [*self._entries, *GHOSTS]
+        return found[pick // 8 % len(found)]
+
+    def _leaf(self, session_id: str, pick: int) -> str | None:
+        """Return the stored leaf."""
+        found = self._run(self._model.get_session(session_id))
+        return None if found is None else found.leaf_id
+
+    def _choice(self, session_id: str, pick: int) -> LeafChoice:
+        """Return a leaf to name: mostly the stored one, else any entry or None."""
+        if pick % 4 == 0:
+            return STORED
+        if pick % 4 == 1:
+            return self._leaf(session_id, pick)
+        return None if pick % 16 == 2 else self._entry(session_id, pick // 4)
+
+    # -- the rules ------------------------------------------------------------------------------------------------
+
+    @initialize()
+    def first_session(self) -> None:
+        """Start with one session."""
+        self._create(lambda backend: backend.create_session(NewSession(key="first")))
+
+    @rule(key=st.sampled_from([None, None, "", "a"]), scope=st.sampled_from(["", "x"]), again=st.booleans(), pick=picks)
+    def create(self, key: str | None, scope: str, again: bool, pick: int) -> None:
+        """Create a root session, sometimes with the id of one that was there."""
+        new = NewSession(key=key, scope=scope, id=self._session(pick | 15) if again else None)
+        self._create(lambda backend: backend.create_session(new))
+
+    @rule(
+        pick=picks,
+        entries=st.lists(strategies.entries, max_size=4),
+        expected=picks,
+        on_conflict=st.sampled_from(["raise", "branch"]),
+        key=st.sampled_from([None, None, None, "k1", "k2"]),
+    )
+    def append(
+        self, pick: int, entries: list[NewEntry], expected: int, on_conflict: OnConflict, key: str | None
+    ) -> None:
+        """Append a batch, at the stored leaf or at another."""
+        session_id = self._session(pick)
+        leaf = self._choice(session_id, expected)
+        self._change(
+            session_id,
+            lambda backend: backend.append(
+                session_id, entries, expected=leaf, on_conflict=on_conflict, idempotency_key=key
+            ),
+            retried=key is not None,
+        )
+
+    @rule(pick=picks, entries=st.lists(strategies.message_entries, min_size=1, max_size=3))
+    def talk(self, pick: int, entries: list[NewEntry]) -> None:
+        """Append messages at the stored leaf."""
+        session_id = self._session(pick)
+        self._change(session_id, lambda backend: backend.append(session_id, entries))
+
+    @rule(pick=picks, kept=picks, data=st.data())
+    def compact(self, pick: int, kept: int, data: st.DataObject) -> None:
+        """Append a compaction that keeps from any entry."""
+        session_id = self._session(pick)
+        new = data.draw(strategies.compactions(self._entry(session_id, kept)))
+        self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks, shape=st.lists(st.tuples(picks, strategies.entries), max_size=5), leaf=picks, expected=picks)
+    def import_entries(self, pick: int, shape: list[tuple[int, NewEntry]], leaf: int, expected: int) -> None:
+        """Import a small tree below what is there."""
+        session_id = self._session(pick)
+        named = self._choice(session_id, expected)
+        ids = [f"i{len(self._entries)}-{number}" for number in range(len(shape))]
+        entries: list[NewEntry] = []
+        for number, (parent, new) in enumerate(shape):
+            below: list[str | None] = [None, *ids[:number], self._entry(session_id, parent)]
+            entries.append(placed(new, ids[number], below[parent % len(below)], parent))
+        leaves: list[str | None] = [None, *ids, self._entry(session_id, leaf)]
+        to = leaves[leaf % len(leaves)]
+        self._change(session_id, lambda backend: backend.import_entries(session_id, entries, leaf=to, expected=named))
+
+    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, "k1", "k3"]))
+    def move(self, pick: int, to: int, key: str | None) -> None:
+        """Move the leaf to an entry or to None."""
+        session_id = self._session(pick)
+        target = None if to % 8 == 6 else self._entry(session_id, to)
+        self._change(
+            session_id,
+            lambda backend: backend.move(session_id, target, idempotency_key=key),
+            retried=key is not None,
+        )
+
+    @rule(pick=picks, entry=picks)
+    def retract(self, pick: int, entry: int) -> None:
+        """Retract the leaf, or try to retract something else."""
+        session_id = self._session(pick)
+        entry_id = (self._leaf(session_id, pick) if entry % 4 else None) or self._entry(session_id, entry)
+        self._change(session_id, lambda backend: backend.retract(session_id, entry_id))
+
+    @rule(pick=picks, count=st.integers(1, 3), expected=picks)
+    def undo(self, pick: int, count: int, expected: int) -> None:
+        """Undo up to three operations."""
+        session_id = self._session(pick)
+        for _ in range(count):
+            named = self._choice(session_id, expected) if expected % 8 == 7 else STORED
+            self._change(session_id, partial(_undo, session_id, named))
+
+    @rule(pick=picks, count=st.integers(1, 3))
+    def redo(self, pick: int, count: int) -> None:
+        """Redo up to three operations."""
+        session_id = self._session(pick)
+        for _ in range(count):
+            self._change(session_id, lambda backend: backend.redo(session_id))
+
+    @rule(pick=picks, at=picks, key=st.sampled_from([None, None, "f"]), again=st.sampled_from([False, False, True]))
+    def fork(self, pick: int, at: int, key: str | None, again: bool) -> None:
+        """Fork anywhere, also a fork, sometimes with the id of a session that was there."""
+        session_id = self._session(pick)
+        leaf = self._choice(session_id, at)
+        new = NewSession(title="forked", id=self._session(pick | 15) if again else None)
+        self._create(
+            lambda backend: backend.fork(session_id, leaf, new, idempotency_key=key),
+            session_id,
+            retried=key is not None,
+        )
+
+    @rule(pick=picks, task_id=st.sampled_from(["t1", "t2"]), key=st.sampled_from([None, None, "t"]))
+    def create_task(self, pick: int, task_id: str, key: str | None) -> None:
+        """Start a task session."""
+        session_id = self._session(pick)
+        new = NewSession(metadata_text='{"given":1}')
+        self._create(
+            lambda backend: backend.create_task(session_id, task_id, new, idempotency_key=key),
+            session_id,
+            retried=key is not None,
+        )
+
+    @rule(pick=picks, child=picks, task_id=st.sampled_from(["t1", "t3"]))
+    def link_task(self, pick: int, child: int, task_id: str) -> None:
+        """Link any session, or one that is not there, as a task."""
+        session_id, child_id = self._session(pick), self._session(child)
+        self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id))
+
+    @rule(pick=picks, dry_run=st.booleans(), scope=st.sampled_from([None, None, "", "x"]))
+    def delete(self, pick: int, dry_run: bool, scope: str | None) -> None:
+        """Delete a session and the closure of its links, after saying what that will do."""
+        session_id = self._session(pick)
+        foretold = self._both(lambda backend: backend.delete_tree(session_id, scope=scope, dry_run=True))
+        if not dry_run:
+            done = self._both(lambda backend: backend.delete_tree(session_id, scope=scope))
+            assert done == foretold
+        self._compare_stores()
+
+    @rule(pick=picks, entry=picks, label=st.none() | st.just("") | strategies.labels)
+    def label(self, pick: int, entry: int, label: str | None) -> None:
+        """Label an entry, or clear its label."""
+        session_id = self._session(pick)
+        entry_id = self._entry(session_id, entry)
+        self._change(session_id, lambda backend: backend.set_label(session_id, entry_id, label))
+
+    @rule(pick=picks, title=st.none() | strategies.labels, completed=st.sampled_from([STORED, None, 5]))
+    def update(self, pick: int, title: str | None, completed: int | Stored | None) -> None:
+        """Change a session's row."""
+        session_id = self._session(pick)
+        self._change(
+            session_id,
+            lambda backend: backend.update_session(
+                session_id, title=title, metadata_text='{"n":1}', completed_us=completed
+            ),
+        )
+
+    @rule(pick=picks)
+    def retry(self, pick: int) -> None:
+        """Do again an operation that had an idempotency key."""
+        if self._retries:
+            self._both(self._retries[pick % len(self._retries)])
+            self._compare_stores()
+
+    # -- how they are compared ------------------------------------------------------------------------------------
+
+    def _run(self, awaitable: Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await awaitable
+
+        return self._runner.run(awaited())
+
+    def _both(self, call: Callable[[Backend], Awaitable[object]]) -> object:
+        """Do it in both stores and return the answer, which is the same: a result or an error."""
+        for steps in self._steps:
+            steps.begin_step()
+        expected = self._run(_answer(call, self._model))
+        actual = self._run(_answer(call, self._store))
+        assert actual == expected
+        return expected
+
+    def _create(
+        self,
+        call: Callable[[Backend], Awaitable[SessionInfo]],
+        source_id: str | None = None,
+        *,
+        retried: bool = False,
+    ) -> None:
+        if len(self._sessions) >= MAX_SESSIONS:
+            return
+        made = self._both(call)
+        if retried:
+            self._retries.append(call)
+        if isinstance(made, SessionInfo):
+            if made.id not in self._sessions:
+                self._sessions.append(made.id)
+            self._compare(made.id)
+        if source_id is not None:
+            self._compare(source_id)
+
+    def _change(self, session_id: str, call: Callable[[Backend], Awaitable[object]], *, retried: bool = False) -> None:
+        self._both(call)
+        if retried:
+            self._retries.append(call)
+        self._compare(session_id)
+
+    def _compare(self, session_id: str) -> None:
+        """Compare all that both tell about a session."""
+        if self._is_there(session_id):
+            self._note_entries(session_id)
+        probes = [self._entries[pick % len(self._entries)] for pick in (0, 7, 31, -1)] if self._entries else []
+        expected = self._run(_told(self._model, session_id, [*probes, *GHOSTS[:1]]))
+        actual = self._run(_told(self._store, session_id, [*probes, *GHOSTS[:1]]))
+        assert actual == expected
+        if self._is_there(session_id):
+            self._run(_check_reads(self._store, session_id))
+
+    def _note_entries(self, session_id: str) -> None:
+        known = {*self._entries}
+        self._entries += [entry.id for entry in self._run(self._model.read_tree(session_id)) if entry.id not in known]
+
+    def _compare_stores(self) -> None:
+        for session_id in (*self._sessions, *GHOSTS):
+            self._compare(session_id)
+        told = [self._run(_told_of_store(backend)) for backend in (self._model, self._store)]
+        assert told[1] == told[0]
+
+
+async def _undo(session_id: str, expected: LeafChoice, backend: Backend) -> object:
+    return await backend.undo(session_id, expected=expected)
+
+
+async def _answer(call: Callable[[Backend], Awaitable[object]], backend: Backend) -> object:
+    """Return the result of a call, or what its error says."""
+    try:
+        result = await call(backend)
+    except LeafConflict as error:
+        return (type(error), error.session_id, error.expected, error.actual)
+    except FlueError as error:
+        return type(error)
+    if isinstance(result, SessionInfo):
+        return comparable(result)
+    if isinstance(result, Deletion):
+        # Which session an entry counts with once its creator is gone is the store's own affair.
+        return replace(
+            result,
+            session_ids=tuple(sorted(result.session_ids)),
+            missing_ids=tuple(sorted(result.missing_ids)) if result.session_ids else (),
+            entries_kept=0,
+        )
+    return result
+
+
+def comparable(info: SessionInfo) -> SessionInfo:
+    """Return a session without what stores may differ in: the spelling of metadata."""
+    return replace(info, metadata_text=repr(info.metadata))
+
+
+async def _told(backend: Backend, session_id: str, probes: Sequence[str]) -> object:
+    """Return all that a store tells about a session, and about some entries from its point of view."""
+    try:
+        shown = await snapshot(backend, session_id) if await backend.get_session(session_id) else None
+        if shown is None:
+            await backend.read_path(session_id)
+    except SessionNotFound:
+        return None
+    assert shown is not None
+    about = [await _told_of_entry(backend, shown, entry_id) for entry_id in probes]
+    return _without_times(shown), about
+
+
+def _without_times(shown: Snapshot) -> Snapshot:
+    changes = [replace(change, at_us=None) for change in shown.changes]
+    return replace(shown, info=comparable(shown.info), changes=changes)
+
+
+async def _told_of_entry(backend: Backend, shown: Snapshot, entry_id: str) -> Sequence[object]:
+    session_id, leaf = shown.info.id, shown.info.leaf_id
+    calls: list[Coroutine[object, object, object]] = [
+        backend.get_entry(session_id, entry_id),
+        backend.match_entry_ids(session_id, entry_id[:4], 3),
+        _ids_since(backend, session_id, entry_id),
+        backend.read_usage(session_id, entry_id),
+        path_of(backend, session_id, entry_id),
+        backend.is_ancestor(session_id, entry_id, leaf or entry_id),
+        _context_ids(backend, session_id, entry_id),
+        backend.read_turns(session_id, leaf=entry_id),
+    ]
+    answers: list[object] = []
+    for call in calls:
+        try:
+            answers.append(await call)
+        except FlueError as error:
+            answers.append(type(error))
+    return answers
+
+
+async def _ids_since(backend: Backend, session_id: str, since: str) -> list[str]:
+    return ids_of(entries_of(await backend.read_path_since(session_id, since)))
+
+
+async def _context_ids(backend: Backend, session_id: str, leaf: str) -> list[str]:
+    return [item.entry_id for item in projected(await backend.read_context(session_id, leaf=leaf))]
+
+
+async def _told_of_store(backend: Backend) -> object:
+    info = await backend.info()
+    listed: list[str] = []
+    cursor = None
+    while True:
+        page = await backend.list_sessions(scope=None, kind=None, limit=5, cursor=cursor)
+        listed += [session.id for session in page.sessions]
+        cursor = page.next_cursor
+        if cursor is None:
+            return info.sessions, info.entries, info.ledger_rows, listed
+
+
+async def _check_reads(backend: Backend, session_id: str) -> None:
+    """Check what a store reads against what the entries themselves say."""
+    tree = await backend.read_tree(session_id)
+    by_id = {entry.id: entry for entry in tree}
+    assert len(by_id) == len(tree)
+    path = await path_of(backend, session_id)
+    _check_is_path(path, by_id)
+    context = projected(await backend.read_context(session_id))
+    assert [item.data for item in context] == [item.data for item in project(path)]
+    assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
+    uncounted = {entry.id for entry in path if entry.usage != NO_USAGE}
+    if not uncounted:
+        assert (await backend.read_usage(session_id, None)).usage == Usage()
+
+
+def _check_is_path(path: Sequence[Entry], seen: dict[str, Entry]) -> None:
+    parent_id = None
+    for depth, entry in enumerate(path):
+        assert (entry.parent_id, entry.depth) == (parent_id, depth)
+        assert seen[entry.id] == entry
+        parent_id = entry.id

@@ -1,0 +1,346 @@
+"""The reference pages that follow from the code: docs/reference/api.md and docs/reference/errors.md.
+
+    python tests/docs/reference.py            say which of them is not in step with the code
+    python tests/docs/reference.py --write    write them
+
+Names come from ``flue_py.__all__``, what is said of them from their docstrings. Only what a docstring cannot hold (what
+a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import flue_py
+from flue_py import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+
+GROUPS = {
+    "Opening": ("open", "Store", "Session", "sync"),
+    "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
+    "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
+    "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
+    "Usage": ("UsageWindow", "Usage", "Cost"),
+    "Odds and ends": ("STORED", "JsonObject", "JsonValue", "__version__"),
+}
+
+SAID_HERE = {
+    "Message": "A message, typed and frozen: `SystemMessage`, `UserMessage`, `AssistantMessage`, `ToolResultMessage`"
+    " or `OtherMessage` of `flue_py.core.messages`.",
+    "Source": "Where a message came from: `prompt`, `skill`, `shell`, `task` or `retry`. Other short tags are kept.",
+    "STORED": 'The default of `leaf=`: "whatever leaf is stored", where `None` already means "before the first entry".',
+    "JsonObject": "`dict[str, JsonValue]`.",
+    "JsonValue": "What JSON can hold: `None`, `bool`, `int`, `float`, `str`, a list or a dict of these.",
+    "__version__": "The version of the installed package.",
+}
+"""What is said of names that are no classes or functions."""
+
+REMEDIES = {
+    "LeafConflict": '`refresh()`, read what the other writer added, decide; or append with `on_conflict="branch"`.'
+    " See [two writers](../how-to/two-writers.md).",
+    "StoreBusy": "Try again; or give `open` a longer `busy_timeout`.",
+    "SessionNotFound": "Create it, or look for it with `list_sessions()`. A handle on a deleted session is of no use.",
+    "SessionExists": 'Open it with `mode="get"` or `mode="get_or_create"`, or take another key or id.',
+    "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
+    "InvalidEntry": "Mend the field that the message names.",
+    "InvalidArgument": "Mend the argument that the message names.",
+    "IdempotencyConflict": "Take a new key for a new operation. See [retry safely](../how-to/retry-safely.md).",
+    "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
+    "TaskDepthExceeded": "Start the task from a session further up.",
+    "UnreadableFile": "Name a file of that format.",
+    "WrongEventLoop": "Open a store in each event loop, or use `flue_py.sync`.",
+    "StoreClosed": "Open it again; work inside the `with`.",
+    "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",
+    "NotAStore": "Name another file; this one is not touched.",
+    "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
+    "CorruptStore": "Run `verify()`, and take the last good backup where it tells of damage.",
+    "MissingExtra": "Install the extra that the message names.",
+}
+"""What to do about each error."""
+
+_ROWS = re.compile(r"\s*\((?:rows?\s+)?[A-Z]\d\d(?:,?\s+(?:to\s+|and\s+)?[A-Z]\d\d)*\)")
+_REFERENCE = re.compile(r"(?<!`)`([A-Za-z_.]+)`(?!`)")
+
+
+# -- docstrings -------------------------------------------------------------------------------------------------------
+
+
+def paragraphs(item: object) -> list[str]:
+    """Return the docstring as Markdown paragraphs, without the ids of feature rows."""
+    text = inspect.getdoc(item)
+    if not text:
+        raise ValueError(f"{item!r} has no docstring")
+    plain = _ROWS.sub("", text).replace("``", "`")
+    return [" ".join(part.split()) for part in plain.split("\n\n")]
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a paragraph; its first clause where that ends in a colon."""
+    found = re.match(r"(.+?(?<!e\.g)(?<!i\.e)[.:])(?=\s+[A-Z`*]|$)", text)
+    return found[1] if found else text
+
+
+def one_line(name: str) -> str:
+    """Return what is said of a public name in the overview."""
+    if name in SAID_HERE:
+        return SAID_HERE[name]
+    return first_sentence(paragraphs(getattr(flue_py, name))[0])
+
+
+def signature(owner: type, name: str) -> str:
+    """Return a call of a method as it is written, and the type of what it returns."""
+    called = inspect.signature(getattr(owner, name))
+    parts = []
+    is_keyword = False
+    for parameter in list(called.parameters.values())[1:]:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not is_keyword:
+            is_keyword = True
+            parts.append("*")
+        parts.append(
+            parameter.name if parameter.default is parameter.empty else f"{parameter.name}={parameter.default!r}"
+        )
+    returned = "" if called.return_annotation in (called.empty, "None") else f" -> {called.return_annotation}"
+    return f"{name}({', '.join(parts)}){returned}"
+
+
+def methods_of(owner: type) -> Iterator[str]:
+    """Yield the public methods and properties of a class, in the order of its source, base classes first."""
+    seen = set()
+    for cls in reversed(owner.__mro__[:-1]):
+        if not cls.__module__.startswith("flue_py"):
+            continue
+        for name in vars(cls):
+            if not name.startswith("_") and name not in seen:
+                seen.add(name)
+                yield name
+
+
+# -- api.md -----------------------------------------------------------------------------------------------------------
+
+
+def api_page() -> str:
+    """Return docs/reference/api.md."""
+    lines = [
+        "# API reference",
+        "",
+        "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
+        "",
+        "Everything public is a name of `flue_py`; `flue_py.sync` has blocking twins of `open`, `Store` and `Session`.",
+        "What begins with an underscore, and modules that no page names, may change at any time.",
+        "",
+    ]
+    for group, names in GROUPS.items():
+        lines += [f"## {group}", "", "| name | |", "| --- | --- |"]
+        lines += [f"| {_linked(name)} | {_cell(one_line(name))} |" for name in names]
+        lines.append("")
+    lines += [
+        "## Errors",
+        "",
+        "[All errors](errors.md), drawn by what a caller can do about them: "
+        + ", ".join(f"`{name}`" for name in sorted(_error_names()))
+        + ".",
+        "",
+    ]
+    lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
+    for owner in (flue_py.Store, flue_py.Session):
+        lines += _class_section(owner)
+    for group in ("Entries and context", "Sessions", "Results", "Usage"):
+        for name in GROUPS[group]:
+            value = getattr(flue_py, name)
+            if dataclasses.is_dataclass(value):
+                lines += _value_section(name, value)
+    return "\n".join(lines)
+
+
+def _linked(name: str) -> str:
+    value = getattr(flue_py, name)
+    has_section = name in ("open", "Store", "Session") or dataclasses.is_dataclass(value)
+    return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _section(name: str, call: str, text: list[str]) -> list[str]:
+    return [f"## {name}", "", f"`{call}`", "", *[line for part in text for line in (part, "")]]
+
+
+def _open_signature() -> str:
+    parts = []
+    for parameter in inspect.signature(flue_py.open).parameters.values():
+        if parameter.name == "engine":
+            parts.append("*")
+        parts.append(f"{parameter.name}={parameter.default!r}")
+    return f"async with flue_py.open({', '.join(parts)}) as store"
+
+
+def _class_section(owner: type) -> list[str]:
+    name = f"flue_py.{owner.__name__}"
+    lines = [f"## {name}", "", *[line for part in paragraphs(owner) for line in (part, "")]]
+    properties = [member for member in methods_of(owner) if isinstance(inspect.getattr_static(owner, member), property)]
+    if properties:
+        lines += ["| property | |", "| --- | --- |"]
+        lines += [
+            f"| `{member}` | {_cell(' '.join(paragraphs(inspect.getattr_static(owner, member))))} |"
+            for member in properties
+        ]
+        lines.append("")
+    for member in methods_of(owner):
+        if member in properties:
+            continue
+        lines += [f"### `{signature(owner, member)}`", ""]
+        lines += [line for part in paragraphs(getattr(owner, member)) for line in (part, "")]
+    return lines
+
+
+def _value_section(name: str, value: type) -> list[str]:
+    lines = [f"## flue_py.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
+    fields = [field.name for field in dataclasses.fields(value)]
+    lines += ["Fields: " + ", ".join(f"`{field}`" for field in fields) + ".", ""]
+    others = [member for member in methods_of(value) if member not in fields]
+    if others:
+        lines += ["| | |", "| --- | --- |"]
+        for member in others:
+            found = inspect.getattr_static(value, member)
+            shown = member if isinstance(found, property) else _method_call(value, member)
+            said = " ".join(paragraphs(found if isinstance(found, property) else getattr(value, member)))
+            lines.append(f"| `{shown}` | {_cell(said)} |")
+        lines.append("")
+    return lines
+
+
+def _method_call(value: type, member: str) -> str:
+    if isinstance(inspect.getattr_static(value, member), classmethod):
+        parameters = ", ".join(inspect.signature(getattr(value, member)).parameters)
+        return f"{member}({parameters})"
+    return signature(value, member)
+
+
+# -- errors.md --------------------------------------------------------------------------------------------------------
+
+
+def _error_names() -> set[str]:
+    return {name for name in flue_py.__all__ if isinstance(value := getattr(flue_py, name), type) and _is_error(value)}
+
+
+def _is_error(value: type) -> bool:
+    return issubclass(value, errors.FlueError)
+
+
+def branches() -> list[type[errors.FlueError]]:
+    """Return the branches of the tree, in the order of their source."""
+    return list(errors.FlueError.__subclasses__())
+
+
+def errors_page() -> str:
+    """Return docs/reference/errors.md."""
+    lines = [
+        "# Errors",
+        "",
+        "<!-- Written by tests/docs/reference.py from flue_py/errors.py. Change that, then run it with --write. -->",
+        "",
+        "Everything this library raises is a `FlueError`. Which branch it is on says what a caller can do about it. Most are",
+        "also a builtin error that people catch already. What raises has changed nothing. No error of a driver gets out; it",
+        "is chained as the cause.",
+        "",
+        "| error | also a | |",
+        "| --- | --- | --- |",
+        "| `FlueError` | | the root |",
+    ]
+    for branch in branches():
+        lines.append(f"| &emsp;[`{branch.__name__}`](#{branch.__name__.lower()}) | | |")
+        lines += [
+            f"| &emsp;&emsp;`{error.__name__}` | {_builtin_of(error)} | {_said(error)} |"
+            for error in branch.__subclasses__()
+        ]
+    lines.append("")
+    for branch in branches():
+        lines += [f"## {branch.__name__}", "", paragraphs(branch)[0], ""]
+        lines += ["| error | it has | what to do |", "| --- | --- | --- |"]
+        lines += [
+            f"| `{error.__name__}` | {_attributes_of(error)} | {REMEDIES[error.__name__]} |"
+            for error in branch.__subclasses__()
+        ]
+        lines.append("")
+    lines += [
+        "## To catch them",
+        "",
+        "```python",
+        *_EXAMPLE.strip("\n").split("\n"),
+        "```",
+        "",
+        "```text",
+        *_EXAMPLE_OUTPUT.strip("\n").split("\n"),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+_EXAMPLE = """
+import flue_py
+
+with flue_py.sync.open(":memory:") as store:
+    try:
+        store.open_session("no-such-key")
+    except flue_py.RetryOrRebase:
+        print("another writer was there: read, and decide again")
+    except flue_py.FixTheCall as error:
+        print(type(error).__name__, "-", error)
+    try:
+        store.create_session(scope="\\0")
+    except ValueError as error:
+        print(type(error).__name__, "-", error)
+"""
+_EXAMPLE_OUTPUT = """
+SessionNotFound - no session has the key 'no-such-key' in scope ''; open it with mode='get_or_create'
+InvalidArgument - scope: holds a NUL character or a lone surrogate; remove it
+"""
+
+
+def _builtin_of(error: type) -> str:
+    builtin = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins"]
+    return f"`{builtin[0]}`" if builtin else ""
+
+
+def _said(error: type) -> str:
+    return _cell(_REFERENCE.sub(r"`\1`", paragraphs(error)[0]))
+
+
+def _attributes_of(error: type) -> str:
+    if "__init__" not in vars(error):
+        return ""
+    names = re.findall(r"self\.(\w+) =", inspect.getsource(vars(error)["__init__"]))
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+PAGES = {"docs/reference/api.md": api_page, "docs/reference/errors.md": errors_page}
+
+
+def main(arguments: list[str]) -> int:
+    """Compare, or with ``--write`` rewrite, the pages."""
+    code = 0
+    for name, make in PAGES.items():
+        path, text = ROOT / name, make()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if "--write" in arguments:
+            path.write_text(text, encoding="utf-8")
+            print(f"{name} was written")
+        else:
+            print(f"{name} is not in step with the code; run python tests/docs/reference.py --write")
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

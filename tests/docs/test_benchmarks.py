@@ -1,0 +1,116 @@
+"""The benchmarks run, in their short form. What they measure is nobody's promise here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measuring import BODY_BYTES, HEADINGS, Goal, Line, body, make_messages, table
+from benchmarks.run import NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+PRINTED = {
+    "append": (
+        "append, fsync per commit",
+        "append, no fsync",
+        "a line of a JSONL file",
+        "through an engine, sqlite+aiosqlite",
+        "append, fsync per commit: history of 500 against 100",
+    ),
+    "many_sessions": ("10 sessions appending at once, fsync", "10 sessions appending at once, no fsync"),
+    "load": (
+        "load 200 messages, cold, as dicts",
+        "load 200 messages, cold, as typed models",
+        "load 200 messages, cold, entries not yet decoded",
+        "load 200 messages, unchanged since last read",
+    ),
+    "fork": ("fork at the middle of 200 (raw: an append here)", "fork at the middle of 200, bytes"),
+    "usage": ("usage since the middle of 100", "usage since the middle of 200"),
+    "context": ("context of 1,000 entries, 200 kept",),
+    "size": ("size of 100 messages of 600 bytes", "size of a real pi transcript"),
+    "open": ("open a store of 200 entries", "import flue_py", "flue-py --help"),
+    "delete": ("delete a session of 100 entries, per entry",),
+}
+
+
+def run(*arguments: str, folder: Path) -> str:
+    """Return what a Python program of the repository prints."""
+    command = [sys.executable, *arguments, "--short", "--dir", str(folder)]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_short_form_of_each_benchmark_prints_its_rows_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    lines = [Line(**line) for line in json.loads(run("-m", f"benchmarks.{name}", "--json", folder=tmp_path))]
+
+    printed = [line.what for line in lines]
+    for row in PRINTED[name]:
+        assert any(row in what for what in printed), f"{row!r} is not among {printed}"
+    assert all(line.value > 0 for line in lines if line.unit)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_runner_started_by_its_path_prints_machine_versions_and_one_table(tmp_path: Path) -> None:
+    printed = run(str(ROOT / "benchmarks" / "run.py"), "--only", "usage", "--only", "delete", folder=tmp_path)
+
+    assert "Python 3." in printed
+    assert "SQLite 3." in printed
+    assert "pydantic" in printed
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(PRINTED["usage"]) + len(PRINTED["delete"])
+    assert "not judged" in rows[2]
+
+
+def test_every_benchmark_file_is_run_and_described() -> None:
+    shared = {"__init__", "measuring", "raw", "run", "tokens"}
+    files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
+
+    assert files == set(NAMES) == set(PRINTED)
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"benchmarks/{name}.py" not in page] == []
+
+
+def test_a_message_has_exactly_the_size_that_is_stated() -> None:
+    messages = make_messages(50)
+
+    assert {len(body(message).encode()) for message in messages} == {BODY_BYTES}
+    assert [message["role"] for message in messages[:4]] == ["user", "assistant", "user", "assistant"]
+    assert all("usage" in message for message in messages[1::2])
+
+
+def test_a_ratio_is_taken_inside_a_round_and_then_the_median() -> None:
+    line = Line.of_figures("x", "us", [10.0, 40.0, 90.0], [10.0, 20.0, 30.0], Goal(2))
+
+    assert (line.value, line.raw, line.ratio, line.low, line.high) == (40.0, 20.0, 2.0, 1.0, 3.0)
+    assert line.goal == "at most 2 x raw"
+    assert line.reached is True
+
+
+@pytest.mark.parametrize(
+    ("goal", "value", "raw", "reached"),
+    [
+        (Goal(2), 21.0, 10.0, False),
+        (Goal(4, at_least=True), 41.0, 10.0, True),
+        (Goal(4, at_least=True), 39.0, 10.0, False),
+        (Goal(0.3, of="value"), 0.3, 100.0, True),
+        (Goal(0.3, of="value"), 0.31, 0.1, False),
+    ],
+)
+def test_a_goal_is_a_limit_of_the_ratio_or_of_the_figure(goal: Goal, value: float, raw: float, reached: bool) -> None:
+    assert Line.of_figures("x", "ms", [value], [raw], goal).reached is reached
+
+
+def test_a_missed_goal_and_a_skipped_row_stand_out_in_the_table() -> None:
+    missed = Line.of_figures("slow", "us", [30.0], [10.0], Goal(2))
+
+    printed = table([missed, Line.skipped("other", "no file")], judged=True).splitlines()
+
+    assert printed[0].count("|") == len(HEADINGS) + 1
+    assert printed[2].split("|")[-2].strip() == "NO"
+    assert "other: skipped, no file" in printed[3]
