@@ -152,6 +152,13 @@ class Appended:
     replayed: bool = False
     surrogates_replaced: int = 0
 
+    @property
+    def entry_id(self) -> str:
+        """The id of the last new entry. Raises `ValueError` where nothing was appended."""
+        if not self.entry_ids:
+            raise ValueError("nothing was appended, so there is no entry id")
+        return self.entry_ids[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 
@@ -44,12 +45,8 @@ async def open_engine(
     A URL makes an engine of our own, disposed of at `close`; an engine is borrowed and never disposed of. Raises
     `InvalidArgument` for a database other than ``sqlite+aiosqlite``, and as `open_sqlite` does.
     """
-    engine = create_async_engine(target) if isinstance(target, str) else target
-    if engine.dialect.name != "sqlite" or engine.dialect.driver != "aiosqlite":
-        raise InvalidArgument(
-            f"{engine.dialect.name}+{engine.dialect.driver}: this version stores in SQLite; "
-            "use a file name, or sqlite+aiosqlite:///FILE"
-        )
+    engine = create_async_engine(_checked_url(target)) if isinstance(target, str) else target
+    _require_sqlite(engine.url.drivername)
     runner = EngineRunner(engine, owned=isinstance(target, str), durability=durability, busy_timeout=busy_timeout)
     try:
         await runner.start()
@@ -57,6 +54,20 @@ async def open_engine(
         await runner.close()
         raise
     return SqlBackend(runner, sources)
+
+
+def _checked_url(target: str) -> URL:
+    try:
+        url = make_url(target)
+    except ArgumentError as error:
+        raise InvalidArgument(f"{target!r} is not a database URL; write sqlite+aiosqlite:///FILE") from error
+    _require_sqlite(url.drivername)
+    return url
+
+
+def _require_sqlite(driver: str) -> None:
+    if driver != "sqlite+aiosqlite":
+        raise InvalidArgument(f"{driver}: this version stores in SQLite; use a file name, or sqlite+aiosqlite:///FILE")
 
 
 class EngineTransaction(Transaction):

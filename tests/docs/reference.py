@@ -64,7 +64,7 @@ REMEDIES = {
 }
 """What to do about each error."""
 
-_ROWS = re.compile(r"\s*\((?:rows?\s+)?[A-Z]\d\d(?:,?\s+(?:to\s+|and\s+)?[A-Z]\d\d)*\)")
+_ROWS = re.compile(r"\s*\((?:rows?\s+)?[A-Z]\d\d(?:,?\s+(?:to\s+|and\s+)?[A-Z]\d\d)*\)|,\s+rows?\s+[A-Z]\d\d(?=\))")
 _REFERENCE = re.compile(r"(?<!`)`([A-Za-z_.]+)`(?!`)")
 
 
@@ -246,9 +246,9 @@ def errors_page() -> str:
         "",
         "<!-- Written by tests/docs/reference.py from flue_py/errors.py. Change that, then run it with --write. -->",
         "",
-        "Everything this library raises is a `FlueError`. Which branch it is on says what a caller can do about it. Most are",
-        "also a builtin error that people catch already. What raises has changed nothing. No error of a driver gets out; it",
-        "is chained as the cause.",
+        "Everything this library raises is a `FlueError`. Which branch it is on says what a caller can do about it.",
+        "Most are also a builtin error that people catch already. What raises has changed nothing. No error of a driver",
+        "gets out; it is chained as the cause.",
         "",
         "| error | also a | |",
         "| --- | --- | --- |",

@@ -616,6 +616,7 @@ def test_a_store_whose_event_loop_is_gone_does_not_crash_its_threads(path: Path)
     for thread in threads_of(path):
         thread.join(GUARD_SECONDS)
     assert threads_of(path) == []
+    del job
 
     async def read_again() -> int:
         async with opened(path) as again:

@@ -1,0 +1,216 @@
+"""The documentation: its programs run, its outputs are real, its links lead somewhere, and it names what there is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import flue_py
+from flue_py.store import schema, verifying
+from tests.docs import pages, reference
+
+ALL = pages.all_pages()
+DECISION_HEADINGS = ["Context", "Decision", "Measured", "Consequences", "Alternatives rejected"]
+
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def text_of(page: str) -> str:
+    return (pages.ROOT / page).read_text(encoding="utf-8")
+
+
+def prose_of(page: str) -> str:
+    """Return a page without its blocks and its code in backticks."""
+    lines = text_of(page).split("\n")
+    for block in pages.blocks_of(page, "\n".join(lines)):
+        lines[block.first : block.last] = [""] * len(block.lines)
+    return re.sub(r"`[^`\n]+`", "", "\n".join(lines))
+
+
+def anchors_of(page: str) -> set[str]:
+    """Return the anchors that a page's headings get on GitHub."""
+    lines = text_of(page).split("\n")
+    for block in pages.blocks_of(page, "\n".join(lines)):
+        lines[block.first : block.last] = [""] * len(block.lines)
+    headings = [line.lstrip("#").strip() for line in lines if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# -- programs and outputs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_a_page_shows_what_its_programs_print(page: str, tmp_path: Path) -> None:
+    assert pages.run_page(page, tmp_path.resolve()) == text_of(page)
+
+
+def test_every_block_that_is_excused_from_running_is_there() -> None:
+    found = {
+        key
+        for page in ALL
+        for block in pages.blocks_of(page, text_of(page))
+        for key in ((page, block.text), (page, block.lines[0] if block.lines else ""))
+    }
+    assert set(pages.NOT_RUN) <= found
+    assert all(reason.strip() for reason in pages.NOT_RUN.values())
+
+
+def test_the_readme_begins_with_what_ci_runs() -> None:
+    blocks = [block.text for block in pages.blocks_of("README.md", text_of("README.md")) if block.language == "sh"]
+    assert [("README.md", block) in pages.NOT_RUN for block in blocks[:2]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("```\nls\n```\n", "no language"),
+        ("```yaml\na: 1\n```\n", "yaml"),
+        ("a drawing:\n\n```text\no--o\n```\n", "text"),
+        ("```python\nprint(1)\n```\n", "does not show what"),
+        ("```python\nprint(1)\n```\n\nand so\n\n```text\n1\n```\n", "does not show what"),
+        ("```python\nraise ValueError('no')\n```\n", "ValueError: no"),
+        ("```console\n$ rm -r docs\n```\n", "'rm' is not a command"),
+        ("```console\nflue-py sessions\n```\n", "begins with a command"),
+        ("```sh\nflue-py --db missing.db sessions\n```\n", "ended with 1"),
+        ("```sql\nSELECT 1\n```\n", "unable to open"),
+        ("```python\nprint(1)\n", "not closed"),
+    ],
+)
+def test_a_block_that_breaks_the_rules_is_refused(
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text(text)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    with pytest.raises(pages.PageError, match=re.escape(problem)):
+        pages.run_page("page.md", tmp_path.resolve())
+
+
+def test_an_output_that_is_not_what_was_printed_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    (tmp_path / "page.md").write_text(text)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    assert pages.run_page("page.md", tmp_path.resolve()) == text.replace("2", "1")
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3 shell here")
+@pytest.mark.parametrize("page", sorted(pages.RUNS_AFTER))
+def test_the_shell_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
+    pages.run_page(pages.RUNS_AFTER[page], tmp_path.resolve())
+    lines = text_of(page).split("\n")
+    blocks = pages.blocks_of(page, text_of(page))
+    queries = [block for block in blocks if block.language == "sql"]
+    outputs = [pages.output_of(block, blocks, lines) for block in queries]
+    done = subprocess.run(
+        ["sqlite3", "-readonly", "-header", "-column", str(tmp_path / pages.DATABASE)],
+        input=";\n".join(block.text for block in queries) + ";\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    shown = [line for output in outputs if output is not None for line in output.lines]
+    assert [line.rstrip() for line in done.stdout.split("\n") if line.strip()] == shown
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_links_lead_to_a_page_and_a_heading(page: str) -> None:
+    for link in _LINK.findall(prose_of(page)):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = (pages.ROOT / page).parent.joinpath(path).resolve() if path else pages.ROOT / page
+        assert target.is_file(), f"{page}: {link}"
+        if anchor:
+            assert anchor in anchors_of(target.relative_to(pages.ROOT).as_posix()), f"{page}: {link}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = {"README.md"}, ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        for link in _LINK.findall(prose_of(page)):
+            path = unquote(link).partition("#")[0]
+            target = (pages.ROOT / page).parent.joinpath(path).resolve()
+            if path.endswith(".md") and target.is_file():
+                name = target.relative_to(pages.ROOT).as_posix()
+                if name not in reached:
+                    reached.add(name)
+                    waiting.append(name)
+    assert set(ALL) - reached == set()
+
+
+# -- the reference ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", sorted(reference.PAGES))
+def test_the_reference_is_in_step_with_the_docstrings(page: str) -> None:
+    assert reference.PAGES[page]() == text_of(page), "run python tests/docs/reference.py --write"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    grouped = [name for names in reference.GROUPS.values() for name in names]
+    errors = {error.__name__ for branch in reference.branches() for error in branch.__subclasses__()}
+    errors |= {branch.__name__ for branch in reference.branches()} | {"FlueError"}
+    assert sorted([*grouped, *errors]) == sorted(flue_py.__all__)
+
+
+def test_the_blocking_twin_has_what_the_original_has() -> None:
+    for twin, original in ((flue_py.sync.Store, flue_py.Store), (flue_py.sync.Session, flue_py.Session)):
+        assert set(reference.methods_of(original)) - set(dir(twin)) == set()
+
+
+# -- the format -------------------------------------------------------------------------------------------------------
+
+
+def format_sections() -> dict[str, str]:
+    parts = re.split(r"^### `(\w+)`$", text_of("docs/format.md"), flags=re.MULTILINE)
+    return {name: text.split("\n## ")[0] for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_the_format_describes_every_table() -> None:
+    assert set(format_sections()) == set(schema.metadata.tables)
+
+
+@pytest.mark.parametrize("table", sorted(schema.metadata.tables))
+def test_the_format_describes_every_column(table: str) -> None:
+    rows = [line.split("|")[1] for line in format_sections()[table].split("\n") if line.startswith("| `")]
+    described = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(described) == sorted(column.name for column in schema.metadata.tables[table].columns)
+
+
+def test_the_format_has_a_rule_for_whatever_verify_reports() -> None:
+    rules = text_of("docs/format.md").split("\n## Rules\n")[1].split("\n## ")[0]
+    named = {re.sub(r"\s+", " ", name) for name in re.findall(r"\*([a-z\s]+)\*", rules)}
+    source = Path(verifying.__file__).read_text(encoding="utf-8")
+    reported = set(re.findall(r'report\(f?"([^"{]+)"', source))
+    assert reported <= named
+    assert named - reported == {"damaged database", "dangling reference", "missing leaf", "missing fork point"}
+
+
+# -- decisions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [page for page in ALL if re.match(r"docs/decisions/\d", page)])
+def test_a_decision_has_the_fixed_shape(page: str) -> None:
+    number = Path(page).name[:4]
+    lines = text_of(page).split("\n")
+    assert lines[0].startswith(f"# {number}. ")
+    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == DECISION_HEADINGS
+    title = lines[0].removeprefix(f"# {number}. ")
+    assert f"| [{number}]({Path(page).name}) | {title} |" in text_of("docs/decisions/README.md")
+
+
+# -- the changelog ----------------------------------------------------------------------------------------------------
+
+
+def test_the_changelog_begins_with_what_is_unreleased() -> None:
+    headings = [line for line in text_of("docs/changelog.md").split("\n") if line.startswith("## ")]
+    assert headings[0] == "## [UNRELEASED]"
