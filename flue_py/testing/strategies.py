@@ -75,7 +75,7 @@ assistant_messages: st.SearchStrategy[JsonObject] = st.builds(
     st.just("assistant"),
     texts.map(_parts),
     st.fixed_dictionaries(
-        {}, optional={"usage": usages, "provider": st.sampled_from(["p", "q"]), "model": texts, "stopReason": texts}
+        {}, optional={"usage": usages, "provider": st.sampled_from(["p", "q"]), "model": labels, "stopReason": texts}
     ),
     unknown_fields,
 )

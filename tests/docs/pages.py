@@ -61,6 +61,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/inspect-with-sqlite3.md", "$ sqlite3 -readonly -header -column sessions.db"): (
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),
+    (
+        "docs/conformance.md",
+        "$ python tests/conformance/run.py --backend sqlite tests/data/conformance/*.json.gz",
+    ): "takes too long to run once more; tests/conformance runs the same cases, and the sums are compared with its own",
     ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
 }
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""
@@ -168,7 +172,7 @@ def surroundings(folder: Path, counting: Counting) -> Iterator[None]:
     """Run what is inside in ``folder``, with ids and times in order, and nothing of the user's own settings."""
     from flue_py.sessions import opening
 
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLUE_PY")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUE_PY", "PYTEST_"))}
     settings = {"COLUMNS": "100", "NO_COLOR": "1", "HOME": str(folder), "PYTHONHASHSEED": "0"}
     with (
         patch.object(opening, "_random_id", counting.id),
@@ -215,7 +219,7 @@ def run_page(page: str, folder: Path, counting: Counting | None = None, *, measu
                     _run_command(shlex.split(line), block, folder, must_succeed=True)
             elif block.language in ("python", "sql") and not (block.file or "").startswith("test_"):
                 if block.language == "sql" and database is None:
-                    database = stack.enter_context(_open_database())
+                    database = stack.enter_context(_open_database(block))
                 printed = _run_python(block) if block.language == "python" else _run_sql(block, database)
                 if output is not None:
                     shown.add(output.first)
@@ -247,9 +251,13 @@ def _run_python(block: Block) -> list[str]:
 
 
 @contextlib.contextmanager
-def _open_database() -> Iterator[sqlite3.Connection]:
+def _open_database(block: Block) -> Iterator[sqlite3.Connection]:
     """Open the folder's database for reading, with the one function of the shell that pages use."""
-    with contextlib.closing(sqlite3.connect(f"file:{DATABASE}?mode=ro", uri=True)) as database:
+    try:
+        database = sqlite3.connect(f"file:{DATABASE}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise PageError(f"{block.where}: {DATABASE}: {error}") from error
+    with contextlib.closing(database):
         database.create_function("sqlar_uncompress", 2, lambda data, size: data and zlib.decompress(data))
         yield database
 

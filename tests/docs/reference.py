@@ -235,8 +235,8 @@ def _is_error(value: type) -> bool:
 
 
 def branches() -> list[type[errors.FlueError]]:
-    """Return the branches of the tree, in the order of their source."""
-    return list(errors.FlueError.__subclasses__())
+    """Return the branches of the tree, in the order of their source; modules may define errors of their own."""
+    return [branch for branch in errors.FlueError.__subclasses__() if branch.__module__ == errors.__name__]
 
 
 def errors_page() -> str:
@@ -247,8 +247,8 @@ def errors_page() -> str:
         "<!-- Written by tests/docs/reference.py from flue_py/errors.py. Change that, then run it with --write. -->",
         "",
         "Everything this library raises is a `FlueError`. Which branch it is on says what a caller can do about it.",
-        "Most are also a builtin error that people catch already. What raises has changed nothing. No error of a driver",
-        "gets out; it is chained as the cause.",
+        "Most are also a builtin error that people catch already. What raises has changed nothing. No error of a",
+        "driver gets out; it is chained as the cause.",
         "",
         "| error | also a | |",
         "| --- | --- | --- |",
@@ -270,6 +270,9 @@ def errors_page() -> str:
         ]
         lines.append("")
     lines += [
+        "`SummaryFailed` of `flue_py.compaction` is a `FlueError`, too. It is raised from whatever the model call",
+        "raised, and `answered` has the calls that were paid for all the same.",
+        "",
         "## To catch them",
         "",
         "```python",

@@ -12,6 +12,7 @@ import pytest
 
 import flue_py
 from flue_py.store import schema, verifying
+from tests.conformance.test_fixtures import COUNTS, OWN_ANSWERS
 from tests.docs import pages, reference
 
 ALL = pages.all_pages()
@@ -117,6 +118,12 @@ def test_the_shell_prints_what_the_page_shows(page: str, tmp_path: Path) -> None
     assert [line.rstrip() for line in done.stdout.split("\n") if line.strip()] == shown
 
 
+def test_the_conformance_page_shows_the_sums_that_its_tests_hold() -> None:
+    skipped = sum(len(answers) for answers in OWN_ANSWERS.values())
+    passed = sum(COUNTS.values()) - skipped
+    assert f"\n{passed} passed, 0 failed, {skipped} skipped\n" in text_of("docs/conformance.md")
+
+
 # -- links ------------------------------------------------------------------------------------------------------------
 
 
@@ -190,7 +197,7 @@ def test_the_format_has_a_rule_for_whatever_verify_reports() -> None:
     rules = text_of("docs/format.md").split("\n## Rules\n")[1].split("\n## ")[0]
     named = {re.sub(r"\s+", " ", name) for name in re.findall(r"\*([a-z\s]+)\*", rules)}
     source = Path(verifying.__file__).read_text(encoding="utf-8")
-    reported = set(re.findall(r'report\(f?"([^"{]+)"', source))
+    reported = set(re.findall(r'report\(\s*f?"([^"{]+)"', source))
     assert reported <= named
     assert named - reported == {"damaged database", "dangling reference", "missing leaf", "missing fork point"}
 

@@ -811,6 +811,18 @@ async def test_creating_a_store_in_a_file_that_is_locked_is_a_store_busy(path: P
         assert (await backend.info()).sessions == 0
 
 
+async def test_opening_waits_for_another_process_that_is_just_making_the_store(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        opening = asyncio.create_task(open_sqlite(path, sources=counted_sources(), durability="normal"))
+        # Longer than one try takes, far shorter than the budget.
+        await asyncio.wait([opening], timeout=0.3)
+        other.execute("ROLLBACK")
+        backend = await opening
+        assert (await backend.info()).sessions == 0
+        await backend.close()
+
+
 async def test_a_new_file_opened_by_many_at_once_becomes_one_store(tmp_path: Path) -> None:
     for number in range(5):
         path = tmp_path / f"{number}.db"

@@ -1,0 +1,425 @@
+"""Whatever is damaged in the file, `verify` finds it and names the entry or session; and it finds nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from flue_py.core.sessions import STORED, NewSession, Problem, VerifyReport
+from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.errors import FixTheStore
+from flue_py.store.backend import Backend
+from flue_py.store.sqlite import open_sqlite
+from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
+from flue_py.testing.sources import counted_sources
+
+pytestmark = pytest.mark.anyio
+
+NOISE = "".join(Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+NEEDLE = "a needle in the file"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A store with something of everything, and the names of what it holds."""
+
+    path: Path
+    root: str
+    fork: str
+    heir: str
+    task: str
+    entries: list[str]
+    packed: str
+    blob: str
+    fork_entries: list[str]
+    inherited: list[str]
+
+
+async def open_store(path: Path) -> Backend:
+    return await open_sqlite(path, sources=counted_sources(), durability="normal")
+
+
+async def make(path: Path) -> Made:
+    backend = await open_store(path)
+    root = await new_session(backend, *talk(4), user(NEEDLE), user("x" * 5_000), user(NOISE))
+    first = await path_ids(backend, root.id)
+    await backend.append(root.id, [compaction(first[2], tokens=7, dollars=0.5)], idempotency_key="once")
+    await add(backend, root.id, user("after"), assistant("end", tokens=3, dollars=0.25))
+    await backend.set_label(root.id, first[0], "start")
+    (failed,) = await add(backend, root.id, assistant("failed", tokens=1))
+    await backend.retract(root.id, failed)
+    fork = await backend.fork(root.id, first[3], NewSession(key="fork"))
+    fork_ids = await add(backend, fork.id, *talk(2), user(NOISE))
+    task = await backend.create_task(root.id, "task", NewSession())
+    await add(backend, task.id, *talk(2))
+    await backend.import_entries(task.id, [placed(user(), "i1"), placed(user(), "i2", "i1")], leaf="i2")
+    gone = await new_session(backend, *talk(6))
+    left = await path_ids(backend, gone.id)
+    heir = await backend.fork(gone.id, left[3], NewSession())
+    await backend.delete_tree(gone.id)
+    entries = await path_ids(backend, root.id)
+    assert (await backend.verify()).problems == []
+    await backend.close()
+    return Made(path, root.id, fork.id, heir.id, task.id, entries, first[5], first[6], list(fork_ids), left[:4])
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return asyncio.run(make(tmp_path_factory.mktemp("verify") / "template.db"))
+
+
+@pytest.fixture
+def made(template: Made, tmp_path: Path) -> Made:
+    copy = tmp_path / "copy.db"
+    shutil.copy(template.path, copy)
+    return replace(template, path=copy)
+
+
+Parameters = tuple[object, ...]
+
+
+def damage(path: Path, *statements: str | tuple[str, Parameters]) -> int:
+    """Run SQL that no store would run; return how many rows it changed."""
+    changed = 0
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for statement in statements:
+            sql, parameters = (statement, ()) if isinstance(statement, str) else statement
+            changed += connection.execute(sql, parameters).rowcount
+        connection.commit()
+    return changed
+
+
+async def verified(path: Path) -> VerifyReport:
+    backend = await open_store(path)
+    try:
+        return await backend.verify()
+    finally:
+        await backend.close()
+
+
+def named(problems: Sequence[Problem]) -> set[tuple[str, str]]:
+    return {(problem.kind, problem.where) for problem in problems}
+
+
+def lane_of(path: Path, entry_id: str) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT lane_id, tree_id FROM entries WHERE id = ?", (entry_id,)).fetchone()
+    return f"lane {found[0]} of tree {found[1]}"
+
+
+# -- nothing is wrong -----------------------------------------------------------------------------------------------
+
+
+async def test_an_untouched_store_is_clean_and_counted(made: Made) -> None:
+    report = await verified(made.path)
+    assert report.problems == []
+    with closing(sqlite3.connect(made.path)) as connection:
+        assert report.sessions == connection.execute("SELECT COUNT(*) FROM sessions").fetchone()[0] == 4
+        assert report.entries == connection.execute("SELECT COUNT(*) FROM entries").fetchone()[0] == 22
+
+
+async def test_an_empty_store_is_clean(tmp_path: Path) -> None:
+    assert await verified(tmp_path / "new.db") == VerifyReport(0, 0, [])
+
+
+async def test_verification_changes_nothing(made: Made) -> None:
+    before = made.path.read_bytes()
+    await verified(made.path)
+    assert made.path.read_bytes() == before
+
+
+async def test_what_is_normal_is_no_problem(made: Made) -> None:
+    damage(
+        made.path,
+        ("UPDATE task_links SET child_id = ?", ("never-was",)),
+        ("UPDATE sessions SET forked_from_session = ? WHERE id = ?", ("long-gone", made.fork)),
+        ("UPDATE sessions SET leaf = NULL WHERE id = ?", (made.root,)),
+        ("UPDATE leaf_moves SET to_entry = ?, from_entry = ?", ("deleted", "deleted")),
+    )
+    assert (await verified(made.path)).problems == []
+
+
+# -- each kind of damage --------------------------------------------------------------------------------------------
+
+Damage = Callable[[Made], list[str | tuple[str, Parameters]]]
+Named = Callable[[Made], tuple[str, str]]
+
+ENTRY = "UPDATE entries SET {} WHERE id = ?"
+SESSION = "UPDATE sessions SET {} WHERE id = ?"
+
+
+def entry(change: str, which: Callable[[Made], str], kind: str) -> tuple[Damage, Named]:
+    """A change to an entry's row, and the problem that names the entry."""
+    return lambda made: [(ENTRY.format(change), (which(made),))], lambda made: (kind, f"entry {which(made)}")
+
+
+def session(change: str, which: Callable[[Made], str], kind: str) -> tuple[Damage, Named]:
+    """A change to a session's row, and the problem that names the session."""
+    return lambda made: [(SESSION.format(change), (which(made),))], lambda made: (kind, f"session {which(made)}")
+
+
+def first(made: Made) -> str:
+    return made.entries[0]
+
+
+def second(made: Made) -> str:
+    return made.entries[1]
+
+
+def tip(made: Made) -> str:
+    return made.entries[-1]
+
+
+def fork_tip(made: Made) -> str:
+    return made.fork_entries[-1]
+
+
+OTHER = zlib.compress(b'{"role":"user","content":"other"}')
+DAMAGES: dict[str, tuple[Damage, Named]] = {
+    # payloads
+    "a flipped byte": entry("payload = replace(payload, 'question 0', 'question o')", first, "damaged payload"),
+    "another payload": entry("payload = '{}'", first, "damaged payload"),
+    "text that is no JSON": entry("payload = substr(payload, 2)", first, "unreadable payload"),
+    "an empty text": entry("payload = ''", first, "unreadable payload"),
+    "bytes that are no UTF-8": entry("payload = CAST(X'7B22FF223A317D' AS TEXT)", first, "unreadable payload"),
+    "a payload that is a blob": entry("payload = CAST(payload AS BLOB)", first, "unreadable payload"),
+    "another digest": entry("digest = zeroblob(16)", first, "damaged payload"),
+    "a digest that is text": entry("digest = 'digest'", first, "damaged payload"),
+    "packed bytes cut short": entry(
+        "packed = substr(packed, 1, length(packed) - 5)", lambda made: made.packed, "unreadable payload"
+    ),
+    "other packed bytes": entry(
+        f"packed = X'{OTHER.hex()}'", lambda made: made.packed, "damaged payload"
+    ),
+    "no payload at all": entry("payload = NULL", first, "unreadable payload"),
+    "a blob that is missing": (
+        lambda _: ["DELETE FROM blobs"],
+        lambda made: ("unreadable payload", f"entry {made.blob}"),
+    ),
+    "a blob of other content": (
+        lambda _: [("UPDATE blobs SET data = ?", (OTHER,))],
+        lambda made: ("unreadable payload", f"entry {made.blob}"),
+    ),
+    "a blob cut short": (
+        lambda _: ["UPDATE blobs SET data = substr(data, 1, 1000)"],
+        lambda made: ("unreadable payload", f"entry {fork_tip(made)}"),
+    ),
+    "a blob of another tree": (
+        lambda _: ["UPDATE blobs SET tree_id = tree_id + 1000"],
+        lambda made: ("unreadable payload", f"entry {made.blob}"),
+    ),
+    "a blob of no entry": (
+        lambda _: [("INSERT INTO blobs (tree_id, sha256, size, data) VALUES (1, X'AB', 1, ?)", (OTHER,))],
+        lambda _: ("orphaned blob", "blob ab"),
+    ),
+    # totals
+    **{
+        f"wrong {column}": entry(f"{column} = {column} + 1", second, "wrong totals") for column in TOTAL_COLUMNS
+    },
+    "a negative total": entry("total_cost = -1", first, "wrong totals"),
+    "a total beyond the range": entry("input_tokens = 9223372036854775807", first, "wrong totals"),
+    "a total that is text": entry("input_tokens = 'many'", first, "wrong totals"),
+    "a total that is a float": entry("input_tokens = 0.5", first, "wrong totals"),
+    "an entry that no longer counts": entry("counted = 0", second, "wrong totals"),
+    "an assistant that became a user": entry("role = 'user'", second, "wrong totals"),
+    # places
+    "a gap in a lane": entry("depth = depth + 5", tip, "wrong depth"),
+    "an entry that is missing": (
+        lambda made: [("DELETE FROM entries WHERE id = ?", (second(made),))],
+        lambda made: ("wrong depth", f"entry {made.entries[2]}"),
+    ),
+    "a lane that begins too deep": (
+        lambda made: [("UPDATE lanes SET fork_depth = 1 WHERE owner_key = "
+                       "(SELECT session_key FROM sessions WHERE id = ?)", (made.fork,))],
+        lambda made: ("wrong depth", f"entry {made.fork_entries[0]}"),
+    ),
+    "an entry in a lane that does not exist": entry("lane_id = 999", tip, "dangling parent"),
+    # sessions
+    "a leaf that is missing": session("leaf = 'nowhere'", lambda made: made.root, "missing leaf"),
+    "a leaf in another tree": session("leaf = 'i1'", lambda made: made.root, "missing leaf"),
+    "a fork point that is missing": session("forked_from_entry = 'nowhere'", lambda made: made.fork, "missing fork point"),
+    "a revision too low": session("revision = 1", lambda made: made.root, "wrong revision"),
+    "a revision below that of a move": session("revision = revision - 2", lambda made: made.root, "wrong revision"),
+    "an entry too many": session("entry_count = entry_count + 1", lambda made: made.fork, "wrong count"),
+    "a message too few": session("message_count = message_count - 1", lambda made: made.root, "wrong count"),
+    "a retraction forgotten": (
+        lambda _: ["DELETE FROM marks WHERE kind = 'retracted'"],
+        lambda made: ("wrong count", f"session {made.root}"),
+    ),
+    "an entry that changed its creator": (
+        lambda made: [("UPDATE entries SET session_key = 1000 WHERE id = ?", (tip(made),))],
+        lambda made: ("wrong count", f"session {made.root}"),
+    ),
+    "tokens that were not spent": session("spent_tokens = spent_tokens + 1", lambda made: made.root, "wrong spending"),
+    "money that was not spent": session("spent_cost = spent_cost - 1", lambda made: made.fork, "wrong spending"),
+    "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
+    "a call that is missing in the ledger": (
+        lambda made: [("DELETE FROM ledger WHERE entry_id = ?", (second(made),))],
+        lambda made: ("wrong spending", f"session {made.root}"),
+    ),
+    "a call of another amount": (
+        lambda made: [("UPDATE ledger SET cost = cost + 1 WHERE entry_id = ?", (tip(made),))],
+        lambda made: ("wrong spending", f"session {made.root}"),
+    ),
+    "a call of other tokens": (
+        lambda made: [("UPDATE ledger SET total_tokens = 0, input_tokens = 4 WHERE entry_id = ?", (tip(made),))],
+        lambda made: ("wrong spending", f"session {made.root}"),
+    ),
+    "a payer without a name": (
+        lambda made: [("DELETE FROM ledger_sessions WHERE session_id = ?", (made.fork,))],
+        lambda made: ("nameless call", f"call {made.fork_entries[1]}"),
+    ),
+    # the database itself
+    "a value that a CHECK forbids": (
+        lambda made: [("UPDATE sessions SET kind = 'other' WHERE id = ?", (made.heir,))],
+        lambda made: ("damaged database", str(made.path)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+async def test_damage_is_found_and_named(made: Made, what: str) -> None:
+    damages, problem = DAMAGES[what]
+    assert damage(made.path, *damages(made)) >= 1
+    assert problem(made) in named((await verified(made.path)).problems)
+
+
+@pytest.mark.parametrize("column", TOTAL_COLUMNS)
+async def test_one_wrong_total_is_not_reported_all_the_way_down(made: Made, column: str) -> None:
+    damage(made.path, (ENTRY.format(f"{column} = {column} + 1"), (second(made),)))
+    assert named((await verified(made.path)).problems) <= {
+        ("wrong totals", f"entry {each}") for each in made.entries[1:3]
+    }
+
+
+async def test_a_tip_with_a_wrong_total_is_one_problem(made: Made) -> None:
+    damage(made.path, (ENTRY.format("total_cost = total_cost + 1"), (fork_tip(made),)))
+    (problem,) = (await verified(made.path)).problems
+    assert str(problem).startswith(f"wrong totals: entry {fork_tip(made)}: ")
+
+
+KEYS = {
+    "lanes": ("owner_key", "tree_id, lane_id"),
+    "task_links": ("parent_key", "parent_key, position"),
+    "leaf_moves": ("session_key", "session_key, revision"),
+    "requests": ("session_key", "session_key, idempotency_key"),
+    "marks": ("session_key", "session_key, entry_id, kind"),
+}
+"""Of each table that names sessions by key: the column that does, and its primary key."""
+
+
+@pytest.mark.parametrize("table", KEYS)
+async def test_rows_of_a_session_that_is_not_there_are_named_by_their_table(made: Made, table: str) -> None:
+    column, key = KEYS[table]
+    one_row = f"({key}) = (SELECT {key} FROM {table} LIMIT 1)"
+    assert damage(made.path, f"UPDATE {table} SET {column} = 999 WHERE {one_row}") == 1
+    problems = (await verified(made.path)).problems
+    assert ("rows of no session", f"table {table}") in named(problems)
+    assert any("999" in problem.detail for problem in problems if problem.where == f"table {table}")
+
+
+async def test_a_lane_whose_parent_is_missing_is_named(made: Made) -> None:
+    where = lane_of(made.path, fork_tip(made))
+    damage(made.path, ("UPDATE lanes SET parent_lane = 999 WHERE lane_id = ?", (where.split()[1],)))
+    assert ("dangling parent", where) in named((await verified(made.path)).problems)
+
+
+async def test_a_lane_without_entries_is_named(made: Made) -> None:
+    damage(
+        made.path, "INSERT INTO lanes (tree_id, lane_id, owner_key, parent_lane, fork_depth) VALUES (1, 77, 1, 1, 2)"
+    )
+    assert ("empty lane", "lane 77 of tree 1") in named((await verified(made.path)).problems)
+
+
+async def test_entries_that_a_deletion_should_have_taken_are_named(made: Made) -> None:
+    change = (SESSION.format("leaf = NULL, forked_from_entry = NULL"), (made.heir,))
+    damage(made.path, change)
+    where = lane_of(made.path, made.inherited[-1])
+    assert named((await verified(made.path)).problems) == {("orphaned entries", where)}
+
+
+async def test_entries_below_the_deepest_hold_are_named(made: Made) -> None:
+    held = made.inherited[1]
+    damage(made.path, ("UPDATE sessions SET leaf = ?, forked_from_entry = ? WHERE id = ?", (held, held, made.heir)))
+    where = lane_of(made.path, made.inherited[-1])
+    assert named((await verified(made.path)).problems) == {("orphaned entries", where)}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE entries SET role = 'toolResult' WHERE depth = 0",
+        "UPDATE blobs SET size = size + 1",
+        "UPDATE sessions SET first_message = 'another'",
+    ],
+    ids=["the role of a message", "the size of a blob", "the first message in the listing"],
+)
+async def test_whatever_is_stored_twice_is_compared(made: Made, sql: str) -> None:
+    assert damage(made.path, sql) >= 1
+    assert (await verified(made.path)).problems != []
+
+
+async def test_everything_that_is_wrong_is_reported_at_once(made: Made) -> None:
+    damage(
+        made.path,
+        (ENTRY.format("payload = '{}'"), (first(made),)),
+        (ENTRY.format("packed = X'00'"), (made.packed,)),
+        (SESSION.format("entry_count = 0"), (made.fork,)),
+        (SESSION.format("leaf = 'nowhere'"), (made.heir,)),
+        (SESSION.format("spent_tokens = 999"), (made.task,)),
+    )
+    assert named((await verified(made.path)).problems) == {
+        ("damaged payload", f"entry {first(made)}"),
+        ("unreadable payload", f"entry {made.packed}"),
+        ("wrong count", f"session {made.fork}"),
+        ("missing leaf", f"session {made.heir}"),
+        ("wrong spending", f"session {made.task}"),
+    }
+
+
+# -- damage to the bytes --------------------------------------------------------------------------------------------
+
+
+def flip(path: Path, offset: int, bits: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= bits
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("bit", range(8))
+async def test_a_bit_that_flips_in_a_payload_is_found_and_the_entry_named(made: Made, bit: int) -> None:
+    data = made.path.read_bytes()
+    assert data.count(NEEDLE.encode()) == 1
+    flip(made.path, data.index(NEEDLE.encode()) + 4, 1 << bit)
+    where = f"entry {made.entries[4]}"
+    assert {("damaged payload", where), ("unreadable payload", where)} & named((await verified(made.path)).problems)
+
+
+async def test_a_page_that_is_overwritten_is_always_noticed(made: Made, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(made.path, isolation_level=None)) as connection:
+        connection.execute("VACUUM")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    whole = made.path.read_bytes()
+    assert pages > 20
+    for page in range(pages):
+        damaged = tmp_path / f"{page}.db"
+        damaged.write_bytes(whole[: page * size] + b"\xa5" * size + whole[(page + 1) * size :])
+        try:
+            report = await verified(damaged)
+        except FixTheStore as error:
+            assert str(damaged) in str(error)  # noqa: PT017 - refusing and reporting are both fine
+        else:
+            assert report.problems != [], page
+        damaged.unlink()
