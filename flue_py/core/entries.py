@@ -20,7 +20,7 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
-from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage
+from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage, shown
 from flue_py.errors import InvalidEntry
 
 if TYPE_CHECKING:
@@ -153,7 +153,12 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
     """
     from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
 
-    value = message if isinstance(message, Mapping) else models.message_json(message)
+    if isinstance(message, Mapping):
+        value: Mapping[str, JsonValue] = message
+    elif isinstance(message, models.MESSAGE_CLASSES):
+        value = models.message_json(message)
+    else:
+        raise InvalidEntry(f"message: should be an object or a message model, not {type(message).__name__}")
     text, replaced = encode_json(value, "message")
     role = models.validate_message(value)
     usage = NO_USAGE
@@ -195,7 +200,7 @@ def message_preview(text: str) -> str | None:
 
 def checked_source(source: str | None) -> str | None:
     """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag (row E03)."""
-    if source is not None and not _KIND.fullmatch(source):
+    if source is not None and not (isinstance(source, str) and _KIND.fullmatch(source)):
         raise InvalidEntry(f"source: {source!r} is not a tag; use prompt, skill, shell, task or retry")
     return source
 
@@ -218,7 +223,14 @@ def new_compaction(
     _check_string(summary, "summary")
     _check_string(first_kept_entry_id, "first_kept_entry_id")
     if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
-        raise InvalidEntry(f"tokens_before: {tokens_before!r} is not a count of tokens")
+        raise InvalidEntry(f"tokens_before: {shown(tokens_before)} is not a count of tokens")
+    if usage is not None and not isinstance(usage, Mapping):
+        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
+    if isinstance(calls, (str, bytes)) or not isinstance(calls, Sequence):
+        raise InvalidEntry(f"calls: should be a list of usage objects, not {type(calls).__name__}")
+    for number, reported in enumerate(calls):
+        if not isinstance(reported, Mapping):
+            raise InvalidEntry(f"calls[{number}]: should be a usage object, not {type(reported).__name__}")
     paid = tuple(_paid_call(dict(call), f"calls[{n}]", "compaction") for n, call in enumerate(calls))
     total = NO_USAGE
     if usage is not None:
@@ -239,7 +251,9 @@ def new_compaction(
     elif paid:
         from flue_py.core.usage import Usage  # noqa: PLC0415 - only for this rare branch
 
+        # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
         fields["usage"] = Usage.from_totals(total).to_json()
+        total = read_usage(fields["usage"])
     text, replaced = encode_json(fields, "compaction")
     return NewEntry(
         COMPACTION,
@@ -265,6 +279,8 @@ def _paid_call(call: JsonObject, where: str, purpose: str) -> PaidCall:
 def new_branch_summary(summary: str, *, from_id: str | None, details: JsonValue = None) -> NewEntry:
     """Return a branch summary as an entry ready to be written (row E13). ``from_id`` is kept as given."""
     _check_string(summary, "summary")
+    if from_id is not None:
+        _check_string(from_id, "from_id")
     fields: JsonObject = {"summary": summary, "fromId": from_id}
     if details is not None:
         fields["details"] = details

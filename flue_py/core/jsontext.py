@@ -91,6 +91,8 @@ def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> J
                 raise InvalidEntry(f"{where}: key {key!r} is a {type(key).__name__}; JSON keys are strings")
             cleaned, count = replace_lone_surrogates(key)
             replaced[0] += count
+            if cleaned in copied:
+                raise InvalidEntry(f"{where}.{cleaned}: two keys are one once their lone surrogates are replaced")
             copied[cleaned] = _plain_copy(item, f"{where}.{cleaned}", depth + 1, replaced)
         return copied
     if isinstance(value, (list, tuple)):
@@ -115,13 +117,17 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
 def decode_json(text: str) -> JsonValue:
     """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
     try:
-        return cast("JsonValue", pydantic_core.from_json(text))
+        return cast("JsonValue", pydantic_core.from_json(text, allow_inf_nan=False))
     except ValueError:
         pass
     try:
-        return cast("JsonValue", json.loads(text))
+        return cast("JsonValue", json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         raise CorruptStore(f"a stored payload is not JSON ({error}); run verify() to find it") from error
+
+
+def _refuse_constant(name: str) -> JsonValue:
+    raise ValueError(f"{name} is not JSON")
 
 
 def decode_object(text: str) -> JsonObject:

@@ -292,7 +292,7 @@ class OtherMessage(_JsonModel):
 
 _AnyMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage | SystemMessage | OtherMessage
 
-_MESSAGE_CLASSES = (UserMessage, AssistantMessage, ToolResultMessage, SystemMessage, OtherMessage)
+MESSAGE_CLASSES = (UserMessage, AssistantMessage, ToolResultMessage, SystemMessage, OtherMessage)
 _MESSAGE_BY_ROLE: dict[str, type[_JsonModel]] = {
     "user": UserMessage,
     "assistant": AssistantMessage,
@@ -315,7 +315,7 @@ def parse_message(value: Mapping[str, JsonValue] | Message, where: str = "messag
     are not strings, nesting deeper than `MAX_JSON_DEPTH`). Everything else is accepted and kept, value for
     value and in its order. Nothing is shared with ``value``. Cost: O(size).
     """
-    if isinstance(value, _MESSAGE_CLASSES):
+    if isinstance(value, MESSAGE_CLASSES):
         return value
     try:
         return cast("Message", _message(value))
@@ -354,7 +354,7 @@ def message_json(message: Message) -> JsonObject:
 
 def message_role(message: Mapping[str, JsonValue] | Message) -> str:
     """Return the role of a message, typed or JSON. Raises `InvalidEntry` where JSON has none."""
-    if isinstance(message, _MESSAGE_CLASSES):
+    if isinstance(message, MESSAGE_CLASSES):
         return message.role
     try:
         return _role(message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -17,6 +17,10 @@ from flue_py.errors import InvalidEntry
 PICODOLLARS_PER_DOLLAR = 10**12
 MAX_AMOUNT = 2**62
 """The largest total that is stored (64-bit integers, with room for one more addition)."""
+
+_EXACT = Context(prec=64, traps=[])
+_HALF_A_PICODOLLAR = Decimal("5E-13")
+_PRINTABLE_BITS = 13_000
 
 TOTAL_COLUMNS = (
     "input_tokens",
@@ -72,7 +76,7 @@ NO_USAGE = UsageTotals()
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Money, in integer picodollars; the ``*_usd`` properties and `usd` give exact Decimals."""
+    """Money, in integer picodollars; `usd` gives the total as an exact Decimal."""
 
     input: int = 0
     output: int = 0
@@ -137,21 +141,42 @@ class UsageWindow:
 
 def picodollars_to_usd(picodollars: int) -> Decimal:
     """Return picodollars as US dollars, exact."""
-    return Decimal(picodollars).scaleb(-12)
+    return _EXACT.scaleb(Decimal(picodollars), -12)
 
 
-def usd_to_picodollars(amount: float | int | str | Decimal, where: str = "cost") -> int:
+def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> int:
     """Return US dollars as picodollars, rounded half up once.
 
     A float stands for the shortest decimal that prints as it. Raises `InvalidEntry` for what is negative, not
     finite, or too large to store.
     """
-    exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
-    if not exact.is_finite() or exact < 0:
-        raise InvalidEntry(f"{where}: {amount!r} is not an amount of money; use a finite number of dollars >= 0")
+    exact = _exact_amount(amount)
+    if exact is None or not exact.is_finite() or exact < 0:
+        raise InvalidEntry(f"{where}: {shown(amount)} is not an amount of money; use a finite number of dollars >= 0")
     if exact > MAX_AMOUNT // PICODOLLARS_PER_DOLLAR:
-        raise InvalidEntry(f"{where}: {amount!r} dollars is more than can be stored")
-    return int(exact.scaleb(12).to_integral_value(ROUND_HALF_UP))
+        raise InvalidEntry(f"{where}: {shown(amount)} dollars is more than can be stored")
+    if exact < _HALF_A_PICODOLLAR:
+        return 0
+    # In integers, so that neither the digits of the amount nor the caller's decimal context decide.
+    dividend, divisor = exact.as_integer_ratio()
+    return (2 * PICODOLLARS_PER_DOLLAR * dividend + divisor) // (2 * divisor)
+
+
+def _exact_amount(amount: object) -> Decimal | None:
+    """Return a number as the decimal it prints as, or None for what is no number."""
+    if isinstance(amount, bool) or not isinstance(amount, (float, int, str, Decimal)):
+        return None
+    try:
+        return Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
+    except InvalidOperation:
+        return None
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it; an integer with too many digits to print, by its size."""
+    if isinstance(value, int) and value.bit_length() > _PRINTABLE_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
@@ -180,17 +205,19 @@ def _tokens(value: JsonValue, where: str) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidEntry(f"{where}: {value!r} is not a whole number of tokens")
+        raise InvalidEntry(f"{where}: {shown(value)} is not a whole number of tokens")
     if not 0 <= value <= MAX_AMOUNT:
-        raise InvalidEntry(f"{where}: {value!r} is outside 0..{MAX_AMOUNT}")
+        raise InvalidEntry(f"{where}: {shown(value)} is outside 0..{MAX_AMOUNT}")
     return value
 
 
 def _dollars(value: JsonValue, where: str) -> int:
-    if value is None or value == 0:
+    if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidEntry(f"{where}: {value!r} is not a number of dollars")
+        raise InvalidEntry(f"{where}: {shown(value)} is not a number of dollars")
+    if value == 0:
+        return 0
     return usd_to_picodollars(value, where)
 
 

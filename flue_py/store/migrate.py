@@ -105,7 +105,9 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     row = connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()
     if row is None:
         raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
-    return int(row[0])
+    if not isinstance(row[0], int):
+        raise CorruptStore(f"{path} has the format stamp {row[0]!r}, which is no number; restore a backup")
+    return row[0]
 
 
 def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:

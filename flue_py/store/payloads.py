@@ -2,7 +2,7 @@
 
 Text up to `PACK_ABOVE` bytes stays text, to be read with any tool. Above that it is zlib-compressed in its row,
 where that makes it smaller; above `SPILL_ABOVE` compressed bytes it is stored once per tree under its SHA-256, so
-that a scan of a path does not drag it along.
+that an image or a file that comes again costs nothing.
 """
 
 from __future__ import annotations

@@ -176,6 +176,7 @@ LATEST_COMPACTION = Statement(
 TURNS = Statement(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
+ALL_BLOBS = Statement("SELECT b.tree_id, b.sha256, b.size, b.data FROM blobs b")
 BLOB_DATA = Statement("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256")
 
 # -- what a session sees -------------------------------------------------------------------------------------------
@@ -336,12 +337,13 @@ INTEGRITY_CHECK = Statement("PRAGMA integrity_check")
 FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, s.revision, s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.first_message FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(f"SELECT {_LANE} FROM lanes l ORDER BY l.tree_id, l.fork_depth, l.lane_id")
 LANE_ENTRIES = Statement(
     "SELECT e.depth, e.id, e.session_key, e.kind, e.role, e.counted, e.revision, e.digest,"
-    f" {_TOTALS}, e.payload, e.packed, e.blob FROM entries e"
+    f" {_TOTALS}, CAST(e.payload AS BLOB), e.packed, e.blob, e.ordinal,"
+    " typeof(e.payload) FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
 )
 COUNT_ENTRIES = Statement("SELECT COUNT(*) FROM entries")

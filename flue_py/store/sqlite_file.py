@@ -20,6 +20,14 @@ APPLICATION_ID = 0x464C5545
 """Marks the file as ours in its header: "FLUE"."""
 
 _MAGIC = b"SQLite format 3\x00"
+_UNAVAILABLE = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+)
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 
 
@@ -36,8 +44,8 @@ def make_private_file(path: Path) -> None:
             raise NotAStore(f"{path} is a directory; name a file")
         if status.st_size == 0 and status.st_uid == os.geteuid():
             path.chmod(0o600)
-    except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be created or read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"{str(path)!r} cannot be created or read: {_reason(error)}") from error
 
 
 def file_size(path: Path) -> int | None:
@@ -54,10 +62,15 @@ def check_magic(path: Path) -> None:
     try:
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))
-    except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise StoreUnavailable(f"{str(path)!r} cannot be read: {_reason(error)}") from error
     if start and start != _MAGIC:
         raise NotAStore(f"{path} is not a SQLite database; name another file")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    # A name with a NUL or a lone surrogate is a ValueError: no file can have it.
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.Connection:
@@ -91,13 +104,13 @@ def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
     """Return our error for one of the driver's."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         return StoreBusy(f"{path} is locked by another process; try again, or raise busy_timeout")
     if primary == sqlite3.SQLITE_NOTADB:
         return NotAStore(f"{path} is not a SQLite database; name another file")
     if primary == sqlite3.SQLITE_CORRUPT:
         return CorruptStore(f"{path} is damaged ({error}); run verify() to see what is affected")
-    if primary in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+    if primary in _UNAVAILABLE:
         return StoreUnavailable(f"{path} cannot be used: {error}")
     return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flue_py.core.entries import MESSAGE
+from flue_py.core.entries import MESSAGE, message_preview
 from flue_py.core.jsontext import decode_json, payload_digest
 from flue_py.core.lanes import Lane
+from flue_py.core.messages import message_text
 from flue_py.core.sessions import Problem, VerifyReport
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
-from flue_py.errors import FlueError
+from flue_py.errors import CorruptStore, FlueError
 from flue_py.store import queries
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.transaction import Row, Transaction
@@ -29,6 +31,16 @@ class _Found:
     entry_counts: Counter[int] = field(default_factory=Counter)
     message_counts: Counter[int] = field(default_factory=Counter)
     last_revisions: dict[int, int] = field(default_factory=dict)
+
+    # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
+    unknown_previews: set[int] = field(default_factory=set)
+    previews: dict[int, tuple[tuple[int, int], str] | tuple[None, None]] = field(default_factory=dict)
+
+    def note_preview(self, creator: int, place: tuple[int, int], preview: str) -> None:
+        """Note a user message's preview, if it is the earliest of its session's so far."""
+        earliest = self.previews.get(creator, (None, None))[0]
+        if earliest is None or place < earliest:
+            self.previews[creator] = (place, preview)
 
     def report(self, kind: str, where: str, detail: str) -> None:
         self.problems.append(Problem(kind, where, detail))
@@ -85,44 +97,65 @@ def _check_lane(
 
 def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, found: _Found) -> UsageTotals:
     """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
-    _, entry_id, _, kind, role, counted, _, digest = row[:8]
+    _, entry_id, creator, kind, role, counted, revision, digest = row[:8]
     stored = UsageTotals._make(row[8:18])
-    payload, packed, blob = row[18:]
     where = f"entry {entry_id}"
+    if not all(isinstance(amount, int) for amount in stored):
+        found.report("wrong totals", where, f"stores {tuple(stored)}, which are not all numbers")
+        return before
     try:
-        if payload is None:
-            payload = unpack(packed) if packed is not None else _blob_text(tx, lane.tree_id, blob)
-        value = decode_json(payload)
-    except FlueError as error:
+        if row[22] == "blob":
+            raise CorruptStore("it is stored as bytes, not as text")
+        text = _payload_text(tx, lane.tree_id, *row[18:21])
+        value = decode_json(text)
+    except (FlueError, UnicodeDecodeError) as error:
         found.report("unreadable payload", where, str(error))
+        found.unknown_previews.add(creator)
         return stored
-    if payload_digest(payload) != bytes(digest):
+    if payload_digest(text) != digest:
         found.report("damaged payload", where, "does not match its digest")
-    usage = NO_USAGE
-    if counted and isinstance(value, dict):
-        try:
-            usage = reported_usage(kind, role, value)
-        except FlueError as error:
-            found.report("unreadable usage", where, str(error))
-            return stored
-    if stored != before.plus(usage):
-        found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(before.plus(usage))}")
+        found.unknown_previews.add(creator)
+        return stored
+    fields = value if isinstance(value, dict) else {}
+    if kind == MESSAGE and fields.get("role") != role:
+        found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
+    if kind == MESSAGE and role == "user" and (preview := message_preview(message_text(fields))):
+        found.note_preview(creator, (revision, row[21]), preview)
+    try:
+        derived = before.plus(reported_usage(kind, role, fields)) if counted else before
+    except FlueError as error:
+        found.report("wrong totals", where, str(error))
+        return stored
+    if stored != derived:
+        found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
     return stored
 
 
-def _blob_text(tx: Transaction, tree_id: int, blob: bytes) -> str:
+def _payload_text(
+    tx: Transaction, tree_id: int, payload: bytes | None, packed: bytes | None, blob: bytes | None
+) -> str:
+    if payload is not None:
+        return payload.decode()
+    if packed is not None:
+        return unpack(packed)
+    if blob is None:
+        raise CorruptStore("it has no payload")
     row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
-    return unpack_blob(bytes(blob), None if row is None else row[0])
+    return unpack_blob(blob, None if row is None else row[0])
 
 
 def _check_session(row: Row, found: _Found) -> None:
     key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
+    first_message = row[10]
     where = f"session {session_id}"
     for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
         if entry_id is not None and (tree_id, entry_id) not in found.places:
             found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
     if found.last_revisions.get(key, 0) > revision:
         found.report("wrong revision", where, f"is at {revision}, its entries at {found.last_revisions[key]}")
+    preview = found.previews.get(key, (None, None))[1]
+    if first_message != preview and key not in found.unknown_previews:
+        found.report("wrong first message", where, f"lists {first_message!r}, derives {preview!r}")
     derived = (found.entry_counts[key], found.message_counts[key])
     if (entry_count, message_count) != derived:
         found.report("wrong count", where, f"counts {(entry_count, message_count)}, has {derived}")
@@ -164,6 +197,11 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
     for (call_id,) in tx.rows(queries.NAMELESS_CALLS, {}):
         found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
+    for _, sha256, size, data in tx.rows(queries.ALL_BLOBS, {}):
+        with contextlib.suppress(FlueError):
+            # One that cannot be read is reported with the entry that needs it.
+            if size != len(unpack_blob(sha256, data).encode()):
+                found.report("wrong blob size", f"blob {sha256.hex()}", f"stores {size}")
     for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
         found.report("orphaned blob", f"blob {bytes(sha256).hex()}", "belongs to no entry")
     for table, statement in queries.ROWS_OF_NO_SESSION.items():

@@ -15,26 +15,25 @@ from typing import ClassVar, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
-from flue_py.core.usage import NO_USAGE, Usage
 from flue_py.errors import FlueError, LeafConflict
 from flue_py.store.backend import Backend, Sources
 from flue_py.store.memory import MemoryBackend
-from flue_py.testing import strategies
+from flue_py.testing import samples, strategies
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot
 from flue_py.testing.sources import OpenBackend, StepSources
 
 T = TypeVar("T")
 
-MAX_SESSIONS = 12
+MAX_SESSIONS = 10
 GHOSTS = ("ghost-1", "ghost-2")
 """Ids of sessions and entries that never are."""
 
-picks = st.integers(0, 255)
+picks = st.integers(0, 119)
 """Which of the things that are there at the time a rule means."""
 
 
@@ -76,11 +75,17 @@ class BackendMachine(RuleBasedStateMachine):
 
     def _session(self, pick: int) -> str:
         """Return a session, now and then one that is gone or never was."""
-        alive = [session_id for session_id in self._sessions if self._is_there(session_id)]
-        if not alive or pick % 16 == 15:
-            gone = [*self._sessions, *GHOSTS]
-            return gone[pick // 16 % len(gone)]
+        alive = self._alive()
+        if not alive or pick % 30 == 29:
+            return self._any_session_id(pick)
         return alive[pick % len(alive)]
+
+    def _any_session_id(self, pick: int) -> str:
+        ids = [*self._sessions, *GHOSTS]
+        return ids[pick % len(ids)]
+
+    def _alive(self) -> list[str]:
+        return [session_id for session_id in self._sessions if self._is_there(session_id)]
 
     def _is_there(self, session_id: str) -> bool:
         return self._run(self._model.get_session(session_id)) is not None
@@ -88,35 +93,39 @@ class BackendMachine(RuleBasedStateMachine):
     def _entry(self, session_id: str, pick: int) -> str:
         """Return an entry the session sees, now and then any other."""
         seen: Sequence[str] = ()
-        if pick % 8 != 7 and self._is_there(session_id):
+        if pick % 10 != 9 and self._is_there(session_id):
             seen = ids_of(self._run(self._model.read_tree(session_id)))
         found = seen or [*self._entries, *GHOSTS]
-        return found[pick // 8 % len(found)]
+        return found[pick % len(found)]
 
-    def _leaf(self, session_id: str, pick: int) -> str | None:
-        """Return the stored leaf."""
+    def _stored_leaf(self, session_id: str) -> str | None:
         found = self._run(self._model.get_session(session_id))
         return None if found is None else found.leaf_id
 
     def _choice(self, session_id: str, pick: int) -> LeafChoice:
         """Return a leaf to name: mostly the stored one, else any entry or None."""
-        if pick % 4 == 0:
+        if pick % 5 < 2:
             return STORED
-        if pick % 4 == 1:
-            return self._leaf(session_id, pick)
-        return None if pick % 16 == 2 else self._entry(session_id, pick // 4)
+        if pick % 5 == 2:
+            return self._stored_leaf(session_id)
+        return None if pick % 15 == 3 else self._entry(session_id, pick)
 
     # -- the rules ------------------------------------------------------------------------------------------------
 
-    @initialize()
-    def first_session(self) -> None:
-        """Start with one session."""
+    @initialize(length=st.integers(0, 5), forked=st.booleans())
+    def begin(self, length: int, forked: bool) -> None:
+        """Start with one session, or with it and its fork."""
         self._create(lambda backend: backend.create_session(NewSession(key="first")))
+        first = self._sessions[0]
+        self._change(first, lambda backend: backend.append(first, samples.talk(length)))
+        if forked:
+            leaf = self._entry(first, length) if length else None
+            self._create(lambda backend: backend.fork(first, leaf, NewSession()), first)
 
-    @rule(key=st.sampled_from([None, None, "", "a"]), scope=st.sampled_from(["", "x"]), again=st.booleans(), pick=picks)
-    def create(self, key: str | None, scope: str, again: bool, pick: int) -> None:
+    @rule(key=st.sampled_from([None, None, "", "a"]), scope=st.sampled_from(["", "x"]), again=picks)
+    def create(self, key: str | None, scope: str, again: int) -> None:
         """Create a root session, sometimes with the id of one that was there."""
-        new = NewSession(key=key, scope=scope, id=self._session(pick | 15) if again else None)
+        new = NewSession(key=key, scope=scope, id=self._any_session_id(again) if again % 4 == 3 else None)
         self._create(lambda backend: backend.create_session(new))
 
     @rule(
@@ -124,7 +133,7 @@ class BackendMachine(RuleBasedStateMachine):
         entries=st.lists(strategies.entries, max_size=4),
         expected=picks,
         on_conflict=st.sampled_from(["raise", "branch"]),
-        key=st.sampled_from([None, None, None, "k1", "k2"]),
+        key=st.sampled_from([None, None, None, None, "k1", "k2"]),
     )
     def append(
         self, pick: int, entries: list[NewEntry], expected: int, on_conflict: OnConflict, key: str | None
@@ -167,11 +176,11 @@ class BackendMachine(RuleBasedStateMachine):
         to = leaves[leaf % len(leaves)]
         self._change(session_id, lambda backend: backend.import_entries(session_id, entries, leaf=to, expected=named))
 
-    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, "k1", "k3"]))
+    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]))
     def move(self, pick: int, to: int, key: str | None) -> None:
         """Move the leaf to an entry or to None."""
         session_id = self._session(pick)
-        target = None if to % 8 == 6 else self._entry(session_id, to)
+        target = None if to % 12 == 6 else self._entry(session_id, to)
         self._change(
             session_id,
             lambda backend: backend.move(session_id, target, idempotency_key=key),
@@ -182,37 +191,30 @@ class BackendMachine(RuleBasedStateMachine):
     def retract(self, pick: int, entry: int) -> None:
         """Retract the leaf, or try to retract something else."""
         session_id = self._session(pick)
-        entry_id = (self._leaf(session_id, pick) if entry % 4 else None) or self._entry(session_id, entry)
+        entry_id = (self._stored_leaf(session_id) if entry % 4 else None) or self._entry(session_id, entry)
         self._change(session_id, lambda backend: backend.retract(session_id, entry_id))
 
-    @rule(pick=picks, count=st.integers(1, 3), expected=picks)
-    def undo(self, pick: int, count: int, expected: int) -> None:
-        """Undo up to three operations."""
+    @rule(pick=picks, steps=st.lists(st.booleans(), min_size=1, max_size=6), expected=picks)
+    def undo_and_redo(self, pick: int, steps: list[bool], expected: int) -> None:
+        """Undo and redo, back and forth."""
         session_id = self._session(pick)
-        for _ in range(count):
-            named = self._choice(session_id, expected) if expected % 8 == 7 else STORED
-            self._change(session_id, partial(_undo, session_id, named))
+        for forward in steps:
+            named = self._choice(session_id, expected) if expected % 10 == 9 else STORED
+            self._change(session_id, partial(_redo if forward else _undo, session_id, named))
 
-    @rule(pick=picks, count=st.integers(1, 3))
-    def redo(self, pick: int, count: int) -> None:
-        """Redo up to three operations."""
-        session_id = self._session(pick)
-        for _ in range(count):
-            self._change(session_id, lambda backend: backend.redo(session_id))
-
-    @rule(pick=picks, at=picks, key=st.sampled_from([None, None, "f"]), again=st.sampled_from([False, False, True]))
-    def fork(self, pick: int, at: int, key: str | None, again: bool) -> None:
+    @rule(pick=picks, at=picks, key=st.sampled_from([None, None, None, None, "f"]), again=picks)
+    def fork(self, pick: int, at: int, key: str | None, again: int) -> None:
         """Fork anywhere, also a fork, sometimes with the id of a session that was there."""
         session_id = self._session(pick)
         leaf = self._choice(session_id, at)
-        new = NewSession(title="forked", id=self._session(pick | 15) if again else None)
+        new = NewSession(title="forked", id=self._any_session_id(again) if again % 4 == 3 else None)
         self._create(
             lambda backend: backend.fork(session_id, leaf, new, idempotency_key=key),
             session_id,
             retried=key is not None,
         )
 
-    @rule(pick=picks, task_id=st.sampled_from(["t1", "t2"]), key=st.sampled_from([None, None, "t"]))
+    @rule(pick=picks, task_id=st.sampled_from(["t1", "t2"]), key=st.sampled_from([None, None, None, None, "t"]))
     def create_task(self, pick: int, task_id: str, key: str | None) -> None:
         """Start a task session."""
         session_id = self._session(pick)
@@ -226,17 +228,18 @@ class BackendMachine(RuleBasedStateMachine):
     @rule(pick=picks, child=picks, task_id=st.sampled_from(["t1", "t3"]))
     def link_task(self, pick: int, child: int, task_id: str) -> None:
         """Link any session, or one that is not there, as a task."""
-        session_id, child_id = self._session(pick), self._session(child)
+        session_id = self._session(pick)
+        child_id = self._any_session_id(child)
         self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id))
 
-    @rule(pick=picks, dry_run=st.booleans(), scope=st.sampled_from([None, None, "", "x"]))
-    def delete(self, pick: int, dry_run: bool, scope: str | None) -> None:
+    @precondition(lambda self: len(self._alive()) > 2)
+    @rule(pick=picks, scope=st.sampled_from([None, None, None, "", "x"]))
+    def delete(self, pick: int, scope: str | None) -> None:
         """Delete a session and the closure of its links, after saying what that will do."""
         session_id = self._session(pick)
         foretold = self._both(lambda backend: backend.delete_tree(session_id, scope=scope, dry_run=True))
-        if not dry_run:
-            done = self._both(lambda backend: backend.delete_tree(session_id, scope=scope))
-            assert done == foretold
+        self._compare_stores()
+        assert self._both(lambda backend: backend.delete_tree(session_id, scope=scope)) == foretold
         self._compare_stores()
 
     @rule(pick=picks, entry=picks, label=st.none() | st.just("") | strategies.labels)
@@ -290,7 +293,7 @@ class BackendMachine(RuleBasedStateMachine):
         *,
         retried: bool = False,
     ) -> None:
-        if len(self._sessions) >= MAX_SESSIONS:
+        if len(self._alive()) >= MAX_SESSIONS:
             return
         made = self._both(call)
         if retried:
@@ -337,6 +340,10 @@ class BackendMachine(RuleBasedStateMachine):
 
 async def _undo(session_id: str, expected: LeafChoice, backend: Backend) -> object:
     return await backend.undo(session_id, expected=expected)
+
+
+async def _redo(session_id: str, expected: LeafChoice, backend: Backend) -> object:
+    return await backend.redo(session_id, expected=expected)
 
 
 async def _answer(call: Callable[[Backend], Awaitable[object]], backend: Backend) -> object:
@@ -423,9 +430,13 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     context = projected(await backend.read_context(session_id))
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
-    uncounted = {entry.id for entry in path if entry.usage != NO_USAGE}
-    if not uncounted:
-        assert (await backend.read_usage(session_id, None)).usage == Usage()
+    if path:
+        middle = path[len(path) // 2].id
+        whole = await backend.read_usage(session_id, None)
+        before = await backend.read_usage(session_id, None, leaf=middle)
+        after = await backend.read_usage(session_id, middle)
+        assert before.usage + after.usage == whole.usage
+        assert await backend.is_ancestor(session_id, middle, path[-1].id)
 
 
 def _check_is_path(path: Sequence[Entry], seen: dict[str, Entry]) -> None:

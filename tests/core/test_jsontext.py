@@ -32,7 +32,9 @@ from flue_py.errors import CorruptStore, InvalidEntry
 LARGEST = 2**MAX_INTEGER_BITS - 1
 REPLACEMENT = "\ufffd"
 
-TEXTS = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from('\0\x1f\x7f"\\/\u2028\ufeff\ufffd😀')), max_size=10)
+TEXTS = st.text(
+    st.one_of(st.characters(codec="utf-8"), st.sampled_from('\0\x1f\x7f"\\/\u2028\ufeff\ufffd😀')), max_size=10
+)
 NUMBERS = st.one_of(
     st.integers(),
     st.integers(-LARGEST, LARGEST),

@@ -153,7 +153,7 @@ def api_page() -> str:
     for group in ("Entries and context", "Sessions", "Results", "Usage"):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
-            if dataclasses.is_dataclass(value):
+            if isinstance(value, type) and dataclasses.is_dataclass(value):
                 lines += _value_section(name, value)
     return "\n".join(lines)
 

@@ -562,6 +562,27 @@ def list_folder(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
+async def test_the_writer_lets_go_last_so_that_the_log_goes_into_the_database(path: Path) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, *talk(4))
+        changes = backend.notifications(session.id)
+        await anext(changes)
+        gate = Gate()
+        reading = asyncio.create_task(runner_of(backend).read(gate.hold))
+        await gate.reached.wait()
+        closing_it = asyncio.create_task(backend.close())
+        # Time enough for a writer that does not wait.
+        await asyncio.wait([closing_it], timeout=0.2)
+        writers = [thread for thread in threads_of(path) if "writer" in thread.name]
+        gate.open()
+        await reading
+        await closing_it
+        assert len(writers) == 1
+    assert [file.name for file in list_folder(path.parent)] == [path.name]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM entries").fetchone() == (4,)
+
+
 async def test_an_opening_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "s.db"
     before = set(threading.enumerate())

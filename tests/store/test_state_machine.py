@@ -1,11 +1,23 @@
-"""Every backend tells what the model in memory tells, whatever is done to it."""
+"""Every backend tells what the model in memory tells, whatever is done to it, and deletes exactly."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from flue_py.testing.deletion import check_deletion
 from flue_py.testing.machine import check_against_model
 from flue_py.testing.sources import OpenBackend
-from tests.store.conftest import BackendKind
 
 
-def test_the_backend_answers_like_the_model_in_memory(kind: BackendKind, open_backend: OpenBackend) -> None:
+class HasShare(Protocol):
+    """A kind of backend, as `conftest` describes it."""
+
+    share: float
+
+
+def test_a_store_answers_like_the_model(kind: HasShare, open_backend: OpenBackend) -> None:
     check_against_model(open_backend, kind.share)
+
+
+def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backend: OpenBackend) -> None:
+    check_deletion(open_backend, kind.share)

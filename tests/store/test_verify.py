@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from flue_py.core.sessions import STORED, NewSession, Problem, VerifyReport
+from flue_py.core.sessions import NewSession, Problem, VerifyReport
 from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.errors import FixTheStore
 from flue_py.store.backend import Backend
@@ -157,6 +157,7 @@ Named = Callable[[Made], tuple[str, str]]
 
 ENTRY = "UPDATE entries SET {} WHERE id = ?"
 SESSION = "UPDATE sessions SET {} WHERE id = ?"
+KEY_OF = "(SELECT session_key FROM sessions WHERE id = ?)"
 
 
 def entry(change: str, which: Callable[[Made], str], kind: str) -> tuple[Damage, Named]:
@@ -240,15 +241,14 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: ("wrong depth", f"entry {made.entries[2]}"),
     ),
     "a lane that begins too deep": (
-        lambda made: [("UPDATE lanes SET fork_depth = 1 WHERE owner_key = "
-                       "(SELECT session_key FROM sessions WHERE id = ?)", (made.fork,))],
+        lambda made: [(f"UPDATE lanes SET fork_depth = 1 WHERE owner_key = {KEY_OF}", (made.fork,))],
         lambda made: ("wrong depth", f"entry {made.fork_entries[0]}"),
     ),
     "an entry in a lane that does not exist": entry("lane_id = 999", tip, "dangling parent"),
     # sessions
     "a leaf that is missing": session("leaf = 'nowhere'", lambda made: made.root, "missing leaf"),
     "a leaf in another tree": session("leaf = 'i1'", lambda made: made.root, "missing leaf"),
-    "a fork point that is missing": session("forked_from_entry = 'nowhere'", lambda made: made.fork, "missing fork point"),
+    "a fork point that is missing": session("forked_from_entry = ''", lambda made: made.fork, "missing fork point"),
     "a revision too low": session("revision = 1", lambda made: made.root, "wrong revision"),
     "a revision below that of a move": session("revision = revision - 2", lambda made: made.root, "wrong revision"),
     "an entry too many": session("entry_count = entry_count + 1", lambda made: made.fork, "wrong count"),
