@@ -15,6 +15,7 @@ from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.sqlite_file import (
     APPLICATION_ID,
+    BUSY_POLL_MS,
     Durability,
     begin_immediate,
     check_magic,
@@ -58,10 +59,12 @@ def open_file(path: Path, durability: Durability, busy_timeout: float, *, create
     if create:
         make_private_file(path)
     check_magic(path)
-    connection = connect(path, durability, read_only=False)
+    # Whoever is just making or upgrading the database holds a lock that even reading has to wait for.
+    connection = connect(path, durability, read_only=False, timeout=busy_timeout)
     try:
         with translated(path):
             prepare_database(connection, path, busy_timeout)
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
     except BaseException:
         connection.close()
         raise

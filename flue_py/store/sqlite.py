@@ -219,8 +219,7 @@ class SqliteRunner:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
+        self._require_own_loop()
         if self._closed:
             raise StoreClosed(f"{self._path} has been closed; open it again")
         job = _Job(work, self._loop)
@@ -232,6 +231,10 @@ class SqliteRunner:
                 raise
         result = await self._outcome(job)
         raise CommittedBeforeCancellation(result)
+
+    def _require_own_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
     async def _outcome(self, job: _Job[Result]) -> Result:
         """Wait for a job that has started, however often the caller is cancelled; return or raise its outcome."""
@@ -271,20 +274,24 @@ class SqliteRunner:
         return not self._closed
 
     async def close(self) -> None:
+        self._require_own_loop()
         if self._closed:
             return
         self._closed = True
         self._notify()
-        for _ in range(READERS):
-            self._reads.put(None)
-        self._writes.put(None)
-        await self._loop.run_in_executor(None, self._join)
+        await self._loop.run_in_executor(None, self._end_threads)
 
-    def _join(self) -> None:
-        for thread in self._threads:
-            thread.join()
+    def _end_threads(self) -> None:
+        """Let what is queued finish. The writer lets go last: only it can move the log into the database."""
+        writer, *readers = self._threads
+        for _ in readers:
+            self._reads.put(None)
+        for reader in readers:
+            reader.join()
         if self._watched is not None:
             self._watched.close()
+        self._writes.put(None)
+        writer.join()
 
     def _notify(self) -> None:
         """Wake whoever waits for a change, and arm a new event for those who come later."""
@@ -361,6 +368,12 @@ class SqliteRunner:
         """Run a batch in one transaction; return False, with nothing done, where its jobs must run alone."""
         try:
             begin_immediate(connection, self._busy_timeout)
+        except sqlite3.Error as error:
+            # All of them have waited the whole budget; alone, each would wait it again.
+            for job in batch:
+                job.error = self._translated(error)
+            return True
+        try:
             self._states.check(connection)
             for job in batch:
                 tx = SqliteTransaction(connection, self._states.current)
@@ -392,16 +405,20 @@ class SqliteRunner:
                 job.error.__cause__ = error
             except sqlite3.Error as error:
                 self._undo(connection)
-                job.error = translate(error, self._path)
-                job.error.__cause__ = error
+                job.error = self._translated(error)
                 return
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
                 self._undo(connection)
-                job.error = error
+                job.error = _raisable(error)
                 return
             else:
                 job.error = None
                 return
+
+    def _translated(self, error: sqlite3.Error) -> FlueError:
+        ours = translate(error, self._path)
+        ours.__cause__ = error
+        return ours
 
     def _undo(self, connection: sqlite3.Connection) -> None:
         """Roll back, and forget what the transaction would have left."""
@@ -419,7 +436,7 @@ class SqliteRunner:
                 with translated(self._path):
                     job.result = self._read_snapshot(connection, job.work)
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
-                job.error = error
+                job.error = _raisable(error)
             self._post(job.settle)
         if connection is not None:
             connection.close()
@@ -431,6 +448,15 @@ class SqliteRunner:
             return work(SqliteTransaction(connection))
         finally:
             _roll_back(connection)
+
+
+def _raisable(error: BaseException) -> BaseException:
+    """Return the error a future can carry: a StopIteration (of a source of ids that ran out) it would refuse."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("an operation raised StopIteration; has the source of ids or times run out?")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

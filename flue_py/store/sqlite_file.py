@@ -29,6 +29,8 @@ _UNAVAILABLE = (
     sqlite3.SQLITE_NOMEM,
 )
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
+BUSY_POLL_MS = 50
+"""How long one statement waits for a lock; `begin_immediate` tries again, with jitter."""
 
 
 def make_private_file(path: Path) -> None:
@@ -73,11 +75,16 @@ def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.Connection:
-    """Return a connection in autocommit mode with this store's settings. Raises as `translated` does."""
+def connect(
+    path: Path, durability: Durability, *, read_only: bool, timeout: float = BUSY_POLL_MS / 1000
+) -> sqlite3.Connection:
+    """Return a connection in autocommit mode with this store's settings. Raises as `translated` does.
+
+    ``timeout`` is how many seconds one statement waits for another process's lock.
+    """
     with translated(path):
         connection = sqlite3.connect(
-            path, timeout=_LONGEST_WAIT, isolation_level=None, check_same_thread=False, cached_statements=256
+            path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")

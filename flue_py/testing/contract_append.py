@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flue_py.core.entries import NewEntry, new_branch_summary, new_custom, new_message
+from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionNotFound
@@ -110,6 +110,19 @@ class AppendContract:
         appended = await backend.append(session.id, [user("\ud800 a \udfff"), user("b"), user("\udc00")])
         assert appended.surrogates_replaced == 3
         assert (await path_of(backend, session.id))[0].fields["content"] == "\ufffd a \ufffd"
+
+    @pytest.mark.parametrize("name", ["half \ud800", "a\0b", "日本 🚨"])
+    async def test_names_of_models_and_providers_may_be_any_text(self, backend: Backend, name: str) -> None:
+        call: JsonObject = {"input": 5, "totalTokens": 5, "provider": name, "model": name, "callId": name}
+        session = await new_session(backend, assistant(tokens=1, provider=name, model=name))
+        assert session.leaf_id is not None
+        await add(
+            backend,
+            session.id,
+            new_compaction("x", first_kept_entry_id=session.leaf_id, tokens_before=1, calls=[call]),
+        )
+        assert (await session_info(backend, session.id)).spent_tokens == 6
+        assert (await backend.info()).ledger_rows == 2
 
     async def test_an_empty_append_changes_nothing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))

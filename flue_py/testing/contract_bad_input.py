@@ -9,7 +9,7 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, StoreClosed
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused
+from flue_py.testing.checks import refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, entries_of, new_session, placed, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 
@@ -48,25 +48,34 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
     ]
 
 
+async def errors_of(
+    backend: Backend, error: type[Exception], calls: Sequence[Callable[[], Awaitable[object]]]
+) -> list[Exception]:
+    """Return what each call raises, which is of this type; together they change nothing."""
+    raised: list[Exception] = []
+    async with unchanged(backend):
+        for call in calls:
+            with pytest.raises(error) as caught:
+                await call()
+            raised.append(caught.value)
+    return raised
+
+
 class BadInputContract:
     """Refusals."""
 
     async def test_every_method_refuses_a_session_that_is_missing(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         assert session.leaf_id is not None
-        for call in every_call(backend, UNKNOWN, session.leaf_id):
-            async with refused(backend, SessionNotFound) as caught:
-                await call()
-            assert UNKNOWN in str(caught.value)
+        for error in await errors_of(backend, SessionNotFound, every_call(backend, UNKNOWN, session.leaf_id)):
+            assert UNKNOWN in str(error)
 
     async def test_every_method_refuses_a_session_that_was_deleted(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         assert session.leaf_id is not None
         await backend.fork(session.id, STORED, NewSession())
         await backend.delete_tree(session.id)
-        for call in every_call(backend, session.id, session.leaf_id):
-            async with refused(backend, SessionNotFound):
-                await call()
+        await errors_of(backend, SessionNotFound, every_call(backend, session.id, session.leaf_id))
 
     async def test_every_method_refuses_to_work_once_the_store_is_closed(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())
@@ -116,9 +125,7 @@ class BadInputContract:
             lambda: backend.fork(session.id, STORED, NewSession(), idempotency_key=text),
             lambda: backend.create_task(session.id, "t", NewSession(), idempotency_key=text),
         ]
-        for call in calls:
-            async with refused(backend, InvalidArgument):
-                await call()
+        await errors_of(backend, InvalidArgument, calls)
         for entries in ([placed(user(), text)], [placed(user(), "fine"), placed(user(), text)]):
             async with refused(backend, InvalidEntry):
                 await backend.append(session.id, entries)
@@ -142,9 +149,7 @@ class BadInputContract:
         assert (await backend.list_sessions(scope=text, kind=None, limit=1, cursor=None)).sessions == ()
         assert entries_of(await backend.read_path_since(session.id, text)) == []
         assert not (await backend.read_usage(session.id, text)).on_path
-        for call in every_call(backend, text, leaf):
-            async with refused(backend, SessionNotFound):
-                await call()
+        await errors_of(backend, SessionNotFound, every_call(backend, text, leaf))
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: backend.move(session.id, text),
             lambda: backend.read_path(session.id, leaf=text),
@@ -156,9 +161,7 @@ class BadInputContract:
             lambda: backend.import_entries(session.id, [placed(user(), "i", text)], leaf=None),
             lambda: backend.import_entries(session.id, [], leaf=text),
         ]
-        for call in calls:
-            async with refused(backend, EntryNotFound):
-                await call()
+        await errors_of(backend, EntryNotFound, calls)
 
     async def test_an_empty_entry_id_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))

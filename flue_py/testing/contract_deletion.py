@@ -84,6 +84,7 @@ class DeletionContract:
             for session_id in (UNKNOWN, session.id, ""):
                 deletion = await backend.delete_tree(session_id)
                 assert (deletion.session_ids, deletion.entries_deleted, deletion.entries_kept) == ((), 0, 0)
+                assert deletion.missing_ids == ()  # it names linked children, and nothing led here
         assert await session_info(backend, other.id) == other
 
     async def test_a_session_of_another_scope_is_not_deleted(self, backend: Backend) -> None:

@@ -45,7 +45,7 @@ histories: st.SearchStrategy[list[Operation]] = st.lists(operations, min_size=5,
 
 def check_deletion(open_backend: OpenBackend, share: float = 1.0) -> None:
     """Run random histories and delete their sessions one after the other, in random order."""
-    examples = max(5, round(settings().max_examples * share))
+    examples = max(10, round(settings().max_examples * share))
 
     @settings(max_examples=examples)
     @given(histories, st.randoms(use_true_random=False).map(lambda random: random.sample(range(64), 64)))

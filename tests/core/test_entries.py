@@ -343,6 +343,8 @@ def test_an_argument_of_a_branch_summary_that_cannot_be_stored_is_named(
         ("\n\n  first \nsecond", "first"),
         ("x" * 500, "x" * PREVIEW_LENGTH),
         ("a\0b", "ab"),
+        ("\0", None),
+        ("\0\nsecond", "second"),
         ("a\ud800b", "a\ufffdb"),
         ("\ud83d\ude00", "😀"),
         ("one\u2028two", "one"),

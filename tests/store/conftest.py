@@ -40,7 +40,7 @@ def _memory(_: Path) -> OpenBackend:
 def _sqlite(folder: Path) -> OpenBackend:
     async def open_it(sources: Sources) -> Backend:
         module: Any = importlib.import_module("flue_py.store.sqlite")
-        backend: Backend = await module.open_sqlite(folder / f"{uuid4().hex}.db", sources=sources, durability="off")
+        backend: Backend = await module.open_sqlite(folder / f"{uuid4().hex}.db", sources=sources, durability="normal")
         return backend
 
     return open_it
@@ -49,7 +49,8 @@ def _sqlite(folder: Path) -> OpenBackend:
 def _aiosqlite(folder: Path) -> OpenBackend:
     async def open_it(sources: Sources) -> Backend:
         module: Any = importlib.import_module("flue_py.store.async_engine")
-        backend: Backend = await module.open_engine(f"sqlite+aiosqlite:///{folder / uuid4().hex}.db", sources=sources)
+        url = f"sqlite+aiosqlite:///{folder / uuid4().hex}.db"
+        backend: Backend = await module.open_engine(url, sources=sources, durability="normal")
         return backend
 
     return open_it
@@ -58,7 +59,7 @@ def _aiosqlite(folder: Path) -> OpenBackend:
 KINDS = {
     "memory": BackendKind("flue_py.store.memory", _memory),
     "sqlite": BackendKind("flue_py.store.sqlite", _sqlite, share=0.5),
-    "aiosqlite": BackendKind("flue_py.store.async_engine", _aiosqlite, share=0.1),
+    "aiosqlite": BackendKind("flue_py.store.async_engine", _aiosqlite, share=0.08),
 }
 
 

@@ -20,4 +20,4 @@ def test_a_store_answers_like_the_model(kind: HasShare, open_backend: OpenBacken
 
 
 def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backend: OpenBackend) -> None:
-    check_deletion(open_backend, kind.share)
+    check_deletion(open_backend, 2 * kind.share)
