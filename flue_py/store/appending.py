@@ -17,15 +17,8 @@ from flue_py.store import queries
 from flue_py.store.backend import Sources
 from flue_py.store.creating import create_session, require_session
 from flue_py.store.payloads import pack
-from flue_py.store.state import (
-    Position,
-    SessionState,
-    content_digest,
-    read_state,
-    remember_result,
-    replayed_result,
-    see_entry,
-)
+from flue_py.store.session_state import Position, SessionState
+from flue_py.store.state import content_digest, read_state, remember_result, replayed_result, see_entry
 from flue_py.store.transaction import Row, Transaction
 
 

@@ -23,9 +23,9 @@ from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnav
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
+from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import Durability, file_size, translate
-from flue_py.store.state import SessionState
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 if TYPE_CHECKING:

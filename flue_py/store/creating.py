@@ -9,15 +9,8 @@ from flue_py.core.sessions import LeafChoice, NewSession, SessionInfo, SessionKi
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store import queries
 from flue_py.store.backend import MAX_TASK_DEPTH, Sources
-from flue_py.store.state import (
-    SessionState,
-    content_digest,
-    place,
-    read_state,
-    remember_result,
-    replayed_result,
-    see_entry,
-)
+from flue_py.store.session_state import SessionState
+from flue_py.store.state import content_digest, place, read_state, remember_result, replayed_result, see_entry
 from flue_py.store.transaction import IdTaken, Row, Transaction
 
 

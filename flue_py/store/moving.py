@@ -15,9 +15,8 @@ from flue_py.core.sessions import LeafChoice, Moved, MoveReason, check_label
 from flue_py.errors import CorruptStore, EntryNotFound
 from flue_py.store import queries
 from flue_py.store.backend import Sources
+from flue_py.store.session_state import Position, SessionState
 from flue_py.store.state import (
-    Position,
-    SessionState,
     content_digest,
     find_visible,
     is_held,

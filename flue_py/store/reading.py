@@ -28,15 +28,8 @@ from flue_py.store.creating import require_session, session_info
 from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.moving import parent_id
 from flue_py.store.payloads import unpack, unpack_blob
-from flue_py.store.state import (
-    Position,
-    SessionState,
-    find_visible,
-    place,
-    read_state,
-    see_entry,
-    totals_at,
-)
+from flue_py.store.session_state import Position, SessionState
+from flue_py.store.state import find_visible, place, read_state, see_entry, totals_at
 from flue_py.store.transaction import Row, Transaction
 
 _LANE, _DEPTH, _CREATOR = 1, 2, 3

@@ -21,6 +21,7 @@ from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
+from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
     Durability,
@@ -30,7 +31,6 @@ from flue_py.store.sqlite_file import (
     translate,
     translated,
 )
-from flue_py.store.state import SessionState
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 Result = TypeVar("Result")

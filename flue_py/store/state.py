@@ -1,53 +1,17 @@
-"""Where a write starts: the session's row with the place of its leaf, and what the session can see."""
+"""Where an operation starts: the session with the place of its leaf, what it sees, and what it did before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple
 
 import pydantic_core
 
 from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
-from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, LeafConflict, SessionNotFound
+from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store import queries
+from flue_py.store.session_state import Position, SessionState
 from flue_py.store.transaction import Row, Transaction
-
-
-class Position(NamedTuple):
-    """The place of an entry: its lane and depth, the totals to it, and what decides where a child goes."""
-
-    lane_id: int
-    depth: int
-    totals: UsageTotals
-    owner_key: int
-    parent_lane: int | None
-    fork_depth: int
-    has_child: bool
-
-
-@dataclass(slots=True)
-class SessionState:
-    """A session inside a transaction, with the position of its leaf (None before the first entry)."""
-
-    key: int
-    id: str
-    tree_id: int
-    scope: str
-    leaf: str | None
-    revision: int
-    kind: str
-    task_depth: int
-    forked_from_entry: str | None
-    spent_tokens: int
-    spent_cost: int
-    position: Position | None
-
-    def require_leaf(self, expected: LeafChoice) -> None:
-        """Raise `LeafConflict` where the stored leaf is not the expected one."""
-        if not isinstance(expected, Stored) and expected != self.leaf:
-            raise LeafConflict(self.id, expected, self.leaf)
 
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
     from sqlalchemy.types import TypeEngine
 
-    from flue_py.store.state import SessionState
+    from flue_py.store.session_state import SessionState
 
 Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = Mapping[str, object]
