@@ -182,7 +182,8 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
 
 
 def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
+    """Return a name for a column of its own: NUL and lone surrogates, which databases refuse, are taken out."""
+    return replace_lone_surrogates(value.replace("\0", ""))[0] if isinstance(value, str) else ""
 
 
 PREVIEW_LENGTH = 120
@@ -192,9 +193,9 @@ _PREVIEW_SEARCHED = 4000
 def message_preview(text: str) -> str | None:
     """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None where there is none."""
     for line in text[:_PREVIEW_SEARCHED].splitlines():
-        stripped = line.strip()
+        stripped = line.replace("\0", "").strip()
         if stripped:
-            return replace_lone_surrogates(stripped[:PREVIEW_LENGTH].replace("\0", ""))[0]
+            return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
     return None
 
 
@@ -271,7 +272,7 @@ def _paid_call(call: JsonObject, where: str, purpose: str) -> PaidCall:
         read_usage(call, where),
         _text(call.get("provider")),
         _text(call.get("model")),
-        call_id if isinstance(call_id, str) else None,
+        _text(call_id) or None,
         purpose,
     )
 

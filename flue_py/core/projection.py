@@ -52,7 +52,7 @@ class ContextEntry:
         """The message as JSON, decoded afresh at each call, so that it is the caller's to change."""
         if self.entry.kind == MESSAGE:
             return self.entry.fields
-        return synthetic_message(self.entry)
+        return synthetic_message(self.entry.kind, self.entry.fields, self.entry.created_us)
 
     @property
     def message(self) -> Message:
@@ -62,16 +62,15 @@ class ContextEntry:
         return parse_message(self.data)
 
 
-def synthetic_message(entry: Entry) -> JsonObject:
+def synthetic_message(kind: str, fields: JsonObject, created_us: int) -> JsonObject:
     """Return the user message that stands for a compaction, a branch summary or a custom message (row E11)."""
-    fields = entry.fields
-    timestamp = entry.created_us // 1000
-    if entry.kind == CUSTOM_MESSAGE:
+    timestamp = created_us // 1000
+    if kind == CUSTOM_MESSAGE:
         content = fields.get("content", "")
         parts: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
         return {"role": "user", "content": parts, "timestamp": timestamp}
     summary = str(fields.get("summary", ""))
-    text = compaction_text(summary) if entry.kind == COMPACTION else f"{BRANCH_PREFIX}\n\n{summary}"
+    text = compaction_text(summary) if kind == COMPACTION else f"{BRANCH_PREFIX}\n\n{summary}"
     return {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": timestamp}
 
 

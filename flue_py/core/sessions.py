@@ -196,6 +196,16 @@ class PathRead:
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesRead:
+    """What the model sees at a leaf, as JSON messages that are the reader's own, with the state read."""
+
+    leaf_id: str | None
+    stored_leaf_id: str | None
+    revision: int
+    messages: list[JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One revision of a session: what was added, and where the leaf was afterwards.
 

@@ -24,7 +24,6 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound, StoreClosed
 from flue_py.sessions.arguments import checked_limit, checked_prefix, checked_revision
-from flue_py.sessions.decoding import decode_messages
 from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
 Result = TypeVar("Result")
@@ -184,7 +183,11 @@ class SessionView:
 
     async def build_context(self, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
-        return await decode_messages((await self._read_context(leaf)).items)
+        async with self._turn:
+            read = await self._backend.read_messages(self.id, leaf=leaf)
+            if isinstance(leaf, Stored):
+                self._note(read.stored_leaf_id, read.revision)
+            return read.messages
 
     async def latest_compaction(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last compaction on the path, or None. The cost of the context."""

@@ -23,6 +23,7 @@ from flue_py.core.sessions import (
     Deletion,
     LeafChoice,
     Mark,
+    MessagesRead,
     Moved,
     MoveReason,
     NewSession,
@@ -210,6 +211,9 @@ class Backend(Protocol):
 
         O(kept entries + forks on the path), however long the history before them.
         """
+
+    async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
+        """Return the messages that the projection of `read_context` gives, decoded afresh. As cheap as it can be."""
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         """Return the usage after ``since`` up to the leaf: a difference of two stored sums. O(forks on the path)."""

@@ -14,14 +14,15 @@ from flue_py.store.transaction import Transaction
 def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run: bool) -> Deletion:
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
-        return Deletion((), (session_id,))
+        return Deletion(())
     found: dict[int, str] = {}
     missing: list[str] = []
     for child_id, session_key, child_scope in tx.rows(queries.TASK_CLOSURE, {"id": session_id}):
         if session_key is None:
-            missing.append(child_id)
+            if child_id != session_id:
+                missing.append(child_id)
         elif child_id == session_id and scope is not None and child_scope != scope:
-            return Deletion((), (session_id,))
+            return Deletion(())
         else:
             found[session_key] = child_id
     if not found:

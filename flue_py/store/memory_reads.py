@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from flue_py.core.entries import MESSAGE, Entry
-from flue_py.core.projection import latest_compaction
+from flue_py.core.projection import latest_compaction, project, project_compacted
 from flue_py.core.sessions import (
     STORED,
     Change,
     LeafChoice,
     Mark,
+    MessagesRead,
     PathRead,
     Problem,
     ReadStamp,
@@ -122,6 +123,12 @@ class MemoryReads:
             kept_from = (entry.depth for entry in path[: compaction.depth] if entry.id == first_kept)
             path = path[next(kept_from, compaction.depth) :]
         return replace(_path_read(session, at, path), compaction=compaction)
+
+    async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
+        read = await self.read_context(session_id, leaf=leaf)
+        kept = read.entries or ()
+        items = project_compacted(read.compaction, kept) if read.compaction else project(kept)
+        return MessagesRead(read.leaf_id, read.stored_leaf_id, read.revision, [item.data for item in items])
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         session = self._session(session_id)

@@ -22,7 +22,7 @@ SESSION_COLUMNS = (
     "spent_tokens", "spent_cost", "created_at", "updated_at",
 )  # fmt: skip
 ENTRY_COLUMNS = (
-    "id", "lane_id", "depth", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
+    "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
     "payload", "packed", "blob",
 )  # fmt: skip
 _POSITION = ("lane_id", "depth", *TOTAL_COLUMNS)
@@ -167,6 +167,16 @@ LANE_RANGE = Statement(
 )
 SPANS_RANGE = Statement(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
+    " WHERE s.high > :low_depth"
+)
+# The same for the messages alone: nothing is fetched that a message is not made of.
+_BODY = "e.depth, e.kind, e.created_at, e.payload, e.packed, e.blob"
+LANE_BODIES = Statement(
+    f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
+)
+SPANS_BODIES = Statement(
+    _SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
 LATEST_COMPACTION = Statement(

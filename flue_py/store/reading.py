@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Literal, cast
+from operator import attrgetter, itemgetter
+from typing import Any, Literal, cast
 
-from flue_py.core.entries import Entry
-from flue_py.core.jsontext import decode_object
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.projection import CONTEXT_KINDS, synthetic_message
 from flue_py.core.sessions import (
     Change,
     LeafChoice,
     Mark,
+    MessagesRead,
     MoveReason,
     PathRead,
     ReadStamp,
@@ -30,9 +32,10 @@ from flue_py.store.moving import parent_id
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.session_state import Position, SessionState
 from flue_py.store.state import find_visible, place, read_state, see_entry, totals_at
-from flue_py.store.transaction import Row, Transaction
+from flue_py.store.transaction import Row, Statement, Transaction
 
-_LANE, _DEPTH, _CREATOR = 1, 2, 3
+# Where these columns are in queries.ENTRY_COLUMNS; the depth is first in whatever is read along a path.
+_DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
 _LAST_DEPTH = 2**62
 _FIRST_PAGE = (2**63 - 1, 0)
 
@@ -77,6 +80,28 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
     return PathRead(at, state.leaf, state.revision, stamp, entries, compaction)
 
 
+def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
+    """Return the messages of a context (see `Backend.read_messages`): as `project`, from rows instead of entries."""
+    state = read_state(tx, session_id)
+    at, position = place(tx, state, leaf)
+    messages: list[JsonObject] = []
+    if position is not None:
+        compaction = tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
+        summary_depth = -1 if compaction is None else int(compaction[_DEPTH])
+        above = -1 if compaction is None else _depth_kept_from(tx, state, compaction) - 1
+        rows = _rows_of_path(tx, state, position, above, queries.LANE_BODIES, queries.SPANS_BODIES)
+        with collector_held(len(rows)):
+            for depth, kind, created_at, *stored in rows:
+                if kind in CONTEXT_KINDS:
+                    fields = decode_object(_payload_text(tx, state.tree_id, stored))
+                    is_message = kind == MESSAGE
+                    messages.append(fields if is_message else synthetic_message(kind, fields, created_at))
+                elif depth == summary_depth:
+                    fields = decode_object(_payload_text(tx, state.tree_id, stored))
+                    messages.insert(0, synthetic_message(kind, fields, created_at))
+    return MessagesRead(at, state.leaf, state.revision, messages)
+
+
 def _depth_kept_from(tx: Transaction, state: SessionState, compaction: Row) -> int:
     """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing (row E09)."""
     fields = decode_object(_payload_text(tx, state.tree_id, compaction))
@@ -103,12 +128,7 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
     """Return the entries of a path that lie deeper than ``above``, in order of depth."""
     if position is None:
         return []
-    where = {"tree_id": state.tree_id, "lane_id": position.lane_id}
-    if position.parent_lane is None or position.fork_depth <= above:
-        rows = tx.rows(queries.LANE_RANGE, {**where, "low": above, "high": position.depth})
-    else:
-        rows = tx.rows(queries.SPANS_RANGE, {**where, "depth": position.depth, "low_depth": above})
-        rows = sorted(rows, key=lambda row: cast("int", row[_DEPTH]))
+    rows = _rows_of_path(tx, state, position, above, queries.LANE_RANGE, queries.SPANS_RANGE)
     if not rows:
         return []
     parent = None
@@ -119,8 +139,19 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
     with collector_held(len(rows)):
         for row in rows:
             entries.append(_entry(tx, state.tree_id, row, parent, creators))
-            parent = row[0]
+            parent = row[_ID]
     return entries
+
+
+def _rows_of_path(
+    tx: Transaction, state: SessionState, position: Position, above: int, in_lane: Statement, in_spans: Statement
+) -> Sequence[Row]:
+    """Return the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
+    where = {"tree_id": state.tree_id, "lane_id": position.lane_id}
+    if position.parent_lane is None or position.fork_depth <= above:
+        return tx.rows(in_lane, {**where, "low": above, "high": position.depth})
+    rows = tx.rows(in_spans, {**where, "depth": position.depth, "low_depth": above})
+    return sorted(rows, key=itemgetter(_DEPTH))
 
 
 def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict[int, str]:
@@ -131,7 +162,7 @@ def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict
 
 
 def _entry(tx: Transaction, tree_id: int, row: Row, parent: str | None, creators: dict[int, str]) -> Entry:
-    id_, _, depth, creator, kind, role, source, revision, ordinal, created_at, extra, payload, packed, blob = row
+    depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra, payload, packed, blob = row
     if payload is None:
         payload = unpack(packed) if packed is not None else _blob_text(tx, tree_id, blob)
     return Entry(
@@ -139,7 +170,7 @@ def _entry(tx: Transaction, tree_id: int, row: Row, parent: str | None, creators
     )
 
 
-def _payload_text(tx: Transaction, tree_id: int, row: Row) -> str:
+def _payload_text(tx: Transaction, tree_id: int, row: Sequence[Any]) -> str:
     payload, packed, blob = row[-3:]
     if payload is not None:
         return str(payload)
@@ -208,11 +239,11 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         rows.extend(tx.rows(queries.LANE_RANGE, where))
         forks[lane_id] = (parent_lane, fork_depth)
     retracted = {row[0] for row in tx.rows(queries.RETRACTED_IDS, {"session_key": state.key})}
-    ids = {(row[_LANE], row[_DEPTH]): row[0] for row in rows}
+    ids = {(row[_LANE], row[_DEPTH]): row[_ID] for row in rows}
     creators = _creators(tx, state, rows)
     entries = []
     for row in rows:
-        if row[0] in retracted:
+        if row[_ID] in retracted:
             continue
         lane_id, depth = row[_LANE], row[_DEPTH]
         parent = ids.get((lane_id, depth - 1))
@@ -277,7 +308,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     own = {state.key: state.id}
     for row in tx.rows(queries.ENTRIES_OF_REVISIONS, where):
         parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
-        added.setdefault(row[7], []).append(_entry(tx, state.tree_id, row, parent, own))
+        added.setdefault(row[_REVISION], []).append(_entry(tx, state.tree_id, row, parent, own))
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)

@@ -17,6 +17,7 @@ from flue_py.core.sessions import (
     Deletion,
     LeafChoice,
     Mark,
+    MessagesRead,
     Moved,
     MoveReason,
     NewSession,
@@ -198,6 +199,9 @@ class SqlBackend(Backend):
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
         return await self._runner.read(lambda tx: reading.read_context(tx, session_id, leaf, unless))
+
+    async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
+        return await self._runner.read(lambda tx: reading.read_messages(tx, session_id, leaf))
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         return await self._runner.read(lambda tx: reading.read_usage(tx, session_id, since, leaf))

@@ -23,6 +23,7 @@ pytest.register_assert_rewrite(
     *(
         f"flue_py.testing.{name}"
         for name in (
+            "checks",
             "contract",
             "contract_append",
             "contract_bad_input",

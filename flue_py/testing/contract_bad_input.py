@@ -36,6 +36,7 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
         lambda: backend.read_path(session_id),
         lambda: backend.read_path_since(session_id, None),
         lambda: backend.read_context(session_id),
+        lambda: backend.read_messages(session_id),
         lambda: backend.read_usage(session_id, None),
         lambda: backend.read_turns(session_id),
         lambda: backend.read_tree(session_id),

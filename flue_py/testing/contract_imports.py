@@ -8,7 +8,7 @@ import pytest
 
 from flue_py.core.entries import NewEntry, new_custom
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionNotFound
+from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import refused, unchanged
 from flue_py.testing.samples import (
@@ -113,6 +113,31 @@ class ImportContract:
         for entry in tree.values():
             assert entry.depth == (0 if entry.parent_id is None else tree[entry.parent_id].depth + 1)
         assert [entry.depth for entry in await path_of(backend, session.id)] == list(range(tree["n199"].depth + 1))
+
+    async def test_a_session_is_imported_together_with_its_entries(self, backend: Backend) -> None:
+        new = NewSession(id="old", key="k", title="x", scope="s", metadata_text='{"a":1}', created_us=5)
+        entries = [placed(user("why?"), "a", None, 1), placed(user(), "b", "a", 2), placed(user(), "c", "a", 3)]
+        session = await backend.import_session(new, entries, leaf="b")
+        assert session == await session_info(backend, "old")
+        assert (session.kind, session.key, session.scope, session.created_us) == ("root", "k", "s", 5)
+        assert (session.leaf_id, session.revision, session.entry_count) == ("b", 1, 3)
+        assert session.first_message == "why?"
+        assert await path_ids(backend, "old") == ["a", "b"]
+        (change,) = await backend.changes("old", 0, 10)
+        assert (change.reason, change.from_id, change.to_id) == ("import", None, "b")
+
+    async def test_a_session_is_imported_as_a_whole_or_not_at_all(self, backend: Backend) -> None:
+        await backend.create_session(NewSession(key="taken"))
+        async with refused(backend, EntryNotFound):
+            await backend.import_session(NewSession(), [placed(user(), "a"), placed(user(), "b", UNKNOWN)], leaf="a")
+        async with refused(backend, EntryNotFound):
+            await backend.import_session(NewSession(), [placed(user(), "a")], leaf=UNKNOWN)
+        async with refused(backend, InvalidEntry):
+            await backend.import_session(NewSession(), [placed(user(), "a"), placed(user(), "a")], leaf="a")
+        async with refused(backend, SessionExists):
+            await backend.import_session(NewSession(key="taken"), [placed(user(), "a")], leaf="a")
+        empty = await backend.import_session(NewSession(), [], leaf=None)
+        assert (empty.revision, empty.leaf_id) == (0, None)
 
     @pytest.mark.parametrize("what", REFUSED)
     async def test_an_import_that_names_what_the_session_does_not_see_is_refused(

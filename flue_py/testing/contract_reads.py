@@ -30,6 +30,9 @@ from flue_py.testing.samples import (
 )
 from flue_py.testing.sources import OpenBackend, counted_sources
 
+PATIENCE_SECONDS = 30
+"""How long a watcher may be left waiting: a lost notification fails its test instead of hanging it."""
+
 
 async def assert_context_is_the_projection_of_the_path(backend: Backend, session_id: str) -> None:
     """Check every entry the session sees as a leaf."""
@@ -391,31 +394,40 @@ class ReadContract:
     async def test_a_watcher_is_told_at_once_and_after_each_change(self, backend: Backend) -> None:
         session = await new_session(backend)
         told = aiter(backend.notifications(session.id))
-        await anext(told)
-        after = 0
-        for number in range(3):
-            await backend.append(session.id, talk(1))
-            changes = await backend.changes(session.id, after, 10)
-            while not changes:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(told)
+            for number in range(3):
+                await backend.append(session.id, talk(1))
                 await anext(told)
-                changes = await backend.changes(session.id, after, 10)
-            after = changes[-1].revision
-            assert after == number + 1
+                changes = await backend.changes(session.id, number, 10)
+                assert [change.revision for change in changes] == [number + 1]
 
     async def test_a_watcher_that_was_told_sees_the_change_that_came_while_it_looked(self, backend: Backend) -> None:
         session = await new_session(backend)
         told = aiter(backend.notifications(session.id))
-        await anext(told)
-        await backend.append(session.id, talk(1))
-        await anext(told)
-        assert len(await backend.changes(session.id, 0, 10)) == 1
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(told)
+            writers = [asyncio.create_task(backend.append(session.id, talk(1))) for _ in range(5)]
+            seen = 0
+            while seen < 5:
+                await anext(told)
+                seen += len(await backend.changes(session.id, seen, 10))
+        await asyncio.gather(*writers)
+
+    async def test_a_watcher_of_a_session_that_is_deleted_is_told(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        told = aiter(backend.notifications(session.id))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(told)
+            await backend.delete_tree(session.id)
+            await anext(told)
 
     async def test_watching_ends_when_the_store_closes(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())
         session = await new_session(backend)
         told = aiter(backend.notifications(session.id))
-        await anext(told)
-        await backend.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(told)
+            await backend.close()
             rest = [told_again async for told_again in told]
         assert len(rest) <= 1

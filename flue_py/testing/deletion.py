@@ -139,7 +139,7 @@ async def _held(backend: Backend, session_id: str) -> set[str]:
     return {*ids_of(await backend.read_tree(session_id)), *retracted}
 
 
-async def _shown(backend: Backend, session_id: str) -> tuple[list[Entry], list[str]]:
-    """Return what a session sees, with creators left out: they may go."""
+async def _shown(backend: Backend, session_id: str) -> tuple[list[Entry], list[str], list[str]]:
+    """Return what a session lists, finds and has on its path, with creators left out: they may go."""
     tree = [replace(entry, session_id=None) for entry in await backend.read_tree(session_id)]
-    return tree, await path_ids(backend, session_id)
+    return tree, await backend.match_entry_ids(session_id, "", 10_000), await path_ids(backend, session_id)

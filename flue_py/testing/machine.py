@@ -37,11 +37,13 @@ picks = st.integers(0, 119)
 """Which of the things that are there at the time a rule means."""
 
 
-def check_against_model(open_backend: OpenBackend, share: float = 1.0) -> None:
-    """Run the machine over a backend, with this share of the examples of the Hypothesis profile in force."""
-    examples = max(3, round(settings().max_examples * share))
+def check_against_model(open_backend: OpenBackend, share: float = 1.0, step_share: float = 1.0) -> None:
+    """Run the machine over a backend, with these shares of the profile's examples and of the steps of each."""
+    profile = settings()
+    examples = max(3, round(profile.max_examples * share))
+    steps = max(10, round(profile.stateful_step_count * step_share))
     machine = type("Machine", (BackendMachine,), {"open_backend": staticmethod(open_backend)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
 
 
 class BackendMachine(RuleBasedStateMachine):
@@ -168,14 +170,28 @@ class BackendMachine(RuleBasedStateMachine):
         """Import a small tree below what is there."""
         session_id = self._session(pick)
         named = self._choice(session_id, expected)
+        entries, to = self._imported(shape, leaf, lambda pick: [None, self._entry(session_id, pick)])
+        self._change(session_id, lambda backend: backend.import_entries(session_id, entries, leaf=to, expected=named))
+
+    @rule(
+        shape=st.lists(st.tuples(picks, strategies.entries), max_size=5), leaf=picks, key=st.sampled_from([None, "a"])
+    )
+    def import_session(self, shape: list[tuple[int, NewEntry]], leaf: int, key: str | None) -> None:
+        """Import a session with a small tree of its own."""
+        entries, to = self._imported(shape, leaf, lambda pick: [GHOSTS[0]] if pick % 30 == 29 else [None])
+        self._create(lambda backend: backend.import_session(NewSession(key=key), entries, leaf=to))
+
+    def _imported(
+        self, shape: list[tuple[int, NewEntry]], leaf: int, others: Callable[[int], list[str | None]]
+    ) -> tuple[list[NewEntry], str | None]:
+        """Return entries whose parents are earlier ones or ``others``, and a leaf chosen likewise."""
         ids = [f"i{len(self._entries)}-{number}" for number in range(len(shape))]
         entries: list[NewEntry] = []
-        for number, (parent, new) in enumerate(shape):
-            below: list[str | None] = [None, *ids[:number], self._entry(session_id, parent)]
-            entries.append(placed(new, ids[number], below[parent % len(below)], parent))
-        leaves: list[str | None] = [None, *ids, self._entry(session_id, leaf)]
-        to = leaves[leaf % len(leaves)]
-        self._change(session_id, lambda backend: backend.import_entries(session_id, entries, leaf=to, expected=named))
+        for number, (pick, new) in enumerate(shape):
+            below: list[str | None] = [*ids[:number], *others(pick)]
+            entries.append(placed(new, ids[number], below[pick % len(below)], pick))
+        leaves: list[str | None] = [*ids, *others(leaf)]
+        return entries, leaves[leaf % len(leaves)]
 
     @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]))
     def move(self, pick: int, to: int, key: str | None) -> None:
@@ -265,7 +281,9 @@ class BackendMachine(RuleBasedStateMachine):
     def retry(self, pick: int) -> None:
         """Do again an operation that had an idempotency key."""
         if self._retries:
-            self._both(self._retries[pick % len(self._retries)])
+            result = self._both(self._retries[pick % len(self._retries)])
+            if isinstance(result, SessionInfo) and result.id not in self._sessions:
+                self._sessions.append(result.id)
             self._compare_stores()
 
     # -- how they are compared ------------------------------------------------------------------------------------
@@ -431,6 +449,7 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     _check_is_path(path, by_id)
     context = projected(await backend.read_context(session_id))
     assert [item.data for item in context] == [item.data for item in project(path)]
+    assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
     assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
     if path:
         middle = path[len(path) // 2].id

@@ -98,8 +98,10 @@ async def tree_ids(backend: Backend, session_id: str) -> list[str]:
 
 
 async def context_of(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[tuple[str, JsonObject]]:
-    """Return the context as (entry id, message) pairs."""
-    return [(item.entry_id, item.data) for item in projected(await backend.read_context(session_id, leaf=leaf))]
+    """Return the context as (entry id, message) pairs, having checked that both ways to read it agree."""
+    items = projected(await backend.read_context(session_id, leaf=leaf))
+    assert (await backend.read_messages(session_id, leaf=leaf)).messages == [item.data for item in items]
+    return [(item.entry_id, item.data) for item in items]
 
 
 def projected(read: PathRead) -> list[ContextEntry]:

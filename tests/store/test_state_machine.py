@@ -13,10 +13,11 @@ class HasShare(Protocol):
     """A kind of backend, as `conftest` describes it."""
 
     share: float
+    step_share: float
 
 
 def test_a_store_answers_like_the_model(kind: HasShare, open_backend: OpenBackend) -> None:
-    check_against_model(open_backend, kind.share)
+    check_against_model(open_backend, kind.share, kind.step_share)
 
 
 def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backend: OpenBackend) -> None:
