@@ -17,11 +17,11 @@ from flue_py.core.entries import Entry, NewEntry, new_branch_summary, new_compac
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.messages import UserMessage
 from flue_py.core.projection import (
+    ContextEntry,
     compaction_text,
     latest_compaction,
     project,
     project_compacted,
-    synthetic_message,
 )
 
 AT_US = 1_700_000_000_123_999
@@ -201,7 +201,7 @@ def test_two_compactions_in_a_row_show_the_second() -> None:
 )
 def test_the_prefix_of_a_compaction_is_not_doubled(text: str, seen: str) -> None:
     assert compaction_text(text) == seen
-    assert synthetic_message(entry(summary(text, "e0"))) == {
+    assert ContextEntry(entry(summary(text, "e0"))).data == {
         "role": "user",
         "content": [{"type": "text", "text": seen}],
         "timestamp": AT_MS,
@@ -210,7 +210,7 @@ def test_the_prefix_of_a_compaction_is_not_doubled(text: str, seen: str) -> None
 
 def test_the_prefix_of_a_branch_summary_is_always_added() -> None:
     new = new_branch_summary("[Branch Summary]\n\nx", from_id=None)
-    assert synthetic_message(entry(new)) == {
+    assert ContextEntry(entry(new)).data == {
         "role": "user",
         "content": [{"type": "text", "text": "[Branch Summary]\n\n[Branch Summary]\n\nx"}],
         "timestamp": AT_MS,
@@ -219,12 +219,12 @@ def test_the_prefix_of_a_branch_summary_is_always_added() -> None:
 
 def test_a_custom_message_gives_its_own_content() -> None:
     parts: JsonObject = {"content": [{"type": "image", "data": "x", "mimeType": "image/png"}], "customType": "c"}
-    assert synthetic_message(entry(new_custom("custom_message", parts))) == {
+    assert ContextEntry(entry(new_custom("custom_message", parts))).data == {
         "role": "user",
         "content": parts["content"],
         "timestamp": AT_MS,
     }
-    assert text_of(synthetic_message(entry(new_custom("custom_message", {"content": "hi"})))) == "hi"
+    assert text_of(ContextEntry(entry(new_custom("custom_message", {"content": "hi"}))).data) == "hi"
 
 
 def test_a_message_is_given_unchanged_key_by_key() -> None:
