@@ -188,7 +188,8 @@ class _EntryWriter:
     def finish(self, leaf: str | None) -> None:
         """Write the rows and the session's new state."""
         self._tx.insert(queries.INSERT_ENTRY, self._rows)
-        if self._has_paid:
+        # A session that has spent something is named in the ledger already.
+        if self._has_paid and not (self._state.spent_tokens or self._state.spent_cost):
             name = {"session_key": self._state.key, "session_id": self._state.id}
             self._tx.run(queries.INSERT_LEDGER_SESSION, name)
         self._tx.run(
