@@ -170,7 +170,11 @@ SPANS_RANGE = Statement(
     " WHERE s.high > :low_depth"
 )
 # The same for the messages alone: nothing is fetched that a message is not made of.
-_BODY = "e.depth, e.kind, e.created_at, e.payload, e.packed, e.blob"
+# (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
+_BODY = (
+    "e.depth, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
+    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END, e.payload, e.packed, e.blob"
+)
 LANE_BODIES = Statement(
     f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"

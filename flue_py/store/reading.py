@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, cast
 
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.projection import CONTEXT_KINDS, synthetic_message
 from flue_py.core.sessions import (
@@ -89,17 +89,24 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         compaction = tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
         summary_depth = -1 if compaction is None else int(compaction[_DEPTH])
         above = -1 if compaction is None else _depth_kept_from(tx, state, compaction) - 1
-        rows = _rows_of_path(tx, state, position, above, queries.LANE_BODIES, queries.SPANS_BODIES)
-        with collector_held(len(rows)):
-            for depth, kind, created_at, *stored in rows:
-                if kind in CONTEXT_KINDS:
-                    fields = decode_object(_payload_text(tx, state.tree_id, stored))
-                    is_message = kind == MESSAGE
-                    messages.append(fields if is_message else synthetic_message(kind, fields, created_at))
-                elif depth == summary_depth:
-                    fields = decode_object(_payload_text(tx, state.tree_id, stored))
-                    messages.insert(0, synthetic_message(kind, fields, created_at))
+        with collector_held(position.depth - above):
+            rows = _rows_of_path(tx, state, position, above, queries.LANE_BODIES, queries.SPANS_BODIES)
+            messages = _messages(tx, state.tree_id, rows, summary_depth)
     return MessagesRead(at, state.leaf, state.revision, messages)
+
+
+def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth: int) -> list[JsonObject]:
+    """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others."""
+    messages = []
+    summary: list[JsonObject] = []
+    for depth, other_kind, created_at, *stored in rows:
+        if other_kind is None:
+            messages.append(decode_object(_payload_text(tx, tree_id, stored)))
+        elif other_kind in CONTEXT_KINDS or depth == summary_depth:
+            fields = decode_object(_payload_text(tx, tree_id, stored))
+            into = summary if depth == summary_depth else messages
+            into.append(synthetic_message(other_kind, fields, created_at))
+    return summary + messages
 
 
 def _depth_kept_from(tx: Transaction, state: SessionState, compaction: Row) -> int:
@@ -128,6 +135,11 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
     """Return the entries of a path that lie deeper than ``above``, in order of depth."""
     if position is None:
         return []
+    with collector_held(position.depth - above):
+        return _entries_of_path(tx, state, position, above)
+
+
+def _entries_of_path(tx: Transaction, state: SessionState, position: Position, above: int) -> list[Entry]:
     rows = _rows_of_path(tx, state, position, above, queries.LANE_RANGE, queries.SPANS_RANGE)
     if not rows:
         return []
@@ -136,10 +148,9 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
         parent = parent_id(tx, state.tree_id, rows[0][_LANE], rows[0][_DEPTH])
     creators = _creators(tx, state, rows)
     entries = []
-    with collector_held(len(rows)):
-        for row in rows:
-            entries.append(_entry(tx, state.tree_id, row, parent, creators))
-            parent = row[_ID]
+    for row in rows:
+        entries.append(_entry(tx, state.tree_id, row, parent, creators))
+        parent = row[_ID]
     return entries
 
 
