@@ -26,8 +26,8 @@ PRINTED = {
     "many_sessions": ("10 sessions appending at once, fsync", "10 sessions appending at once, no fsync"),
     "load": (
         "load 200 messages, cold, as dicts",
-        "load 200 messages, cold, as typed models",
-        "load 200 messages, cold, entries not yet decoded",
+        "load 200 messages, cold, typed, decoded when touched",
+        "and every message touched",
         "load 200 messages, unchanged since last read",
     ),
     "fork": ("fork at the middle of 200 (raw: an append here)", "fork at the middle of 200, bytes"),
