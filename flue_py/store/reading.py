@@ -99,11 +99,14 @@ def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others."""
     messages = []
     summary: list[JsonObject] = []
-    for depth, other_kind, created_at, *stored in rows:
-        if other_kind is None:
-            messages.append(decode_object(_payload_text(tx, tree_id, stored)))
+    for depth, other_kind, created_at, payload, packed, blob in rows:
+        # What is not read along the way is not paid for: most rows are messages whose payload is text.
+        if other_kind is None and payload is not None:
+            messages.append(decode_object(payload))
+        elif other_kind is None:
+            messages.append(decode_object(_payload_text(tx, tree_id, (payload, packed, blob))))
         elif other_kind in CONTEXT_KINDS or depth == summary_depth:
-            fields = decode_object(_payload_text(tx, tree_id, stored))
+            fields = decode_object(_payload_text(tx, tree_id, (payload, packed, blob)))
             into = summary if depth == summary_depth else messages
             into.append(synthetic_message(other_kind, fields, created_at))
     return summary + messages
