@@ -32,10 +32,8 @@ _TOTALS = _columns("e", TOTAL_COLUMNS)
 
 # -- store state --------------------------------------------------------------------------------------------------
 
-STATE_TABLE = Statement("SELECT name FROM sqlite_master WHERE type = 'table' AND name = :name")
 READ_STATE = Statement("SELECT value FROM flue_store WHERE name = :name")
 WRITE_STATE = Statement("UPDATE flue_store SET value = :number WHERE name = :name")
-ADD_STATE = Statement("INSERT INTO flue_store (name, value) VALUES (:name, :number)")
 
 # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -195,10 +193,6 @@ BLOB_DATA = Statement("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND
 
 # -- what a session sees -------------------------------------------------------------------------------------------
 
-OWN_ENTRIES = Statement(
-    f"SELECT {_ENTRY} FROM entries e WHERE e.session_key = :session_key ORDER BY e.revision, e.ordinal"
-)
-OWNED_LANES = Statement("SELECT l.lane_id FROM lanes l WHERE l.owner_key = :session_key")
 HELD_SPANS = Statement(
     "WITH RECURSIVE anchors(lane_id, depth) AS ("
     "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
