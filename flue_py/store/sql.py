@@ -7,6 +7,7 @@ The operations (`appending`, `moving`, `creating`, `deleting`, `reading`, `verif
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from flue_py.core.entries import Entry, NewEntry
@@ -34,6 +35,7 @@ from flue_py.core.sessions import (
     VerifyReport,
 )
 from flue_py.core.usage import UsageWindow
+from flue_py.errors import StoreClosed
 from flue_py.store import appending, creating, deleting, moving, queries, reading, verifying
 from flue_py.store.backend import FORMAT_VERSION, Backend, Sources
 from flue_py.store.transaction import Transaction
@@ -226,14 +228,17 @@ class SqlBackend(Backend):
 
     async def notifications(self, session_id: str) -> AsyncIterator[None]:
         last: int | None = -1
-        while True:
-            change = await self._runner.last_change()
-            revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id))
-            if revision != last:
-                last = revision
-                yield
-            if not await self._runner.wait_beyond(change):
-                return
+        change = await self._runner.last_change()
+        # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
+        with suppress(StoreClosed):
+            while True:
+                revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id))
+                if revision != last:
+                    last = revision
+                    yield
+                if not await self._runner.wait_beyond(change):
+                    return
+                change = await self._runner.last_change()
 
     async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
         await self._runner.write(lambda tx: creating.set_label(tx, self._sources, session_id, entry_id, label))
