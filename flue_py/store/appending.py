@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import pydantic_core
@@ -32,6 +33,57 @@ def append(
     idempotency_key: str | None,
 ) -> Appended:
     """Append a chain of entries (see `Backend.append`)."""
+    planned = plan_append(tx, sources, session_id, entries, expected, on_conflict, idempotency_key)
+    if isinstance(planned, Appended):
+        return planned
+    return planned.write(tx)
+
+
+@dataclass(frozen=True)
+class PlannedAppend:
+    """An append that was checked and placed, and not yet written. ``result`` is what it will have done.
+
+    Without entries there is no batch: only the idempotency key is written down.
+    """
+
+    state: SessionState
+    batch: EntryBatch | None
+    result: Appended
+    idempotency_key: str | None
+    digest: bytes
+
+    def write(self, tx: Transaction) -> Appended:
+        """Write it; return the result."""
+        result = self.result
+        if self.batch is not None:
+            self.batch.write(tx, result.leaf_id)
+            if result.on_branch:
+                self.batch.record_move(tx, "branch", result.leaf_id, result.leaf_id)
+            else:
+                tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
+        remember_result(tx, self.state, self.idempotency_key, "append", self.digest, self.replayable)
+        return result
+
+    @property
+    def replayable(self) -> list[object]:
+        """The result as it is stored under the idempotency key."""
+        result = self.result
+        return [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
+
+
+def plan_append(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    expected: LeafChoice,
+    on_conflict: OnConflict,
+    idempotency_key: str | None,
+) -> PlannedAppend | Appended:
+    """Return what an append will write, checked and placed, or the result where there is nothing to write.
+
+    Writes nothing. Raises as `Backend.append` says.
+    """
     state = read_state(tx, session_id)
     digest = b""
     if idempotency_key is not None:
@@ -44,30 +96,16 @@ def append(
         raise LeafConflict(state.id, cast("str | None", expected), state.leaf)
     if not entries:
         nothing = Appended((), state.leaf, state.revision)
-        _remember(tx, state, idempotency_key, digest, nothing)
-        return nothing
+        return nothing if idempotency_key is None else PlannedAppend(state, None, nothing, idempotency_key, digest)
     parent = state.position
     if on_branch:
         parent = None if expected is None else see_entry(tx, state, cast("str", expected))
     _require_references(tx, state, entries)
-    writer = _EntryWriter(tx, sources, state)
-    ids = writer.add_chain(parent, entries)
-    leaf = state.leaf if on_branch else ids[-1]
-    writer.finish(leaf)
-    if on_branch:
-        writer.record_move("branch", leaf, leaf)
-    else:
-        tx.states[session_id] = writer.state_after(ids[-1])
-    result = Appended(ids, leaf, writer.revision, on_branch, False, sum(new.surrogates_replaced for new in entries))
-    _remember(tx, state, idempotency_key, digest, result)
-    return result
-
-
-def _remember(
-    tx: Transaction, state: SessionState, idempotency_key: str | None, digest: bytes, result: Appended
-) -> None:
-    values = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
-    remember_result(tx, state, idempotency_key, "append", digest, values)
+    batch = EntryBatch(tx, sources, state)
+    ids = batch.add_chain(parent, entries)
+    replaced = sum(new.surrogates_replaced for new in entries)
+    result = Appended(ids, state.leaf if on_branch else ids[-1], batch.revision, on_branch, False, replaced)
+    return PlannedAppend(state, batch, result, idempotency_key, digest)
 
 
 def _replayed(stored: str) -> Appended:
@@ -86,22 +124,21 @@ def import_entries(
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
     state = read_state(tx, session_id)
     state.require_leaf(expected)
-    writer = _EntryWriter(tx, sources, state)
+    batch = EntryBatch(tx, sources, state)
     for new in entries:
-        parent = None if new.parent_id is None else writer.find(new.parent_id)
-        writer.add(parent, new)
+        parent = None if new.parent_id is None else batch.find(new.parent_id)
+        batch.add(parent, new)
     if leaf is not None:
-        writer.find(leaf)
+        batch.find(leaf)
     for new in entries:
         for reference in new.references:
-            writer.find(reference)
-    if not writer.ids and leaf == state.leaf:
+            batch.find(reference)
+    if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
-    writer.finish(leaf)
-    writer.record_move("import", state.leaf, leaf)
-    return Appended(
-        tuple(writer.ids), leaf, writer.revision, False, False, sum(new.surrogates_replaced for new in entries)
-    )
+    batch.write(tx, leaf)
+    batch.record_move(tx, "import", state.leaf, leaf)
+    replaced = sum(new.surrogates_replaced for new in entries)
+    return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced)
 
 
 def import_session(
@@ -119,25 +156,31 @@ def _require_references(tx: Transaction, state: SessionState, entries: Sequence[
             see_entry(tx, state, reference)
 
 
-class _EntryWriter:
-    """Places new entries into lanes, and writes them, their totals, their blobs and their paid calls."""
+class EntryBatch:
+    """New entries, placed into lanes: the rows of an append, with their totals, blobs and paid calls.
+
+    Adding only reads; `write` writes everything, so that a database may do it in a single statement instead.
+    """
 
     def __init__(self, tx: Transaction, sources: Sources, state: SessionState) -> None:
         self._tx = tx
         self._sources = sources
-        self._state = state
+        self.state = state
         self.revision = state.revision + 1
         self.ids: list[str] = []
-        self._now = sources.now_us()
-        self._rows: list[Row] = []
+        self.now_us = sources.now_us()
+        # In the order of INSERT_ENTRY.
+        self.rows: list[Row] = []
+        self.lanes: list[dict[str, object]] = []
+        self.blobs: dict[bytes, dict[str, object]] = {}
+        self.calls: list[dict[str, object]] = []
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
         self._filled: set[tuple[int, int]] = set()
-        self._has_paid = False
-        self._spent_tokens = 0
-        self._spent_cost = 0
-        self._messages = 0
-        self._preview: str | None = None
+        self._last_lane: int | None = None
+        self.message_count = 0
+        self.preview: str | None = None
+        self._spent = (0, 0)
 
     def add_chain(self, parent: Position | None, entries: Sequence[NewEntry]) -> tuple[str, ...]:
         """Add entries, each the child of the one before; return their ids."""
@@ -156,60 +199,80 @@ class _EntryWriter:
         own = new.usage if new.counted else NO_USAGE
         before = NO_USAGE if parent is None else parent.totals
         totals = before if own is NO_USAGE else before.plus(own)
-        at = self._now if new.created_us is None else new.created_us
+        at = self.now_us if new.created_us is None else new.created_us
         stored = pack(new.payload)
+        tree_id = self.state.tree_id
         if stored.blob is not None:
-            self._tx.run(
-                queries.INSERT_BLOB,
-                {
-                    "tree_id": self._state.tree_id,
-                    "sha256": stored.blob,
-                    "size": len(new.payload.encode()),
-                    "data": stored.blob_data,
-                },
-            )
-        # In the order of INSERT_ENTRY.
-        self._rows.append((
-            self._state.tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
-            self._state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
+            size = len(new.payload.encode())
+            self.blobs[stored.blob] = {
+                "tree_id": tree_id, "sha256": stored.blob, "size": size, "data": stored.blob_data,
+            }  # fmt: skip
+        self.rows.append((
+            tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
+            self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
             payload_digest(new.payload), stored.payload, stored.packed, stored.blob, new.extra,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
-        position = Position(lane_id, depth, totals, self._state.key, parent_lane, fork_depth, has_child=False)
+        position = Position(lane_id, depth, totals, self.state.key, parent_lane, fork_depth, has_child=False)
         self._placed[entry_id] = position
         return position
 
     def find(self, entry_id: str) -> Position:
         """Return the place of an entry of this call, or of one the session sees. Raises `EntryNotFound`."""
         position = self._placed.get(entry_id)
-        return see_entry(self._tx, self._state, entry_id) if position is None else position
+        return see_entry(self._tx, self.state, entry_id) if position is None else position
 
-    def finish(self, leaf: str | None) -> None:
+    def write(self, tx: Transaction, leaf: str | None) -> None:
         """Write the rows and the session's new state."""
-        self._tx.insert(queries.INSERT_ENTRY, self._rows)
-        # A session that has spent something is named in the ledger already.
-        if self._has_paid and not (self._state.spent_tokens or self._state.spent_cost):
-            name = {"session_key": self._state.key, "session_id": self._state.id}
-            self._tx.run(queries.INSERT_LEDGER_SESSION, name)
-        self._tx.run(
-            queries.UPDATE_AFTER_APPEND,
-            {
-                "leaf": leaf,
-                "revision": self.revision,
-                "at": self._now,
-                "entry_count": len(self.ids),
-                "message_count": self._messages,
-                "first_message": self._preview,
-                "spent_tokens": self._spent_tokens,
-                "spent_cost": self._spent_cost,
-                "session_key": self._state.key,
-            },
+        for blob in self.blobs.values():
+            tx.run(queries.INSERT_BLOB, blob)
+        for lane in self.lanes:
+            tx.run(queries.INSERT_LANE, lane)
+        tx.insert(queries.INSERT_ENTRY, self.rows)
+        reported = [call for call in self.calls if tx.run(queries.INSERT_CALL, call)]
+        self.note_spending(
+            sum(cast("int", call["spent_tokens"]) for call in reported),
+            sum(cast("int", call["cost"]) for call in reported),
         )
+        # A session that has spent something is named in the ledger already.
+        if reported and self.names_payer:
+            tx.run(queries.INSERT_LEDGER_SESSION, self.payer)
+        tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
+
+    @property
+    def names_payer(self) -> bool:
+        """Whether the ledger has to be told who the session is: at its first paid call."""
+        return not (self.state.spent_tokens or self.state.spent_cost)
+
+    @property
+    def payer(self) -> dict[str, object]:
+        """The session as the ledger names it."""
+        return {"session_key": self.state.key, "session_id": self.state.id}
+
+    def note_spending(self, tokens: int, cost: int) -> None:
+        """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
+        if max(self.state.spent_tokens + tokens, self.state.spent_cost + cost) > MAX_AMOUNT:
+            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+        self._spent = (tokens, cost)
+
+    def session_update(self, leaf: str | None) -> dict[str, object]:
+        """Return the parameters of `queries.UPDATE_AFTER_APPEND`."""
+        return {
+            "leaf": leaf,
+            "revision": self.revision,
+            "at": self.now_us,
+            "entry_count": len(self.ids),
+            "message_count": self.message_count,
+            "first_message": self.preview,
+            "spent_tokens": self._spent[0],
+            "spent_cost": self._spent[1],
+            "session_key": self.state.key,
+        }
 
     def state_after(self, leaf: str) -> SessionState:
         """Return the session as this call leaves it, with its leaf at one of the new entries."""
-        old = self._state
+        old = self.state
         return SessionState(
             old.key,
             old.id,
@@ -220,18 +283,18 @@ class _EntryWriter:
             old.kind,
             old.task_depth,
             old.forked_from_entry,
-            old.spent_tokens + self._spent_tokens,
-            old.spent_cost + self._spent_cost,
+            old.spent_tokens + self._spent[0],
+            old.spent_cost + self._spent[1],
             self._placed[leaf],
         )
 
-    def record_move(self, reason: str, from_entry: str | None, to_entry: str | None) -> None:
+    def record_move(self, tx: Transaction, reason: str, from_entry: str | None, to_entry: str | None) -> None:
         """Record that this revision is no plain append."""
-        self._tx.run(
+        tx.run(
             queries.INSERT_MOVE,
             {
-                "session_key": self._state.key, "revision": self.revision, "from_entry": from_entry,
-                "to_entry": to_entry, "reason": reason, "undoes": None, "moved_by": None, "at": self._now,
+                "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry,
+                "to_entry": to_entry, "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us,
             },
         )  # fmt: skip
 
@@ -241,7 +304,7 @@ class _EntryWriter:
         A lane continues only below its tip and only for its owner: else a fork would grow its source's lane, and
         deletion could not tell the two apart.
         """
-        if parent is not None and parent.owner_key == self._state.key and not parent.has_child:
+        if parent is not None and parent.owner_key == self.state.key and not parent.has_child:
             place = (parent.lane_id, parent.depth + 1)
             if place not in self._filled:
                 return (*place, parent.parent_lane, parent.fork_depth)
@@ -251,51 +314,45 @@ class _EntryWriter:
         return lane_id, parent.depth + 1, parent.lane_id, parent.depth
 
     def _open_lane(self, parent: Position | None) -> int:
-        tree = {"tree_id": self._state.tree_id}
-        if self._tx.has_row_locks:
-            lane_id = secrets.randbits(62)
-        else:
-            row = self._tx.first(queries.LAST_LANE, tree)
-            lane_id = 1 if row is None or row[0] is None else int(row[0]) + 1
-        self._tx.run(
-            queries.INSERT_LANE,
+        lane_id = self._new_lane_id()
+        self.lanes.append(
             {
-                **tree,
+                "tree_id": self.state.tree_id,
                 "lane_id": lane_id,
-                "owner_key": self._state.key,
+                "owner_key": self.state.key,
                 "parent_lane": None if parent is None else parent.lane_id,
                 "fork_depth": -1 if parent is None else parent.depth,
-            },
+            }
         )
         return lane_id
 
-    def _require_spending_in_range(self) -> None:
-        tokens = self._state.spent_tokens + self._spent_tokens
-        if max(tokens, self._state.spent_cost + self._spent_cost) > MAX_AMOUNT:
-            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+    def _new_lane_id(self) -> int:
+        if not self._tx.is_alone:
+            return secrets.randbits(62)
+        if self._last_lane is None:
+            row = self._tx.first(queries.LAST_LANE, {"tree_id": self.state.tree_id})
+            self._last_lane = 0 if row is None or row[0] is None else int(row[0])
+        self._last_lane += 1
+        return self._last_lane
 
     def _is_taken(self, entry_id: str) -> bool:
-        where = {"tree_id": self._state.tree_id, "entry_id": entry_id}
+        where = {"tree_id": self.state.tree_id, "entry_id": entry_id}
         return self._tx.first(queries.ENTRY_POSITION, where) is not None
 
     def _count(self, new: NewEntry, entry_id: str, at: int) -> None:
         self.ids.append(entry_id)
         if new.kind == "message":
-            self._messages += 1
-            self._preview = self._preview or new.preview
+            self.message_count += 1
+            self.preview = self.preview or new.preview
         for number, call in enumerate(new.calls if new.counted else ()):
             call_id = call.call_id or (entry_id if number == 0 else f"{entry_id}#{number}")
             usage = call.usage
-            is_first_report = self._tx.run(queries.INSERT_CALL, {
-                "scope": self._state.scope, "provider": call.provider, "call_id": call_id,
-                "session_key": self._state.key, "tree_id": self._state.tree_id, "entry_id": entry_id,
+            self.calls.append({
+                "scope": self.state.scope, "provider": call.provider, "call_id": call_id,
+                "session_key": self.state.key, "tree_id": self.state.tree_id, "entry_id": entry_id,
                 "purpose": call.purpose, "model": call.model, "input_tokens": usage.input,
                 "output_tokens": usage.output, "cache_read_tokens": usage.cache_read,
                 "cache_write_5m_tokens": usage.cache_write, "cache_write_1h_tokens": 0, "reasoning_tokens": 0,
                 "total_tokens": usage.total_tokens, "cost": usage.cost_total, "price_source": None, "at": at,
+                "spent_tokens": usage.tokens,
             })  # fmt: skip
-            if is_first_report:
-                self._has_paid = True
-                self._spent_tokens += usage.tokens
-                self._spent_cost += usage.cost_total
-                self._require_spending_in_range()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -78,8 +78,14 @@ class EngineTransaction(Transaction):
         self.states: dict[str, SessionState] = {}
 
     @property
-    def has_row_locks(self) -> bool:
-        return False
+    def is_alone(self) -> bool:
+        return True
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
+
+    def lock_session(self, session_id: str) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
 
     def new_key(self) -> int:
         row = self.first(queries.READ_STATE, {"name": "next_key"})

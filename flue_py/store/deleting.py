@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.core.sessions import Deletion, is_storable
@@ -15,23 +16,55 @@ def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run:
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
         return Deletion(())
-    found: dict[int, str] = {}
+    doomed = _Doomed({}, [])
+    while (found := _closure(tx, session_id, scope)) is not None:
+        is_held = dry_run or tx.is_alone or found.sessions.keys() <= doomed.sessions.keys()
+        doomed = found
+        if is_held:
+            break
+        # A task may have been started while we waited: look again, until all there is is locked.
+        tx.lock_sessions(found.sessions)
+    if found is None or not doomed.sessions:
+        return Deletion((), () if found is None else tuple(doomed.missing))
+    keys = json.dumps(list(doomed.sessions))
+    fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
+    deleted, blobs = _content_of_tails(tx, fates)
+    if not dry_run:
+        _carry_out(tx, fates, blobs, keys)
+    kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)
+
+
+class _Doomed(NamedTuple):
+    sessions: dict[int, str]
+    missing: list[str]
+
+
+def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
+    """Return the session and its task closure, by key; None where the session is of another scope."""
+    sessions: dict[int, str] = {}
     missing: list[str] = []
     for child_id, session_key, child_scope in tx.rows(queries.TASK_CLOSURE, {"id": session_id}):
         if session_key is None:
             if child_id != session_id:
                 missing.append(child_id)
         elif child_id == session_id and scope is not None and child_scope != scope:
-            return Deletion(())
+            return None
         else:
-            found[session_key] = child_id
-    if not found:
-        return Deletion((), tuple(missing))
-    keys = json.dumps(list(found))
-    fates = _plan(tx, keys)
-    deleted = _count(tx, fates) if dry_run else _carry_out(tx, fates, keys)
-    kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
-    return Deletion(tuple(found.values()), tuple(missing), deleted, kept)
+            sessions[session_key] = child_id
+    return _Doomed(sessions, missing)
+
+
+def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:
+    """Return the plan, with its heirs locked: one that was being deleted meanwhile would inherit for nobody."""
+    locked: set[int] = set()
+    while True:
+        fates = _plan(tx, keys)
+        heirs = {fate.heir for fate in fates if fate.heir is not None} - locked
+        if tx.is_alone or not heirs:
+            return fates
+        tx.lock_sessions(heirs)
+        locked |= heirs
 
 
 def _plan(tx: Transaction, keys: str) -> list[LaneFate]:
@@ -42,27 +75,21 @@ def _plan(tx: Transaction, keys: str) -> list[LaneFate]:
     return plan_lane_deletion(doomed, children, holds)
 
 
-def _tail(fate: LaneFate) -> dict[str, object]:
-    return {"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id, "low": fate.keep_depth}
+def _tails(fates: Iterable[LaneFate]) -> dict[str, object]:
+    return {"tails": json.dumps([[fate.lane.tree_id, fate.lane.lane_id, fate.keep_depth] for fate in fates])}
 
 
-def _count(tx: Transaction, fates: Iterable[LaneFate]) -> int:
-    total = 0
-    for fate in fates:
-        row = tx.first(queries.COUNT_TAIL, _tail(fate))
-        total += 0 if row is None else int(row[0])
-    return total
+def _content_of_tails(tx: Transaction, fates: list[LaneFate]) -> tuple[int, list[tuple[int, bytes]]]:
+    """Return how many entries the ends of the lanes hold, and the blobs (tree, SHA-256) they refer to."""
+    rows = tx.rows(queries.TAILS_CONTENT, _tails(fates))
+    blobs = sorted((tree_id, bytes(blob)) for tree_id, blob, _ in rows if blob is not None)
+    return sum(count for _, _, count in rows), blobs
 
 
-def _carry_out(tx: Transaction, fates: list[LaneFate], keys: str) -> int:
+def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: list[tuple[int, bytes]], keys: str) -> None:
     # Lanes change hands here, of which other sessions' states tell.
     tx.states.clear()
-    deleted = 0
-    blobs: set[tuple[int, bytes]] = set()
-    for fate in fates:
-        rows = tx.rows(queries.DELETE_TAIL, _tail(fate))
-        deleted += len(rows)
-        blobs.update((fate.lane.tree_id, bytes(row[0])) for row in rows if row[0] is not None)
+    tx.run(queries.DELETE_TAILS, _tails(fates))
     tx.run_many(
         queries.HAND_OVER_LANE,
         [
@@ -75,7 +102,10 @@ def _carry_out(tx: Transaction, fates: list[LaneFate], keys: str) -> int:
         queries.DELETE_LANE,
         [{"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id} for fate in fates if fate.heir is None],
     )
-    tx.run_many(queries.DELETE_UNUSED_BLOB, [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in blobs])
+    unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in blobs]
+    if not tx.is_alone:
+        # Whoever is just storing an entry with this blob holds it: waited for here, seen by the next statement.
+        tx.run_many(queries.LOCK_BLOB, unused)
+    tx.run_many(queries.DELETE_UNUSED_BLOB, unused)
     # Marks, moves, requests and links of the sessions go with their rows (ON DELETE CASCADE).
     tx.run(queries.DELETE_SESSIONS, {"keys": keys})
-    return deleted

@@ -1,19 +1,93 @@
-"""Every statement, named for its intention, in SQL that SQLite and PostgreSQL both read."""
+"""Every statement, named for its intention, in SQL that SQLite and PostgreSQL both read.
+
+Where the two differ, the difference is one function, below, that takes the dialect; `_per_dialect` makes the
+statement with both texts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
 from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.store.transaction import Statement
+
+Dialect: TypeAlias = Literal["sqlite", "postgresql"]
+
+# What sets our advisory keys apart from those of other programs in the same database.
+WATCH_SEED = 7_161_021
+CHANNEL = "flue_py"
+
+
+def _per_dialect(text: Callable[[Dialect], str]) -> Statement:
+    return Statement(text("sqlite"), text("postgresql"))
+
+
+def _numbers_in(dialect: Dialect, parameter: str) -> str:
+    """The numbers of a JSON array, as rows."""
+    if dialect == "sqlite":
+        return f"SELECT CAST(value AS BIGINT) FROM json_each(:{parameter})"
+    return f"SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:{parameter} AS json))"
+
+
+def _tails_in(dialect: Dialect) -> str:
+    """The ends of lanes that a JSON array of [tree, lane, depth to keep] names, as rows."""
+    if dialect == "sqlite":
+        items = [f"json_extract(value, '$[{index}]')" for index in range(3)]
+        source = "json_each(:tails)"
+    else:
+        items = [f"value->>{index}" for index in range(3)]
+        source = "json_array_elements(CAST(:tails AS json))"
+    columns = zip(items, ("tree_id", "lane_id", "low"), strict=True)
+    return "SELECT " + ", ".join(f"CAST({item} AS BIGINT) AS {name}" for item, name in columns) + f" FROM {source}"
+
+
+def _same_as_column(dialect: Dialect, text: str) -> str:
+    """A text that a recursive query starts from, compared as the column it goes on with."""
+    return text if dialect == "sqlite" else f'{text} COLLATE "C"'
+
+
+def _stored_bytes(dialect: Dialect, column: str) -> str:
+    """A text as the bytes that are stored, which may be no valid text."""
+    return f"CAST({column} AS BLOB)" if dialect == "sqlite" else f"convert_to({column}, 'UTF8')"
+
+
+def _storage_class(dialect: Dialect, column: str) -> str:
+    """How SQLite stores a value, whatever the column declares; PostgreSQL holds its columns to it."""
+    return f"typeof({column})" if dialect == "sqlite" else "CAST('text' AS TEXT)"
+
+
+def _announcing(dialect: Dialect) -> str:
+    """Tell whoever watches the session, at commit (SQLite has no such thing; its watchers look).
+
+    A watcher holds a shared advisory lock on the session while it listens. Where nobody does, nothing is sent:
+    all commits that notify wait for each other in one queue of the whole database.
+    """
+    if dialect == "sqlite":
+        return ""
+    key = f"hashtextextended(id, {WATCH_SEED})"
+    return f" RETURNING CASE WHEN pg_try_advisory_xact_lock({key}) THEN NULL ELSE pg_notify('{CHANNEL}', id) END"
+
+
+def _if_new_blob(dialect: Dialect) -> str:
+    """Keep the blob that is there. PostgreSQL has to lock it, so that who deletes it meanwhile sees its new use."""
+    if dialect == "sqlite":
+        return " ON CONFLICT DO NOTHING"
+    return " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = excluded.size"
 
 
 def _columns(table: str, names: tuple[str, ...]) -> str:
     return ", ".join(f"{table}.{name}" for name in names)
 
 
-def _insert(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
+def _insert_text(table: str, names: tuple[str, ...], tail: str = "") -> str:
     values = ", ".join(f":{name}" for name in names)
     columns = ", ".join(f'"{name}"' for name in names)
-    return Statement(f"INSERT INTO {table} ({columns}) VALUES ({values}){tail}")
+    return f"INSERT INTO {table} ({columns}) VALUES ({values}){tail}"
+
+
+def _insert(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
+    return Statement(_insert_text(table, names, tail))
 
 
 SESSION_COLUMNS = (
@@ -85,23 +159,31 @@ SESSION_STATE = Statement(
     " FROM sessions s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     " LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE s.id = :id AND s.trashed_at IS NULL",
-    locks=True,
+    " WHERE s.id = :id AND s.trashed_at IS NULL"
 )
-UPDATE_AFTER_APPEND = Statement(
-    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
-    " entry_count = entry_count + :entry_count,"
-    " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
-    " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
-    " WHERE session_key = :session_key"
+# For databases with several writers; both read again afterwards, because what they waited for may have changed.
+LOCK_SESSION = Statement("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
+UPDATE_AFTER_APPEND = _per_dialect(
+    lambda dialect: (
+        "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+        " entry_count = entry_count + :entry_count,"
+        " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
+        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
+        " WHERE session_key = :session_key" + _announcing(dialect)
+    )
 )
-UPDATE_LEAF = Statement(
-    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
-    " entry_count = entry_count + :entry_count,"
-    " message_count = message_count + :message_count WHERE session_key = :session_key"
+UPDATE_LEAF = _per_dialect(
+    lambda dialect: (
+        "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+        " entry_count = entry_count + :entry_count,"
+        " message_count = message_count + :message_count WHERE session_key = :session_key" + _announcing(dialect)
+    )
 )
-UPDATE_REVISION = Statement(
-    "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
+UPDATE_REVISION = _per_dialect(
+    lambda dialect: (
+        "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
+        + _announcing(dialect)
+    )
 )
 UPDATE_TITLE = Statement("UPDATE sessions SET title = :title WHERE session_key = :session_key")
 UPDATE_METADATA = Statement("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
@@ -116,7 +198,9 @@ INSERT_ENTRY = _insert(
         "created_at", "counted", *TOTAL_COLUMNS, "digest", "payload", "packed", "blob", "extra",
     ),
 )  # fmt: skip
-INSERT_BLOB = _insert("blobs", ("tree_id", "sha256", "size", "data"), " ON CONFLICT DO NOTHING")
+INSERT_BLOB = _per_dialect(
+    lambda dialect: _insert_text("blobs", ("tree_id", "sha256", "size", "data"), _if_new_blob(dialect))
+)
 INSERT_LANE = _insert("lanes", ("tree_id", "lane_id", "owner_key", "parent_lane", "fork_depth"))
 LAST_LANE = Statement("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
 ENTRY_POSITION = Statement(
@@ -249,9 +333,10 @@ PARENT_LANE = Statement(
     "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
 )
 
-ADD_MARK = _insert("marks", ("session_key", "entry_id", "kind", "value", "at")).sql
-PUT_MARK = Statement(
-    ADD_MARK + " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at"
+PUT_MARK = _insert(
+    "marks",
+    ("session_key", "entry_id", "kind", "value", "at"),
+    " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at",
 )
 DROP_MARK = Statement("DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind")
 MARK = Statement(
@@ -305,39 +390,77 @@ COUNTS = Statement(
 
 # -- deletion -------------------------------------------------------------------------------------------------------
 
-_KEYS = "(SELECT CAST(value AS BIGINT) FROM json_each(:keys))"
 _LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
-TASK_CLOSURE = Statement(
-    "WITH RECURSIVE doomed(id) AS ("
-    "  SELECT CAST(:id AS TEXT)"
-    "  UNION SELECT t.child_id FROM doomed d JOIN sessions s ON s.id = d.id"
-    "   JOIN task_links t ON t.parent_key = s.session_key"
-    ") SELECT d.id, s.session_key, s.scope FROM doomed d LEFT JOIN sessions s ON s.id = d.id"
+
+
+def _in_keys(column: str, dialect: Dialect) -> str:
+    return f"{column} IN ({_numbers_in(dialect, 'keys')})"
+
+
+TASK_CLOSURE = _per_dialect(
+    lambda dialect: (
+        "WITH RECURSIVE doomed(id) AS ("
+        f"  SELECT {_same_as_column(dialect, 'CAST(:id AS TEXT)')}"
+        "  UNION SELECT t.child_id FROM doomed d JOIN sessions s ON s.id = d.id"
+        "   JOIN task_links t ON t.parent_key = s.session_key"
+        ") SELECT d.id, s.session_key, s.scope FROM doomed d LEFT JOIN sessions s ON s.id = d.id"
+    )
 )
-DOOMED_LANES = Statement(f"SELECT {_LANE} FROM lanes l WHERE l.owner_key IN {_KEYS}")
-CHILD_LANES = Statement(
-    f"SELECT {_LANE} FROM lanes p JOIN lanes l ON l.tree_id = p.tree_id AND l.parent_lane = p.lane_id"
-    f" WHERE p.owner_key IN {_KEYS}"
+# In order of key, so that two who lock the same sessions do not wait for each other.
+LOCK_SESSIONS = _per_dialect(
+    lambda dialect: (
+        f"SELECT s.session_key FROM sessions s WHERE {_in_keys('s.session_key', dialect)}"
+        " ORDER BY s.session_key FOR UPDATE"
+    )
 )
-_HOLDS = (
-    "SELECT e.tree_id, e.lane_id, e.depth, s.session_key FROM sessions s"
-    " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.{column}"
-    " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    f" WHERE s.tree_id IN (SELECT d.tree_id FROM sessions d WHERE d.session_key IN {_KEYS})"
-    f" AND s.session_key NOT IN {_KEYS} AND l.owner_key IN {_KEYS}"
+DOOMED_LANES = _per_dialect(lambda dialect: f"SELECT {_LANE} FROM lanes l WHERE {_in_keys('l.owner_key', dialect)}")
+CHILD_LANES = _per_dialect(
+    lambda dialect: (
+        f"SELECT {_LANE} FROM lanes p JOIN lanes l ON l.tree_id = p.tree_id AND l.parent_lane = p.lane_id"
+        f" WHERE {_in_keys('p.owner_key', dialect)}"
+    )
 )
-LEAF_HOLDS = Statement(_HOLDS.replace("{column}", "leaf"))
-FORK_HOLDS = Statement(_HOLDS.replace("{column}", "forked_from_entry"))
-_TAIL = "tree_id = :tree_id AND lane_id = :lane_id AND depth > :low"
-COUNT_TAIL = Statement(f"SELECT COUNT(*) FROM entries WHERE {_TAIL}")
-DELETE_TAIL = Statement(f"DELETE FROM entries WHERE {_TAIL} RETURNING blob")
+
+
+def _holds(column: str) -> Statement:
+    return _per_dialect(
+        lambda dialect: (
+            "SELECT e.tree_id, e.lane_id, e.depth, s.session_key FROM sessions s"
+            f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.{column}"
+            " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+            f" WHERE s.tree_id IN (SELECT d.tree_id FROM sessions d WHERE {_in_keys('d.session_key', dialect)})"
+            f" AND NOT {_in_keys('s.session_key', dialect)} AND {_in_keys('l.owner_key', dialect)}"
+        )
+    )
+
+
+LEAF_HOLDS = _holds("leaf")
+FORK_HOLDS = _holds("forked_from_entry")
+_IN_TAIL = "e.tree_id = t.tree_id AND e.lane_id = t.lane_id AND e.depth > t.low"
+# What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
+TAILS_CONTENT = _per_dialect(
+    lambda dialect: (
+        f"SELECT e.tree_id, e.blob, COUNT(*) FROM ({_tails_in(dialect)}) t JOIN entries e ON {_IN_TAIL}"
+        " GROUP BY e.tree_id, e.blob"
+    )
+)
+DELETE_TAILS = _per_dialect(
+    lambda dialect: (
+        f"DELETE FROM entries WHERE rowid IN (SELECT e.rowid FROM ({_tails_in(dialect)}) t JOIN entries e ON {_IN_TAIL})"
+        if dialect == "sqlite"
+        else f"DELETE FROM entries e USING ({_tails_in(dialect)}) t WHERE {_IN_TAIL}"
+    )
+)
 HAND_OVER_LANE = Statement("UPDATE lanes SET owner_key = :owner_key WHERE tree_id = :tree_id AND lane_id = :lane_id")
 DELETE_LANE = Statement("DELETE FROM lanes WHERE tree_id = :tree_id AND lane_id = :lane_id")
+LOCK_BLOB = Statement("SELECT b.size FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256 FOR UPDATE")
 DELETE_UNUSED_BLOB = Statement(
     "DELETE FROM blobs WHERE tree_id = :tree_id AND sha256 = :sha256 AND NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.blob = :sha256 AND e.blob IS NOT NULL)"
 )
-DELETE_SESSIONS = Statement(f"DELETE FROM sessions WHERE session_key IN {_KEYS}")
+DELETE_SESSIONS = _per_dialect(
+    lambda dialect: f"DELETE FROM sessions WHERE {_in_keys('session_key', dialect)}{_announcing(dialect)}"
+)
 
 # -- verification ---------------------------------------------------------------------------------------------------
 
@@ -348,11 +471,13 @@ ALL_SESSIONS = Statement(
     " s.spent_tokens, s.spent_cost, s.first_message FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(f"SELECT {_LANE} FROM lanes l ORDER BY l.tree_id, l.fork_depth, l.lane_id")
-LANE_ENTRIES = Statement(
-    "SELECT e.depth, e.id, e.session_key, e.kind, e.role, e.counted, e.revision, e.digest,"
-    f" {_TOTALS}, CAST(e.payload AS BLOB), e.packed, e.blob, e.ordinal,"
-    " typeof(e.payload) FROM entries e"
-    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
+LANE_ENTRIES = _per_dialect(
+    lambda dialect: (
+        "SELECT e.depth, e.id, e.session_key, e.kind, e.role, e.counted, e.revision, e.digest,"
+        f" {_TOTALS}, {_stored_bytes(dialect, 'e.payload')}, e.packed, e.blob, e.ordinal,"
+        f" {_storage_class(dialect, 'e.payload')} FROM entries e"
+        " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
+    )
 )
 COUNT_ENTRIES = Statement("SELECT COUNT(*) FROM entries")
 LANELESS_ENTRIES = Statement(
@@ -370,9 +495,9 @@ UNUSED_BLOBS = Statement(
 ALL_RETRACTED = Statement("SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'")
 LAST_REVISIONS = Statement("SELECT m.session_key, MAX(m.revision) FROM leaf_moves m GROUP BY m.session_key")
 LEDGER_SUMS = Statement(
-    "SELECT g.session_key, SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
-    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END),"
-    " SUM(g.cost) FROM ledger g GROUP BY g.session_key"
+    "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
+    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
+    " AS BIGINT), CAST(SUM(g.cost) AS BIGINT) FROM ledger g GROUP BY g.session_key"
 )
 ROWS_OF_NO_SESSION = {
     table: Statement(

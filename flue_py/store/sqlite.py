@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -70,8 +70,14 @@ class SqliteTransaction(Transaction):
         self.wrote = False
 
     @property
-    def has_row_locks(self) -> bool:
-        return False
+    def is_alone(self) -> bool:
+        return True
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
+
+    def lock_session(self, session_id: str) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
 
     def new_key(self) -> int:
         row = self.first(queries.READ_STATE, {"name": "next_key"})

@@ -19,6 +19,8 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
     known = tx.states.pop(session_id, None)
     if known is not None:
         return known
+    if is_storable(session_id):
+        tx.lock_session(session_id)
     row = tx.first(queries.SESSION_STATE, {"id": session_id}) if is_storable(session_id) else None
     if row is None:
         raise SessionNotFound(session_id)

@@ -1,13 +1,13 @@
 """What an operation needs of a database: statements in, rows out. Each runner brings its own.
 
-A `Statement` is SQL text that both dialects read, with ``:name`` parameters. The stdlib driver takes the text as
-it is; SQLAlchemy takes it as `text()`, parsed once.
+A `Statement` is SQL text with ``:name`` parameters, which both dialects read unless it says otherwise. The stdlib
+driver takes the text as it is, SQLAlchemy takes it as `text()`, asyncpg with numbered and typed parameters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -26,13 +26,10 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 @dataclass(frozen=True)
 class Statement:
-    """One SQL statement.
-
-    ``locks`` says that the session row it reads is about to be written: where rows are locked, it locks ``s``.
-    """
+    """One SQL statement; ``postgres`` is its text where PostgreSQL needs another (see the top of `queries`)."""
 
     sql: str
-    locks: bool = False
+    postgres: str | None = None
 
     @cached_property
     def writes(self) -> bool:
@@ -41,7 +38,7 @@ class Statement:
 
     @cached_property
     def positional(self) -> str:
-        """The statement with ``?`` for its parameters, in the order of `parameters`: the driver's fastest way."""
+        """The statement with ``?`` for its parameters, in the order of `parameters`: sqlite3's fastest way."""
         return _PARAMETER.sub("?", self.sql)
 
     @cached_property
@@ -50,15 +47,21 @@ class Statement:
         from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text  # noqa: PLC0415 - only for an engine
 
         clause = text(self.sql)
-        types: dict[str, TypeEngine[Any]] = {"text": Text(), "bytes": LargeBinary(), "integer": BigInteger()}
+        types: dict[str, TypeEngine[Any]] = {"text": Text(), "bytea": LargeBinary(), "bigint": BigInteger()}
         return clause.bindparams(
             *[bindparam(name, type_=types[parameter_type(name)]) for name in self.parameters if name]
         )
 
     @cached_property
-    def locking_clause(self) -> TextClause:
-        """The statement with a row lock on ``s``, for databases that have them."""
-        return Statement(f"{self.sql} FOR UPDATE OF s").clause
+    def numbered(self) -> str:
+        """The statement for PostgreSQL, with ``$1::bigint`` for its parameters, in the order of `parameters`.
+
+        Typed, because PostgreSQL would guess `integer` for a parameter that meets a small literal.
+        """
+        numbers = {name: number for number, name in enumerate(self.parameters, start=1)}
+        return _PARAMETER.sub(
+            lambda found: f"${numbers[found[1]]}::{parameter_type(found[1])}", self.postgres or self.sql
+        )
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -109,23 +112,32 @@ _TEXT = frozenset(
         "to_entry",
         "ids",
         "keys",
-        "lanes",
+        "tails",
     ]
 )
 _BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})
 
 
 def parameter_type(name: str) -> str:
-    """Return ``text``, ``bytes`` or ``integer``: a parameter's type follows from its name, everywhere the same."""
-    return "text" if name in _TEXT else "bytes" if name in _BYTES else "integer"
+    """Return ``text``, ``bytea`` or ``bigint``: a parameter's type follows from its name, everywhere the same."""
+    return "text" if name in _TEXT else "bytea" if name in _BYTES else "bigint"
 
 
 class Transaction(Protocol):
     """A transaction under way. Rows are plain tuples, in the order of the statement's columns."""
 
     @property
-    def has_row_locks(self) -> bool:
-        """Whether several writers can be under way at once (then ids are drawn at random, not counted)."""
+    def is_alone(self) -> bool:
+        """Whether no other transaction writes meanwhile.
+
+        If not, sessions have to be locked before they are read for writing, and keys are drawn, not counted.
+        """
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        """Wait until no other transaction writes to these sessions, and keep others out until the end."""
+
+    def lock_session(self, session_id: str) -> None:
+        """Do the same for one session by its id; one that is not there is no error."""
 
     def new_key(self) -> int:
         """Return a key for a new session (and its tree) that no session has or ever had."""
