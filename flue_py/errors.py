@@ -3,7 +3,8 @@
     FlueError
     ├── RetryOrRebase            try again, or read the new state and build on that
     │   ├── LeafConflict         the stored leaf is not the one the call named
-    │   └── StoreBusy            another process held the database too long      (TimeoutError)
+    │   ├── StoreBusy            another process held the database too long      (TimeoutError)
+    │   └── OutcomeUnknown       the connection was lost while committing        (ConnectionError)
     ├── FixTheCall               the call itself is wrong; nothing was changed
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
@@ -65,6 +66,13 @@ class LeafConflict(RetryOrRebase):
 
 class StoreBusy(RetryOrRebase, TimeoutError):
     """Another process kept the database locked for longer than the busy budget."""
+
+
+class OutcomeUnknown(RetryOrRebase, ConnectionError):
+    """The connection was lost while committing: whether the operation happened is not known.
+
+    Look (``refresh()``) before repeating it, or give operations an idempotency key: then they are repeated for you.
+    """
 
 
 class SessionNotFound(FixTheCall, LookupError):

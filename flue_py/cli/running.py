@@ -28,7 +28,7 @@ def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: boo
     if place.is_file:
         path = Path(place.target)
         if create:
-            _make_private_folder(path.parent)
+            make_private_folder(path.parent)
         elif not path.exists():
             raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
     return asyncio.run(_with_store(place.target, work))
@@ -39,7 +39,8 @@ async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -
         return await work(store)
 
 
-def _make_private_folder(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for its owner alone. Raises `StoreUnavailable`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -22,7 +22,8 @@ Durability: TypeAlias = Literal["full", "normal"]
 Kind: TypeAlias = Literal["memory", "file", "engine"]
 
 _MEMORY = (":memory:", "memory://")
-_SCHEMES = ("sqlite+aiosqlite", "postgresql+asyncpg")
+_POSTGRES = "postgresql+asyncpg"
+_SCHEMES = ("sqlite+aiosqlite", _POSTGRES)
 
 
 @asynccontextmanager
@@ -33,6 +34,8 @@ async def open(
     durability: Durability = "full",
     create: bool = True,
     busy_timeout: float = 30.0,
+    pool_size: int | None = None,
+    pool_timeout: float | None = None,
     clock: Callable[[], datetime] | None = None,
     ids: Callable[[], str] | None = None,
     session_ids: Callable[[], str] | None = None,
@@ -40,11 +43,13 @@ async def open(
     """Open a store, for the length of an ``async with``.
 
     ``target`` is the path of an SQLite file, ``":memory:"`` for a store that dies with the process, or a SQLAlchemy
-    URL with an async driver, ``sqlite+aiosqlite:///FILE``. ``engine`` is an ``AsyncEngine`` instead, which stays
-    the caller's to dispose of. A file that is missing is made, readable by its owner only, unless
+    URL with an async driver: ``postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE`` (the extra ``postgres``) or
+    ``sqlite+aiosqlite:///FILE``. ``engine`` is an ``AsyncEngine`` instead, which stays the caller's to dispose of,
+    and whose settings stay as they are. A file that is missing is made, readable by its owner only, unless
     ``create=False``. ``durability="full"`` survives a power cut, ``"normal"`` the end of the process only;
-    ``busy_timeout`` is how many seconds to wait while other processes write. A store in memory has no use for
-    these three.
+    ``busy_timeout`` is how many seconds to wait while other processes write, or for a server that is restarting.
+    A store in memory has no use for these three. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
+    the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that
     is taken is asked for again. Raises `InvalidArgument`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
@@ -57,7 +62,8 @@ async def open(
         session_id=session_ids or _random_id,
     )
     kind, place = _where(target, engine)
-    store = Store(await _open_backend(kind, place, sources, durability, create, busy_timeout))
+    pool = _checked_pool(place, pool_size, pool_timeout)
+    store = Store(await _open_backend(kind, place, sources, durability, create, busy_timeout, pool))
     try:
         yield store
     finally:
@@ -81,6 +87,19 @@ def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tu
     return "engine" if separator else "file", location
 
 
+def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout: float | None) -> tuple[int, float]:
+    """Return the size of the pool, and how many seconds to wait for a connection of it."""
+    has_pool = isinstance(place, str) and place.startswith(_POSTGRES)
+    if not has_pool and (pool_size is not None or pool_timeout is not None):
+        raise InvalidArgument(f"pool_size and pool_timeout are for {_POSTGRES} URLs; an engine brings its own pool")
+    size, timeout = 10 if pool_size is None else pool_size, 30.0 if pool_timeout is None else pool_timeout
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidArgument(f"pool_size: {size!r} is not a number of connections; give at least 1")
+    if not timeout > 0:
+        raise InvalidArgument(f"pool_timeout: {timeout!r} is not a number of seconds")
+    return size, timeout
+
+
 async def _open_backend(
     kind: Kind,
     place: str | AsyncEngine,
@@ -88,6 +107,7 @@ async def _open_backend(
     durability: Durability,
     create: bool,
     busy_timeout: float,
+    pool: tuple[int, float],
 ) -> Backend:
     # Each backend brings only its own imports: SQLAlchemy's async side is not light.
     if kind == "memory":
@@ -104,7 +124,14 @@ async def _open_backend(
         raise InvalidArgument("create=False is for SQLite files opened by their path")
     from flue_py.store.async_engine import open_engine  # noqa: PLC0415
 
-    return await open_engine(place, sources=sources, durability=durability, busy_timeout=busy_timeout)
+    return await open_engine(
+        place,
+        sources=sources,
+        durability=durability,
+        busy_timeout=busy_timeout,
+        pool_size=pool[0],
+        pool_timeout=pool[1],
+    )
 
 
 def _now_us() -> int:

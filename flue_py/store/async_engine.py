@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
@@ -33,21 +34,45 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+SQLITE = "sqlite+aiosqlite"
+POSTGRES = "postgresql+asyncpg"
 POLL_SECONDS = 0.1
 _ID_ATTEMPTS = 8
 
 
 async def open_engine(
-    target: str | AsyncEngine, *, sources: Sources, durability: Durability = "full", busy_timeout: float = 30.0
+    target: str | AsyncEngine,
+    *,
+    sources: Sources,
+    durability: Durability = "full",
+    busy_timeout: float = 30.0,
+    pool_size: int = 10,
+    pool_timeout: float = 30.0,
 ) -> SqlBackend:
     """Open a store on an engine, creating and migrating it as needed.
 
     A URL makes an engine of our own, disposed of at `close`; an engine is borrowed and never disposed of. Raises
-    `InvalidArgument` for a database other than ``sqlite+aiosqlite``, and as `open_sqlite` does.
+    `InvalidArgument` for a database other than ``sqlite+aiosqlite`` and ``postgresql+asyncpg``, `MissingExtra`
+    without the extra ``postgres``, and as `open_sqlite` does.
     """
-    engine = create_async_engine(_checked_url(target)) if isinstance(target, str) else target
-    _require_sqlite(engine.url.drivername)
-    runner = EngineRunner(engine, owned=isinstance(target, str), durability=durability, busy_timeout=busy_timeout)
+    owned = isinstance(target, str)
+    url = _parsed_url(target) if isinstance(target, str) else target.url
+    _require_known(url.drivername)
+    if url.drivername == POSTGRES:
+        if find_spec("asyncpg") is None:
+            raise MissingExtra("postgres", "postgresql+asyncpg://")
+        from flue_py.store.postgres import make_engine, open_postgres  # noqa: PLC0415 - needs the extra
+
+        made = (
+            target
+            if not isinstance(target, str)
+            else make_engine(
+                url, durability=durability, busy_timeout=busy_timeout, pool_size=pool_size, pool_timeout=pool_timeout
+            )
+        )
+        return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
+    engine = target if not isinstance(target, str) else create_async_engine(url)
+    runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
     try:
         await runner.start()
     except BaseException:
@@ -56,18 +81,19 @@ async def open_engine(
     return SqlBackend(runner, sources)
 
 
-def _checked_url(target: str) -> URL:
+def _parsed_url(target: str) -> URL:
     try:
-        url = make_url(target)
-    except ArgumentError as error:
-        raise InvalidArgument(f"{target!r} is not a database URL; write sqlite+aiosqlite:///FILE") from error
-    _require_sqlite(url.drivername)
-    return url
+        return make_url(target)
+    except (ArgumentError, ValueError) as error:
+        # The text may hold a password, so it is not repeated.
+        raise InvalidArgument(
+            "the target is not a database URL; write sqlite+aiosqlite:///FILE or postgresql+asyncpg://HOST/DATABASE"
+        ) from error
 
 
-def _require_sqlite(driver: str) -> None:
-    if driver != "sqlite+aiosqlite":
-        raise InvalidArgument(f"{driver}: this version stores in SQLite; use a file name, or sqlite+aiosqlite:///FILE")
+def _require_known(driver: str) -> None:
+    if driver not in (SQLITE, POSTGRES):
+        raise InvalidArgument(f"{driver}: flue_py stores in {SQLITE}, {POSTGRES}, or an SQLite file by its path")
 
 
 class EngineTransaction(Transaction):
@@ -127,7 +153,6 @@ class EngineRunner:
         self._writer = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
-        self._changes = 0
         self._closed = False
 
     @property
@@ -138,7 +163,7 @@ class EngineRunner:
     def location(self) -> str:
         return self._engine.url.render_as_string(hide_password=True)
 
-    def size_bytes(self) -> int | None:
+    async def size_bytes(self) -> int | None:
         return file_size(self._path)
 
     async def start(self) -> None:
@@ -149,7 +174,7 @@ class EngineRunner:
         connection = open_file(self._path, self._durability, self._busy_timeout)
         connection.close()
 
-    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
 
         async def run() -> Result:
@@ -157,12 +182,11 @@ class EngineRunner:
                 return await self._transaction(lambda connection: self._write_with_retry(connection, work))
 
         result = await self._in_task(run())
-        self._changes += 1
         event, self._committed = self._committed, asyncio.Event()
         event.set()
         return result
 
-    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
         self._require_open()
 
         def snapshot(connection: Connection) -> Result:
@@ -239,17 +263,15 @@ class EngineRunner:
 
         return await self.read(check)
 
-    async def last_change(self) -> int:
-        """Return how many commits were made here; one of another process is found by looking."""
-        return self._changes
-
-    async def wait_beyond(self, change: int) -> bool:
-        """Return after a commit here, or after a poll interval: another process may have written."""
-        if not self._closed and self._changes <= change:
+    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+        """Wake after a commit here, or after a poll interval: another process may have written."""
+        self._require_open()
+        while not self._closed:
+            committed = self._committed
+            yield
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._committed.wait()
-        return not self._closed
+                    await committed.wait()
 
     async def close(self) -> None:
         if self._closed:

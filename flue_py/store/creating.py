@@ -11,7 +11,7 @@ from flue_py.store import queries
 from flue_py.store.backend import MAX_TASK_DEPTH, Sources
 from flue_py.store.session_state import SessionState
 from flue_py.store.state import content_digest, place, read_state, remember_result, replayed_result, see_entry
-from flue_py.store.transaction import IdTaken, Row, Transaction
+from flue_py.store.transaction import Row, Transaction
 
 
 def session_info(row: Row) -> SessionInfo:
@@ -68,13 +68,12 @@ def _insert_session(
                 "open it with mode='get' or 'get_or_create'",
             )
     session_id = sources.session_id() if new.id is None else new.id
-    if tx.first(queries.SESSION_BY_ID, {"id": session_id}) is not None:
-        if new.id is None:
-            raise IdTaken
+    # A generated id that is taken meets the unique key, and the transaction is run again with another.
+    if new.id is not None and tx.first(queries.SESSION_BY_ID, {"id": session_id}) is not None:
         raise SessionExists(session_id)
     session_key = tx.new_key()
     now = sources.now_us()
-    tx.run(queries.INSERT_SESSION, {
+    row = {
         "session_key": session_key, "id": session_id, "tree_id": session_key if source is None else source.tree_id,
         "scope": scope, "key": new.key, "title": new.title, "kind": kind, "task_depth": task_depth,
         "forked_from_session": None if source is None else source.id, "forked_from_entry": leaf, "leaf": leaf,
@@ -82,8 +81,9 @@ def _insert_session(
         "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
         "spent_tokens": 0, "spent_cost": 0,
         "created_at": now if new.created_us is None else new.created_us, "updated_at": now,
-    })  # fmt: skip
-    return require_session(tx, session_id)
+    }  # fmt: skip
+    tx.run(queries.INSERT_SESSION, row)
+    return session_info(tuple(row[column] for column in queries.SESSION_COLUMNS))
 
 
 def fork(

@@ -6,15 +6,23 @@ alembic. Both happen under the write lock, so that of two processes one does it 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, NotAStore
 from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.ddl import (
+    Dialect,
+    Migrated,
+    checked_stamp,
+    run_migrations,
+    schema_statements,
+    stamp_statements,
+)
 from flue_py.store.sqlite_file import (
-    APPLICATION_ID,
     BUSY_POLL_MS,
     Durability,
     begin_immediate,
@@ -24,38 +32,18 @@ from flue_py.store.sqlite_file import (
     translated,
 )
 
-if TYPE_CHECKING:
-    from alembic.config import Config
-    from sqlalchemy import Connection
-
-HEAD = "0001"
-"""The alembic revision of this format."""
-
-
-def migrations_directory() -> Path:
-    """Return where the migrations are: inside an installed wheel, else beside the package in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "_migrations"
-    return installed if installed.is_dir() else package.parent / "migrations"
-
-
-def alembic_config(connection: Connection | None = None, url: str | None = None) -> Config:
-    """Return alembic's configuration for this project's migrations; no ini file is involved."""
-    from alembic.config import Config  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
-
-    config = Config()
-    config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
-    if url is not None:
-        config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config
-
 
 def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
     """Return a connection to a database file of the current format, made private, created or upgraded as needed.
 
     Raises `NotAStore`, `FormatTooNew`, `StoreUnavailable`, `StoreBusy`, `CorruptStore`.
     """
+    return _open(path, durability, busy_timeout, create=create)[0]
+
+
+def _open(
+    path: Path, durability: Durability, busy_timeout: float, *, create: bool
+) -> tuple[sqlite3.Connection, Migrated]:
     if create:
         make_private_file(path)
     check_magic(path)
@@ -63,27 +51,23 @@ def open_file(path: Path, durability: Durability, busy_timeout: float, *, create
     connection = connect(path, durability, read_only=False, timeout=busy_timeout)
     try:
         with translated(path):
-            prepare_database(connection, path, busy_timeout)
+            done = prepare_database(connection, path, busy_timeout)
             connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
     except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, done
 
 
-def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
-    """Bring a SQLite database to the current format. Raises `FormatTooNew`, `NotAStore`; driver errors as they are.
+def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
+    """Bring a SQLite database to the current format; return what was done.
 
-    O(1) where it is current: three reads, no write.
+    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: three
+    reads, no write.
     """
     found = _format_of(connection, path)
-    if found is not None and found > FORMAT_VERSION:
-        raise FormatTooNew(
-            f"{path} has format {found}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py. "
-            "Nothing was read or written"
-        )
     if found == FORMAT_VERSION:
-        return
+        return Migrated(str(path), found)
     _use_wal(connection, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
@@ -95,11 +79,15 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         raise
     connection.execute("COMMIT")
     if found is not None and found < FORMAT_VERSION:
-        _upgrade(connection, path, found, busy_timeout)
+        return _upgrade(connection, path, found, busy_timeout)
+    return Migrated(str(path), found)
 
 
 def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
-    """Return the stamped format, or None for an empty database. Raises `NotAStore` for somebody else's."""
+    """Return the stamped format, or None for an empty database.
+
+    Raises `NotAStore` for somebody else's, `FormatTooNew`, `CorruptStore`.
+    """
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         return None
@@ -108,9 +96,7 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     row = connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()
     if row is None:
         raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
-    if not isinstance(row[0], int):
-        raise CorruptStore(f"{path} has the format stamp {row[0]!r}, which is no number; restore a backup")
-    return row[0]
+    return checked_stamp(row[0], str(path))
 
 
 def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
@@ -132,44 +118,6 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def stamp_statements() -> list[str]:
-    """Return the SQL that stamps an empty SQLite database."""
-    return [
-        f"PRAGMA application_id = {APPLICATION_ID}",
-        """\
-CREATE TABLE flue_store (
-    name TEXT NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
-) WITHOUT ROWID""",
-        f"INSERT INTO flue_store (name, value) VALUES ('format', {FORMAT_VERSION}), ('epoch', 0), ('next_key', 1)",
-    ]
-
-
-def schema_statements() -> list[str]:
-    """Return the SQL that makes all other tables of the current format in a SQLite database, stamped for alembic."""
-    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - needed to create a database only
-    from sqlalchemy.schema import CreateIndex, CreateTable  # noqa: PLC0415
-
-    from flue_py.store import schema  # noqa: PLC0415
-
-    dialect = sqlite.dialect()
-    statements = []
-    for table in schema.metadata.sorted_tables:
-        if table.name == "flue_store":
-            continue
-        statements.append(str(CreateTable(table).compile(dialect=dialect)))
-        indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        statements += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
-    return [
-        *statements,
-        schema.HISTORY_VIEW,
-        """\
-CREATE TABLE alembic_version (
-    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-)""",
-        f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')",
-    ]
-
-
 def backup_path(path: Path, found: int) -> Path:
     """Return a free name beside the database for its backup before a migration."""
     number = 0
@@ -180,7 +128,7 @@ def backup_path(path: Path, found: int) -> Path:
         number += 1
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> None:
+def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> Migrated:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
     from sqlalchemy import create_engine, event  # noqa: PLC0415 - needed to migrate only
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
@@ -194,17 +142,61 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
     event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
     try:
         with engine.begin() as target:
-            if _format_of(connection, path) == found:
+            now = _format_of(connection, path)
+            if now == found:
                 run_migrations(target)
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, CorruptStore) as error:
         raise CorruptStore(
             f"{path} cannot be upgraded from format {found}, and is as it was ({error}); a backup is at {backup}"
         ) from error
+    return Migrated(str(path), now, backup)
 
 
-def run_migrations(connection: Connection) -> None:
-    """Run the migrations that a database lacks, in the caller's transaction, and stamp the format it then has."""
-    from alembic import command  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
+# -- wherever the database is -----------------------------------------------------------------------------------------
 
-    command.upgrade(alembic_config(connection), "head")
-    connection.exec_driver_sql(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")
+
+def dialect_of(target: str) -> Dialect:
+    """Return the dialect of a database named by a path or URL. Raises `InvalidArgument` where it is none of ours."""
+    scheme, separator, _ = target.partition("://")
+    if target in (":memory:", "memory://"):
+        raise InvalidArgument("a store in memory is made anew each time, in the current format; name a file or a URL")
+    if not separator or scheme == "sqlite+aiosqlite":
+        return "sqlite"
+    if scheme == "postgresql+asyncpg":
+        return "postgresql"
+    raise InvalidArgument(f"{scheme}:// is neither sqlite+aiosqlite:// nor postgresql+asyncpg://; write it in full")
+
+
+async def migrate(target: str, *, busy_timeout: float = 30.0) -> Migrated:
+    """Bring the database of a path or URL to the current format, made where there is none; return what was done.
+
+    Waits ``busy_timeout`` seconds for locks of others. Raises as opening it does.
+    """
+    if dialect_of(target) == "postgresql":
+        if find_spec("asyncpg") is None:
+            raise MissingExtra("postgres", "postgresql+asyncpg://")
+        from flue_py.store.postgres_format import migrate_url  # noqa: PLC0415 - needs the extra
+
+        return await migrate_url(target, busy_timeout=busy_timeout)
+    return await asyncio.to_thread(_migrate_file, _path_of(target), busy_timeout)
+
+
+def _migrate_file(path: Path, busy_timeout: float) -> Migrated:
+    connection, done = _open(path, "full", busy_timeout, create=True)
+    connection.close()
+    return done
+
+
+def _path_of(target: str) -> Path:
+    if "://" not in target:
+        return Path(target)
+    from sqlalchemy import make_url  # noqa: PLC0415 - needed for a URL only
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
+    try:
+        name = make_url(target).database
+    except (ArgumentError, ValueError) as error:
+        raise InvalidArgument(f"{target!r} is not a database URL; write sqlite+aiosqlite:///FILE") from error
+    if not name or name == ":memory:" or name.startswith("file:"):
+        raise InvalidArgument(f"{target}: name a file")
+    return Path(name)

@@ -17,6 +17,10 @@ Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 # What sets our advisory keys apart from those of other programs in the same database.
 WATCH_SEED = 7_161_021
 CHANNEL = "flue_py"
+ANNOUNCEMENT = (
+    f"CASE WHEN pg_try_advisory_xact_lock(hashtextextended(id, {WATCH_SEED})) THEN NULL"
+    f" ELSE pg_notify('{CHANNEL}', id) END"
+)
 
 
 def _per_dialect(text: Callable[[Dialect], str]) -> Statement:
@@ -63,10 +67,7 @@ def _announcing(dialect: Dialect) -> str:
     A watcher holds a shared advisory lock on the session while it listens. Where nobody does, nothing is sent:
     all commits that notify wait for each other in one queue of the whole database.
     """
-    if dialect == "sqlite":
-        return ""
-    key = f"hashtextextended(id, {WATCH_SEED})"
-    return f" RETURNING CASE WHEN pg_try_advisory_xact_lock({key}) THEN NULL ELSE pg_notify('{CHANNEL}', id) END"
+    return "" if dialect == "sqlite" else f" RETURNING {ANNOUNCEMENT}"
 
 
 def _if_new_blob(dialect: Dialect) -> str:
@@ -388,6 +389,10 @@ COUNTS = Statement(
     "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)"
 )
 
+# PostgreSQL alone.
+DATABASE_SIZE = Statement("SELECT pg_database_size(current_database())")
+SYNCHRONOUS_COMMIT = Statement("SELECT current_setting('synchronous_commit')")
+
 # -- deletion -------------------------------------------------------------------------------------------------------
 
 _LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
@@ -446,7 +451,8 @@ TAILS_CONTENT = _per_dialect(
 )
 DELETE_TAILS = _per_dialect(
     lambda dialect: (
-        f"DELETE FROM entries WHERE rowid IN (SELECT e.rowid FROM ({_tails_in(dialect)}) t JOIN entries e ON {_IN_TAIL})"
+        f"DELETE FROM entries WHERE rowid IN"
+        f" (SELECT e.rowid FROM ({_tails_in(dialect)}) t JOIN entries e ON {_IN_TAIL})"
         if dialect == "sqlite"
         else f"DELETE FROM entries e USING ({_tails_in(dialect)}) t WHERE {_IN_TAIL}"
     )

@@ -7,7 +7,6 @@ The operations (`appending`, `moving`, `creating`, `deleting`, `reading`, `verif
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from flue_py.core.entries import Entry, NewEntry
@@ -54,26 +53,27 @@ class Runner(Protocol):
     def location(self) -> str:
         """Where the database is, without secrets."""
 
-    def size_bytes(self) -> int | None:
-        """Return how large the database is on disk, where there is a file."""
+    async def size_bytes(self) -> int | None:
+        """Return how large the database is on disk, where that can be told."""
 
-    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         """Run ``work`` in a transaction that may write; it is durable when this returns.
 
-        ``work`` may be run again, from the start, after a rollback.
+        ``work`` may be run again, from the start, after a rollback; where it is ``repeatable``, which means that a
+        second run does nothing more, also where the connection was lost while committing.
         """
 
-    async def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Run ``work`` on one snapshot."""
+    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
+        """Run ``work`` on one snapshot; ``single`` says that it is one statement, which is a snapshot in itself."""
 
     async def storage_problems(self) -> list[Problem]:
         """Return what the database's own checks find."""
 
-    async def last_change(self) -> int:
-        """Return a number that rises with every commit, here or in another process, that may have come."""
+    def wakeups(self, session_id: str) -> AsyncIterator[None]:
+        """Yield at once, then whenever the session may have changed, here or elsewhere; end when the store is closed.
 
-    async def wait_beyond(self, change: int) -> bool:
-        """Return True once `last_change` is beyond ``change``, False when the store is closed."""
+        What is committed after a wake-up brings another one.
+        """
 
     async def close(self) -> None:
         """Finish what was started and let go."""
@@ -90,18 +90,18 @@ class SqlBackend(Backend):
         return await self._runner.write(lambda tx: creating.create_session(tx, self._sources, new))
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
-        return await self._runner.read(lambda tx: creating.get_session(tx, session_id, scope))
+        return await self._runner.read(lambda tx: creating.get_session(tx, session_id, scope), single=True)
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
-        return await self._runner.read(lambda tx: creating.find_session(tx, key, scope))
+        return await self._runner.read(lambda tx: creating.find_session(tx, key, scope), single=True)
 
     async def list_sessions(
         self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
     ) -> SessionPage:
-        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor))
+        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor), single=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
-        return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit))
+        return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit), single=True)
 
     async def update_session(
         self,
@@ -112,7 +112,8 @@ class SqlBackend(Backend):
         completed_us: int | None | Stored = STORED,
     ) -> SessionInfo:
         return await self._runner.write(
-            lambda tx: creating.update_session(tx, self._sources, session_id, title, metadata_text, completed_us)
+            lambda tx: creating.update_session(tx, self._sources, session_id, title, metadata_text, completed_us),
+            repeatable=True,
         )
 
     async def append(
@@ -125,7 +126,8 @@ class SqlBackend(Backend):
         idempotency_key: str | None = None,
     ) -> Appended:
         return await self._runner.write(
-            lambda tx: appending.append(tx, self._sources, session_id, entries, expected, on_conflict, idempotency_key)
+            lambda tx: appending.append(tx, self._sources, session_id, entries, expected, on_conflict, idempotency_key),
+            repeatable=idempotency_key is not None,
         )
 
     async def import_entries(
@@ -149,7 +151,8 @@ class SqlBackend(Backend):
         idempotency_key: str | None = None,
     ) -> Moved:
         return await self._runner.write(
-            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, by, idempotency_key)
+            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, by, idempotency_key),
+            repeatable=idempotency_key is not None,
         )
 
     async def retract(self, session_id: str, entry_id: str) -> Moved | None:
@@ -165,18 +168,22 @@ class SqlBackend(Backend):
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
     ) -> SessionInfo:
         return await self._runner.write(
-            lambda tx: creating.fork(tx, self._sources, session_id, at, new, idempotency_key)
+            lambda tx: creating.fork(tx, self._sources, session_id, at, new, idempotency_key),
+            repeatable=idempotency_key is not None,
         )
 
     async def create_task(
         self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
     ) -> SessionInfo:
         return await self._runner.write(
-            lambda tx: creating.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key)
+            lambda tx: creating.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key),
+            repeatable=True,
         )
 
     async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
-        await self._runner.write(lambda tx: creating.link_task(tx, self._sources, parent_id, child_id, task_id))
+        await self._runner.write(
+            lambda tx: creating.link_task(tx, self._sources, parent_id, child_id, task_id), repeatable=True
+        )
 
     async def task_links(self, session_id: str) -> list[TaskLink]:
         return await self._runner.read(lambda tx: reading.task_links(tx, session_id))
@@ -228,20 +235,20 @@ class SqlBackend(Backend):
 
     async def notifications(self, session_id: str) -> AsyncIterator[None]:
         last: int | None = -1
-        change = await self._runner.last_change()
-        # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
-        with suppress(StoreClosed):
-            while True:
-                revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id))
-                if revision != last:
-                    last = revision
-                    yield
-                if not await self._runner.wait_beyond(change):
-                    return
-                change = await self._runner.last_change()
+        async for _ in self._runner.wakeups(session_id):
+            try:
+                revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id), single=True)
+            except StoreClosed:
+                # It was open when the watching began: one that closes now ends it.
+                return
+            if revision != last:
+                last = revision
+                yield
 
     async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
-        await self._runner.write(lambda tx: creating.set_label(tx, self._sources, session_id, entry_id, label))
+        await self._runner.write(
+            lambda tx: creating.set_label(tx, self._sources, session_id, entry_id, label), repeatable=True
+        )
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         return await self._runner.read(lambda tx: reading.read_marks(tx, session_id))
@@ -252,11 +259,17 @@ class SqlBackend(Backend):
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
 
     async def info(self) -> StoreInfo:
-        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}))
+        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), single=True)
         sessions, entries, ledger_rows = row or (0, 0, 0)
         runner = self._runner
         return StoreInfo(
-            runner.backend_name, runner.location, FORMAT_VERSION, sessions, entries, ledger_rows, runner.size_bytes()
+            runner.backend_name,
+            runner.location,
+            FORMAT_VERSION,
+            sessions,
+            entries,
+            ledger_rows,
+            await runner.size_bytes(),
         )
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -192,7 +192,7 @@ class SqliteRunner:
     def location(self) -> str:
         return str(self._path)
 
-    def size_bytes(self) -> int | None:
+    async def size_bytes(self) -> int | None:
         return file_size(self._path)
 
     async def start(self, *, create: bool) -> None:
@@ -218,10 +218,10 @@ class SqliteRunner:
 
     # -- on the event loop --------------------------------------------------------------------------------------
 
-    async def write(self, work: Callable[[Transaction], Result]) -> Result:
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         return await self._submit(self._writes, work)
 
-    async def read(self, work: Callable[[Transaction], Result]) -> Result:
+    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
@@ -262,20 +262,30 @@ class SqliteRunner:
 
         return await self.read(check)
 
-    async def last_change(self) -> int:
+    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+        change = await self._last_change()
+        # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
+        with contextlib.suppress(StoreClosed):
+            while True:
+                yield
+                if not await self._wait_beyond(change):
+                    return
+                change = await self._last_change()
+
+    async def _last_change(self) -> int:
         """Return how many commits were seen, here or in another process."""
         if await self.read(lambda _: self._file_changed()):
             self._changes += 1
         return self._changes
 
-    async def wait_beyond(self, change: int) -> bool:
+    async def _wait_beyond(self, change: int) -> bool:
         """Return after a commit here, or when another process has changed the file (looked up at each poll)."""
         while not self._closed and self._changes <= change:
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._committed.wait()
             except TimeoutError:
-                if not self._closed and await self.last_change() > change:
+                if not self._closed and await self._last_change() > change:
                     break
         return not self._closed
 

@@ -11,36 +11,40 @@ A backend of your own is tested by a subclass in a test module (needs the extra 
             return open_it
 
 and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine` and `check_deletion` take a function
-of the same shape. pytest and Hypothesis are imported here and nowhere else in this library.
+of the same shape. pytest and Hypothesis are imported here and nowhere else in this library; `postgres_server`, which
+measurements use too, needs neither.
 """
 
 from __future__ import annotations
 
-import pytest
+import sys
 
-# So that a failing assert shows its values, as it would in a test module.
-pytest.register_assert_rewrite(
-    *(
-        f"flue_py.testing.{name}"
-        for name in (
-            "checks",
-            "contract",
-            "contract_append",
-            "contract_bad_input",
-            "contract_conflicts",
-            "contract_deletion",
-            "contract_forks",
-            "contract_idempotency",
-            "contract_imports",
-            "contract_moves",
-            "contract_reads",
-            "contract_sessions",
-            "contract_size",
-            "contract_tasks",
-            "contract_undo",
-            "contract_usage",
-            "deletion",
-            "machine",
+if "pytest" in sys.modules:
+    import pytest
+
+    # So that a failing assert shows its values, as it would in a test module.
+    pytest.register_assert_rewrite(
+        *(
+            f"flue_py.testing.{name}"
+            for name in (
+                "checks",
+                "contract",
+                "contract_append",
+                "contract_bad_input",
+                "contract_conflicts",
+                "contract_deletion",
+                "contract_forks",
+                "contract_idempotency",
+                "contract_imports",
+                "contract_moves",
+                "contract_reads",
+                "contract_sessions",
+                "contract_size",
+                "contract_tasks",
+                "contract_undo",
+                "contract_usage",
+                "deletion",
+                "machine",
+            )
         )
     )
-)

@@ -15,19 +15,13 @@ branch_labels = None
 depends_on = None
 
 KEY = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
     """Stamp the format, then make the tables."""
-    op.execute(
-        "CREATE TABLE IF NOT EXISTS flue_store (name TEXT NOT NULL, value BIGINT NOT NULL,"
-        " CONSTRAINT pk_flue_store PRIMARY KEY (name))"
-        + (" WITHOUT ROWID" if op.get_context().dialect.name == "sqlite" else "")
-    )
-    op.execute(
-        "INSERT INTO flue_store (name, value) VALUES ('format', 1), ('epoch', 0), ('next_key', 1)"
-        " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-    )
+    if not op.get_context().as_sql:
+        stamp()  # printed for review, it comes before alembic's own table: see env.py
     op.create_table(
         "blobs",
         sa.Column("tree_id", sa.BigInteger(), nullable=False),
@@ -41,10 +35,10 @@ def upgrade() -> None:
         sa.Column("tree_id", sa.BigInteger(), nullable=False),
         sa.Column("lane_id", sa.BigInteger(), nullable=False),
         sa.Column("depth", sa.BigInteger(), nullable=False),
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("role", sa.Text()),
-        sa.Column("source", sa.Text()),
+        sa.Column("id", TEXT, nullable=False),
+        sa.Column("kind", TEXT, nullable=False),
+        sa.Column("role", TEXT),
+        sa.Column("source", TEXT),
         sa.Column("session_key", sa.BigInteger(), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
         sa.Column("ordinal", sa.BigInteger(), nullable=False),
@@ -63,8 +57,8 @@ def upgrade() -> None:
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("blob", sa.LargeBinary()),
         sa.Column("packed", sa.LargeBinary()),
-        sa.Column("extra", sa.Text()),
-        sa.Column("payload", sa.Text()),
+        sa.Column("extra", TEXT),
+        sa.Column("payload", TEXT),
         sa.PrimaryKeyConstraint("tree_id", "lane_id", "depth", name="pk_entries"),
         sa.CheckConstraint(
             "(payload IS NOT NULL AND packed IS NULL AND blob IS NULL)"
@@ -104,14 +98,14 @@ def upgrade() -> None:
     op.create_index("ix_lanes_parent", "lanes", ["tree_id", "parent_lane", "fork_depth"])
     op.create_table(
         "ledger",
-        sa.Column("scope", sa.Text(), nullable=False),
-        sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("scope", TEXT, nullable=False),
+        sa.Column("provider", TEXT, nullable=False),
+        sa.Column("call_id", TEXT, nullable=False),
         sa.Column("session_key", sa.BigInteger(), nullable=False),
         sa.Column("tree_id", sa.BigInteger(), nullable=False),
-        sa.Column("entry_id", sa.Text()),
-        sa.Column("purpose", sa.Text(), nullable=False),
-        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("entry_id", TEXT),
+        sa.Column("purpose", TEXT, nullable=False),
+        sa.Column("model", TEXT, nullable=False),
         sa.Column("input_tokens", sa.BigInteger(), nullable=False),
         sa.Column("output_tokens", sa.BigInteger(), nullable=False),
         sa.Column("cache_read_tokens", sa.BigInteger(), nullable=False),
@@ -120,7 +114,7 @@ def upgrade() -> None:
         sa.Column("reasoning_tokens", sa.BigInteger(), nullable=False),
         sa.Column("total_tokens", sa.BigInteger(), nullable=False),
         sa.Column("cost", sa.BigInteger()),
-        sa.Column("price_source", sa.Text()),
+        sa.Column("price_source", TEXT),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("scope", "provider", "call_id", name="pk_ledger"),
         sqlite_with_rowid=False,
@@ -129,32 +123,32 @@ def upgrade() -> None:
     op.create_table(
         "ledger_sessions",
         sa.Column("session_key", KEY, nullable=False, autoincrement=False),
-        sa.Column("session_id", sa.Text(), nullable=False),
+        sa.Column("session_id", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("session_key", name="pk_ledger_sessions"),
         sa.UniqueConstraint("session_id", "session_key", name="uq_ledger_sessions_session_id_session_key"),
     )
     op.create_table(
         "sessions",
         sa.Column("session_key", KEY, nullable=False, autoincrement=False),
-        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("id", TEXT, nullable=False),
         sa.Column("tree_id", sa.BigInteger(), nullable=False),
-        sa.Column("scope", sa.Text(), nullable=False),
-        sa.Column("key", sa.Text()),
-        sa.Column("title", sa.Text()),
-        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("scope", TEXT, nullable=False),
+        sa.Column("key", TEXT),
+        sa.Column("title", TEXT),
+        sa.Column("kind", TEXT, nullable=False),
         sa.Column("task_depth", sa.BigInteger(), nullable=False),
-        sa.Column("forked_from_session", sa.Text()),
-        sa.Column("forked_from_entry", sa.Text()),
-        sa.Column("leaf", sa.Text()),
+        sa.Column("forked_from_session", TEXT),
+        sa.Column("forked_from_entry", TEXT),
+        sa.Column("leaf", TEXT),
         sa.Column("revision", sa.BigInteger(), nullable=False),
-        sa.Column("metadata", sa.Text(), nullable=False),
-        sa.Column("cwd", sa.Text()),
-        sa.Column("config_path", sa.Text()),
+        sa.Column("metadata", TEXT, nullable=False),
+        sa.Column("cwd", TEXT),
+        sa.Column("config_path", TEXT),
         sa.Column("completed_at", sa.BigInteger()),
         sa.Column("trashed_at", sa.BigInteger()),
         sa.Column("entry_count", sa.BigInteger(), nullable=False),
         sa.Column("message_count", sa.BigInteger(), nullable=False),
-        sa.Column("first_message", sa.Text()),
+        sa.Column("first_message", TEXT),
         sa.Column("spent_tokens", sa.BigInteger(), nullable=False),
         sa.Column("spent_cost", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
@@ -177,11 +171,11 @@ def upgrade() -> None:
         "leaf_moves",
         sa.Column("session_key", sa.BigInteger(), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
-        sa.Column("from_entry", sa.Text()),
-        sa.Column("to_entry", sa.Text()),
-        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("from_entry", TEXT),
+        sa.Column("to_entry", TEXT),
+        sa.Column("reason", TEXT, nullable=False),
         sa.Column("undoes", sa.BigInteger()),
-        sa.Column("moved_by", sa.Text()),
+        sa.Column("moved_by", TEXT),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("session_key", "revision", name="pk_leaf_moves"),
         sa.ForeignKeyConstraint(
@@ -192,9 +186,9 @@ def upgrade() -> None:
     op.create_table(
         "marks",
         sa.Column("session_key", sa.BigInteger(), nullable=False),
-        sa.Column("entry_id", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("value", sa.Text()),
+        sa.Column("entry_id", TEXT, nullable=False),
+        sa.Column("kind", TEXT, nullable=False),
+        sa.Column("value", TEXT),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("session_key", "entry_id", "kind", name="pk_marks"),
         sa.CheckConstraint("kind IN ('label', 'pin', 'retracted')", name="ck_marks_kind"),
@@ -206,10 +200,10 @@ def upgrade() -> None:
     op.create_table(
         "requests",
         sa.Column("session_key", sa.BigInteger(), nullable=False),
-        sa.Column("idempotency_key", sa.Text(), nullable=False),
-        sa.Column("operation", sa.Text(), nullable=False),
+        sa.Column("idempotency_key", TEXT, nullable=False),
+        sa.Column("operation", TEXT, nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
-        sa.Column("result", sa.Text(), nullable=False),
+        sa.Column("result", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("session_key", "idempotency_key", name="pk_requests"),
         sa.ForeignKeyConstraint(
             ["session_key"], ["sessions.session_key"], name="fk_requests_session_key", ondelete="CASCADE"
@@ -220,8 +214,8 @@ def upgrade() -> None:
         "task_links",
         sa.Column("parent_key", sa.BigInteger(), nullable=False),
         sa.Column("position", sa.BigInteger(), nullable=False),
-        sa.Column("task_id", sa.Text(), nullable=False),
-        sa.Column("child_id", sa.Text(), nullable=False),
+        sa.Column("task_id", TEXT, nullable=False),
+        sa.Column("child_id", TEXT, nullable=False),
         sa.PrimaryKeyConstraint("parent_key", "position", name="pk_task_links"),
         sa.ForeignKeyConstraint(
             ["parent_key"], ["sessions.session_key"], name="fk_task_links_parent_key", ondelete="CASCADE"
@@ -231,6 +225,21 @@ def upgrade() -> None:
     )
     op.create_index("ix_task_links_child_id", "task_links", ["child_id"])
     op.execute(HISTORY_VIEW)
+
+
+def stamp() -> None:
+    """Write the format, into a database that may have another stamp."""
+    is_sqlite = op.get_context().dialect.name == "sqlite"
+    name, ending = ("TEXT", " WITHOUT ROWID") if is_sqlite else ('TEXT COLLATE "C"', "")
+    op.execute(
+        f"CREATE TABLE IF NOT EXISTS flue_store (name {name} NOT NULL, value BIGINT NOT NULL,"
+        f" CONSTRAINT pk_flue_store PRIMARY KEY (name)){ending}"
+    )
+    op.execute(
+        "INSERT INTO flue_store (name, value) VALUES ('format', 1), ('epoch', 0)"
+        + (", ('next_key', 1)" if is_sqlite else "")
+        + " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
 
 
 def downgrade() -> None:

@@ -1,9 +1,10 @@
 """Run the reference's fixtures against flue_py.
 
-    python tests/conformance/run.py [--backend memory|sqlite|aiosqlite] [--url URL] FILE...
+    python tests/conformance/run.py [--backend memory|sqlite|aiosqlite|postgres] [--url URL] FILE...
 
 A FILE is a fixture file as it is, or compressed (``.gz``). Each mismatch is printed with its case and op, and the
-last line is ``N passed, M failed, K skipped``; the exit code is 1 where anything failed.
+last line is ``N passed, M failed, K skipped``; the exit code is 1 where anything failed. PostgreSQL without a URL is a
+server of its own, with a new database for each file; it needs the server's programs.
 
 A case has passed where every comparison holds as the fixture says. A case is skipped only for a tag, and only
 where flue_py's answer differs there; that answer is asserted instead, and is in docs/conformance.md. History,
@@ -18,13 +19,16 @@ import gzip
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-
+from flue_py.testing.postgres_server import PostgresServer
 from tests.conformance.calls import run_call
 from tests.conformance.comparing import Case, Engine, Json, Mismatch, play, running
 from tests.conformance.history import History
@@ -89,20 +93,32 @@ async def run_file(path: Path, backend: str = "memory", url: str | None = None) 
     return await run_cases(fixture["suite"], fixture["cases"], backend, url)
 
 
+@contextmanager
+def new_urls(backend: str, url: str | None) -> Iterator[Callable[[], str | None]]:
+    """Give a function that returns the URL for the next file, or None where the backend makes a file of its own."""
+    if backend != "postgres" or url is not None:
+        yield lambda: url
+        return
+    with PostgresServer() as server:
+        numbers = count(1)
+        yield lambda: server.create_database(f"conformance_{next(numbers)}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--backend", default="memory", choices=("memory", "sqlite", "aiosqlite"))
+    parser.add_argument("--backend", default="memory", choices=("memory", "sqlite", "aiosqlite", "postgres"))
     parser.add_argument("--url", help="a SQLAlchemy URL to use in place of the backend's own")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     total: Counter[str] = Counter(passed=0, failed=0, skipped=0)
-    for path in options.files:
-        outcome = asyncio.run(run_file(path, options.backend, options.url))
-        for name, tags in outcome.skipped.items():
-            print(f"skipped {outcome.suite}/{name}: our own answer was given to {tags}")
-        for name, text in outcome.failed.items():
-            print(f"FAILED {outcome.suite}/{name}: {text}")
-        total += Counter(passed=len(outcome.passed), failed=len(outcome.failed), skipped=len(outcome.skipped))
+    with new_urls(options.backend, options.url) as next_url:
+        for path in options.files:
+            outcome = asyncio.run(run_file(path, options.backend, next_url()))
+            for name, tags in outcome.skipped.items():
+                print(f"skipped {outcome.suite}/{name}: our own answer was given to {tags}")
+            for name, text in outcome.failed.items():
+                print(f"FAILED {outcome.suite}/{name}: {text}")
+            total += Counter(passed=len(outcome.passed), failed=len(outcome.failed), skipped=len(outcome.skipped))
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if total["failed"] else 0
 

@@ -13,6 +13,7 @@ import pytest
 from tests.conformance.calls import CALLS
 from tests.conformance.comparing import Json, difference
 from tests.conformance.run import FORMAT, read_fixture, run_cases, run_file
+from tests.postgres import ENGINE_HAS_POSTGRES, require_programs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "conformance"
 FILES = sorted(DATA.glob("*.json.gz"))
@@ -43,6 +44,7 @@ RUNS = [
     *((suite, "memory") for suite in COUNTS),
     *((suite, "sqlite") for suite in COUNTS if suite not in PURE),
     *((suite, "aiosqlite") for suite in ("delete_tree", "history_hand", "lifecycle")),
+    *((suite, "postgres") for suite in COUNTS if ENGINE_HAS_POSTGRES and suite not in PURE),
 ]
 
 
@@ -53,8 +55,11 @@ def test_all_655_cases_are_here() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("suite", "backend"), RUNS)
-async def test_every_case_passes_or_gets_the_documented_own_answer(suite: str, backend: str) -> None:
-    outcome = await run_file(SUITES[suite], backend)
+async def test_every_case_passes_or_gets_the_documented_own_answer(
+    suite: str, backend: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("new_database")() if backend == "postgres" else None
+    outcome = await run_file(SUITES[suite], backend, url)
     own_answers = OWN_ANSWERS.get(suite, {})
     assert outcome.failed == {}
     assert outcome.skipped == own_answers
@@ -158,6 +163,14 @@ def run_script(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_script_counts_over_all_files_and_exits_with_0() -> None:
     done = run_script(SUITES["lifecycle"], SUITES["history_hand"])
     assert done.stdout.splitlines()[-1] == "67 passed, 0 failed, 4 skipped"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not ENGINE_HAS_POSTGRES, reason="the engine cannot do it yet")
+def test_the_script_starts_a_server_where_it_is_given_no_url() -> None:
+    require_programs()
+    done = run_script("--backend", "postgres", SUITES["lifecycle"], SUITES["delete_tree"])
+    assert done.stdout.splitlines() == ["86 passed, 0 failed, 0 skipped"]
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -62,9 +62,27 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),
     (
+        "docs/how-to/review-the-ddl.md",
+        "flue-py --db postgresql+asyncpg:///app migrate --sql > store.sql",
+    ): "needs a server; tests/edges applies the printed SQL by psql",
+    (
+        "docs/how-to/review-the-ddl.md",
+        "GRANT USAGE ON SCHEMA flue TO app;",
+    ): "PostgreSQL's own; tests/migrations runs it",
+    ("docs/how-to/review-the-ddl.md", "CREATE SCHEMA flue AUTHORIZATION app;"): (
+        "PostgreSQL's own; tests/migrations runs the like"
+    ),
+    (
         "docs/conformance.md",
         "$ python tests/conformance/run.py --backend sqlite tests/data/conformance/*.json.gz",
     ): "takes too long to run once more; tests/conformance runs the same cases, and the sums are compared with its own",
+    (
+        "docs/how-to/scale.md",
+        "-- Partitions a store that holds nothing yet by tree. Run it as the role that owns the tables.",
+    ): "PostgreSQL's own; tests/store/test_postgres_partitions.py runs this very block, and the contract on its result",
+    ("docs/how-to/scale.md", "-- Bytes of a row, and of its entries in indexes, by table."): (
+        "PostgreSQL's own; tests/store/test_postgres_partitions.py runs this very block"
+    ),
     ("docs/format.md", "depth   0     1     2     3     4     5     6     7"): "a drawing of the rows shown below it",
 }
 """Blocks that neither run nor are the output of one that does: page, text of the block (or its first line), reason."""

@@ -45,6 +45,7 @@ REMEDIES = {
     "LeafConflict": '`refresh()`, read what the other writer added, decide; or append with `on_conflict="branch"`.'
     " See [two writers](../how-to/two-writers.md).",
     "StoreBusy": "Try again; or give `open` a longer `busy_timeout`.",
+    "OutcomeUnknown": "`refresh()` and look before repeating it; or use an idempotency key.",
     "SessionNotFound": "Create it, or look for it with `list_sessions()`. A handle on a deleted session is of no use.",
     "SessionExists": 'Open it with `mode="get"` or `mode="get_or_create"`, or take another key or id.',
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",

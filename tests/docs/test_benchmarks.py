@@ -36,6 +36,7 @@ PRINTED = {
     "size": ("size of 100 messages of 600 bytes", "size of a real pi transcript"),
     "open": ("open a store of 200 entries", "import flue_py", "flue-py --help"),
     "delete": ("delete a session of 100 entries, per entry",),
+    "postgres": ("PostgreSQL",),
 }
 
 

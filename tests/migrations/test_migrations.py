@@ -15,8 +15,9 @@ from sqlalchemy import create_engine
 
 import flue_py
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
-from flue_py.store import migrate
+from flue_py.store import ddl, migrate
 from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.sqlite_file import APPLICATION_ID
 
 PRAGMAS = ("table_xinfo", "foreign_key_list", "index_list")
 
@@ -53,15 +54,15 @@ def make_by_schema(path: Path) -> None:
 def make_by_migrations(path: Path) -> None:
     engine = create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
-        connection.exec_driver_sql(f"PRAGMA application_id = {migrate.APPLICATION_ID}")
-        migrate.run_migrations(connection)
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        ddl.run_migrations(connection)
     engine.dispose()
 
 
 def make_older(path: Path) -> None:
     """A database as an earlier version would leave it: stamped, and without what the migrations add."""
     with closing(sqlite3.connect(path)) as connection:
-        for statement in migrate.stamp_statements():
+        for statement in ddl.stamp_statements():
             connection.execute(statement)
         connection.execute("UPDATE flue_store SET value = 0 WHERE name = 'format'")
         connection.execute("CREATE TABLE kept (what TEXT)")
@@ -91,7 +92,7 @@ def test_the_comparison_of_catalogs_sees_checks_partial_indexes_and_rowids(tmp_p
     ):
         path = tmp_path / f"{number}.db"
         with closing(sqlite3.connect(path)) as connection:
-            for statement in [*migrate.stamp_statements(), *migrate.schema_statements()]:
+            for statement in [*ddl.stamp_statements(), *ddl.schema_statements()]:
                 connection.execute(statement.replace(old, new))
             connection.commit()
         make_by_schema(tmp_path / f"{number}-right.db")
@@ -206,7 +207,7 @@ def test_two_processes_at_once_make_one_database(tmp_path: Path, prepare: object
 
 
 def test_offline_mode_prints_the_statements_for_review() -> None:
-    config = migrate.alembic_config(url="sqlite:///unused.db")
+    config = ddl.alembic_config(url="sqlite:///unused.db")
     config.output_buffer = io.StringIO()
     command.upgrade(config, "head", sql=True)
     printed = config.output_buffer.getvalue()

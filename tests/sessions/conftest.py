@@ -1,4 +1,4 @@
-"""Stores to try sessions on: in memory, and in an SQLite file."""
+"""Stores to try sessions on: in memory, in an SQLite file, and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 import flue_py
+from tests.postgres import ENGINE_HAS_POSTGRES, NewDatabase
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", *(["postgres"] if ENGINE_HAS_POSTGRES else [])])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        new_database: NewDatabase = request.getfixturevalue("new_database")
+        return new_database()
     return ":memory:" if request.param == "memory" else str(tmp_path / "sessions.db")
 
 

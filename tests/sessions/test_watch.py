@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from contextlib import aclosing
 from pathlib import Path
 
@@ -126,3 +128,58 @@ async def test_a_watcher_hears_of_another_store_on_the_same_file(tmp_path: Path,
         await say(await theirs.open_session("k"), "from elsewhere")
         (change,) = await watcher
     assert texts(change.entries) == ["from elsewhere"]
+
+
+GUARD_SECONDS = 60
+"""Turns a test that hangs into one that fails; nothing is measured with it."""
+
+WRITER = """
+import asyncio, sys
+import flue_py
+
+async def main(target, number):
+    async with flue_py.open(target, durability="normal") as store:
+        session = await store.open_session("k", mode="get")
+        for n in range(number):
+            print("ready", flush=True)
+            sys.stdin.readline()
+            await session.append_message({"role": "user", "content": str(n)})
+            await session.append_message({"role": "user", "content": f"{n} again"})
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def writing(target: str, number: int) -> subprocess.Popen[str]:
+    """A process that says "ready", and appends twice after each line it is told, so many times."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, target, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgres"], indirect=True)
+async def test_a_watcher_hears_of_what_another_process_appends(target: str) -> None:
+    async with flue_py.open(target, durability="normal") as store:
+        session = await store.open_session("k", mode="create")
+        seen: list[Change] = []
+        with writing(target, 5) as writer:
+            try:
+                assert writer.stdin is not None
+                assert writer.stdout is not None
+                async with aclosing(session.watch(after=0)) as changes:
+                    # Each time the watcher has seen everything, and waits, when the other process goes on.
+                    for _ in range(5):
+                        watching = asyncio.ensure_future(anext(changes))
+                        assert await asyncio.to_thread(writer.stdout.readline) == "ready\n"
+                        writer.stdin.write("go\n")
+                        writer.stdin.flush()
+                        async with asyncio.timeout(GUARD_SECONDS):
+                            seen.append(await watching)
+                            seen.append(await anext(changes))
+                assert await asyncio.to_thread(writer.wait) == 0
+            finally:
+                writer.kill()
+    assert [change.revision for change in seen] == list(range(1, 11))
+    assert [text for change in seen for text in texts(change.entries)] == [
+        text for n in range(5) for text in (str(n), f"{n} again")
+    ]

@@ -14,36 +14,46 @@ from flue_py.store.backend import Backend, Sources
 from flue_py.store.memory import MemoryBackend
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.sources import OpenBackend
+from tests.postgres import ENGINE_HAS_POSTGRES
 
 
 @dataclass(frozen=True)
 class BackendKind:
-    """A backend under test: how to open an empty store in a folder, its shares of examples and steps."""
+    """A backend under test: how to open an empty store, with what fixtures, its shares of examples and steps."""
 
-    open_in: Callable[[Path], OpenBackend]
+    opening: Callable[[pytest.FixtureRequest], OpenBackend]
     share: float = 1.0
     step_share: float = 1.0
 
 
-def _memory(_: Path) -> OpenBackend:
+def _memory(_: pytest.FixtureRequest) -> OpenBackend:
     async def open_it(sources: Sources) -> Backend:
         return MemoryBackend(sources)
 
     return open_it
 
 
-def _sqlite(folder: Path) -> OpenBackend:
+def _sqlite(request: pytest.FixtureRequest) -> OpenBackend:
+    folder: Path = request.getfixturevalue("tmp_path")
+
     async def open_it(sources: Sources) -> Backend:
         return await open_sqlite(folder / f"{uuid4().hex}.db", sources=sources, durability="normal")
 
     return open_it
 
 
-def _aiosqlite(folder: Path) -> OpenBackend:
+def _aiosqlite(request: pytest.FixtureRequest) -> OpenBackend:
+    folder: Path = request.getfixturevalue("tmp_path")
+
     async def open_it(sources: Sources) -> Backend:
         url = f"sqlite+aiosqlite:///{folder / uuid4().hex}.db"
         return await open_engine(url, sources=sources, durability="normal")
 
+    return open_it
+
+
+def _postgres(request: pytest.FixtureRequest) -> OpenBackend:
+    open_it: OpenBackend = request.getfixturevalue("open_postgres")
     return open_it
 
 
@@ -52,6 +62,8 @@ KINDS = {
     "sqlite": BackendKind(_sqlite, share=0.4),
     "aiosqlite": BackendKind(_aiosqlite, share=0.08, step_share=0.5),
 }
+if ENGINE_HAS_POSTGRES:
+    KINDS["postgres"] = BackendKind(_postgres, share=0.15, step_share=0.5)
 
 
 @pytest.fixture(params=KINDS)
@@ -61,6 +73,6 @@ def kind(request: pytest.FixtureRequest) -> BackendKind:
 
 
 @pytest.fixture
-def open_backend(kind: BackendKind, tmp_path: Path) -> OpenBackend:
+def open_backend(kind: BackendKind, request: pytest.FixtureRequest) -> OpenBackend:
     """A function that opens a new, empty store of the backend in turn."""
-    return kind.open_in(tmp_path)
+    return kind.opening(request)

@@ -1,0 +1,430 @@
+"""The same operations on PostgreSQL, through the connection pool of an `AsyncEngine` and asyncpg itself.
+
+A connection is borrowed for one transaction. A write locks its session's row first and reads it again; an append
+whose session is known is one statement that only lands on the revision it was planned for (`postgres_append`).
+What a lost connection leaves open is tried again where that is safe, and reported where it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util.concurrency import greenlet_spawn
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Problem
+from flue_py.errors import (
+    CorruptStore,
+    FlueError,
+    InvalidArgument,
+    OutcomeUnknown,
+    StoreClosed,
+    StoreUnavailable,
+    WrongEventLoop,
+)
+from flue_py.store import queries
+from flue_py.store.appending import PlannedAppend, plan_append
+from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.postgres_append import append_in_one_statement
+from flue_py.store.postgres_errors import (
+    UNIQUE_VIOLATION,
+    is_lost_connection,
+    sqlstate_of,
+    translate,
+    was_rolled_back,
+)
+from flue_py.store.postgres_format import prepare_postgres
+from flue_py.store.postgres_listener import Listener
+from flue_py.store.postgres_transaction import Connection, PostgresTransaction
+from flue_py.store.session_state import SessionState
+from flue_py.store.sql import SqlBackend
+from flue_py.store.sqlite_file import Durability
+from flue_py.store.transaction import IdTaken, Transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+Result = TypeVar("Result")
+
+MAX_KNOWN_STATES = 10_000
+_ATTEMPTS = 10
+_PLANNED_ATTEMPTS = 2
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+_DRIVER_ERRORS = (
+    SQLAlchemyError,
+    # What the driver says while the pool connects, as SQLAlchemy hands it on.
+    AsyncAdapt_asyncpg_dbapi.Error,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    IdTaken,
+)
+
+
+def make_engine(
+    url: URL, *, durability: Durability, busy_timeout: float, pool_size: int, pool_timeout: float
+) -> AsyncEngine:
+    """Return an engine of our own: ``pool_size`` connections at most, each waiting for a lock no longer than that."""
+    settings = {
+        "application_name": "flue_py",
+        "lock_timeout": str(int(busy_timeout * 1000)),
+        "synchronous_commit": "on" if durability == "full" else "off",
+        # Planning for machine code takes longer than any of our statements.
+        "jit": "off",
+    }
+    return create_async_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=pool_timeout,
+        connect_args={"server_settings": settings},
+    )
+
+
+async def open_postgres(
+    engine: AsyncEngine, *, owned: bool, sources: Sources, durability: Durability, busy_timeout: float
+) -> SqlBackend:
+    """Open a store on an engine of ``postgresql+asyncpg``, creating and migrating it as needed.
+
+    Raises `StoreUnavailable`, `StoreBusy`, `FormatTooNew`, `NotAStore`, `CorruptStore`, and `InvalidArgument` for a
+    borrowed engine whose commits are not what ``durability`` promises.
+    """
+    runner = PostgresRunner(engine, owned=owned, busy_timeout=busy_timeout)
+    try:
+        await runner.start()
+        if durability == "full":
+            await runner.require_durable_commits()
+    except BaseException:
+        await runner.close()
+        raise
+    return PostgresBackend(runner, sources)
+
+
+class PostgresBackend(SqlBackend):
+    """The SQL backend, with the appends that can be made in a single round trip."""
+
+    def __init__(self, runner: PostgresRunner, sources: Sources) -> None:
+        super().__init__(runner, sources)
+        self._postgres = runner
+
+    async def append(
+        self,
+        session_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        expected: LeafChoice = STORED,
+        on_conflict: OnConflict = "raise",
+        idempotency_key: str | None = None,
+    ) -> Appended:
+        def plan(tx: Transaction) -> PlannedAppend | Appended:
+            return plan_append(tx, self._sources, session_id, entries, expected, on_conflict, idempotency_key)
+
+        appended = await self._postgres.append(session_id, plan) if entries else None
+        if appended is not None:
+            return appended
+        return await super().append(
+            session_id, entries, expected=expected, on_conflict=on_conflict, idempotency_key=idempotency_key
+        )
+
+
+class _Progress:
+    """How far an operation has come: whether a commit is on its way, and which appends may have landed unheard."""
+
+    def __init__(self) -> None:
+        self.is_committing = False
+        self.sending: PlannedAppend | None = None
+        self.unheard: list[PlannedAppend] = []
+
+    def begin(self) -> None:
+        """Begin another attempt, or the first."""
+        self.is_committing = False
+        self.sending = None
+
+    def lose_connection(self) -> None:
+        """Note that what was being sent may have landed."""
+        if self.is_committing and self.sending is not None:
+            self.unheard.append(self.sending)
+
+
+class PostgresRunner:
+    """Runs transactions on the connections of a pool."""
+
+    def __init__(self, engine: AsyncEngine, *, owned: bool, busy_timeout: float) -> None:
+        self._engine = engine
+        self._owned = owned
+        self._busy_timeout = busy_timeout
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._states: dict[str, SessionState] = {}
+        self._listener = Listener(self._own_connection)
+        self._closed = False
+
+    @property
+    def backend_name(self) -> str:
+        return f"{self._engine.dialect.name}+{self._engine.dialect.driver}"
+
+    @property
+    def location(self) -> str:
+        """The URL without its secrets, of which the query may hold some too."""
+        url = self._engine.url
+        shown = {name: value for name, value in url.query.items() if name in ("host", "port")}
+        return url.set(query=shown).render_as_string(hide_password=True)
+
+    async def size_bytes(self) -> int | None:
+        row = await self.read(lambda tx: tx.first(queries.DATABASE_SIZE, {}), single=True)
+        return None if row is None else int(row[0])
+
+    async def start(self) -> None:
+        """Prepare the database. Raises as `open_postgres` says; does not wait for a server that is not there."""
+        try:
+            async with self._engine.connect() as connection:
+                await connection.run_sync(lambda sync: prepare_postgres(sync, self.location))
+        except FlueError:
+            # Some of ours are OSErrors too.
+            raise
+        except _DRIVER_ERRORS as error:
+            raise translate(error, self.location) from error
+
+    async def require_durable_commits(self) -> None:
+        """Raise `InvalidArgument` where commits do not wait for the disk: an acknowledged append could be lost."""
+        row = await self.read(lambda tx: tx.first(queries.SYNCHRONOUS_COMMIT, {}), single=True)
+        if row is not None and row[0] == "off":
+            raise InvalidArgument(
+                f"{self.location}: these connections have synchronous_commit = off, which may lose what was "
+                "acknowledged; set it to on, or open with durability='normal'"
+            )
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        def once(connection: Connection, progress: _Progress) -> Result:
+            return self._write_once(connection, progress, work)
+
+        return await self._run(once, repeatable=repeatable)
+
+    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
+        def once(connection: Connection, _: _Progress) -> Result:
+            if single:
+                return work(PostgresTransaction(connection))
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                return work(PostgresTransaction(connection))
+            finally:
+                _roll_back(connection)
+
+        return await self._run(once, repeatable=True)
+
+    async def append(self, session_id: str, plan: Callable[[Transaction], PlannedAppend | Appended]) -> Appended | None:
+        """Return what an append did in one statement, or None, with nothing done, where it takes a transaction."""
+
+        def once(connection: Connection, progress: _Progress) -> Appended | None:
+            for _ in range(_PLANNED_ATTEMPTS):
+                known = self._states.pop(session_id, None)
+                tx = PostgresTransaction(connection)
+                for sent in progress.unheard:
+                    if _has_landed(tx, sent):
+                        return sent.result
+                if known is not None:
+                    tx.states[session_id] = known
+                try:
+                    planned = plan(tx)
+                except FlueError:
+                    if known is None:
+                        raise
+                    # It was judged by what may be old: look again.
+                    continue
+                if isinstance(planned, Appended):
+                    return planned
+                if planned.batch is None or planned.result.on_branch:
+                    return None
+                progress.sending = planned
+                progress.is_committing = True
+                appended = append_in_one_statement(tx, planned, planned.batch)
+                progress.is_committing = False
+                if appended is not None:
+                    self._keep_states(tx)
+                    return appended
+            return None
+
+        return await self._run(once, repeatable=True)
+
+    def _write_once(self, connection: Connection, progress: _Progress, work: Callable[[Transaction], Result]) -> Result:
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        tx = PostgresTransaction(connection, locks=True)
+        try:
+            result = work(tx)
+            progress.is_committing = True
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+        self._keep_states(tx)
+        return result
+
+    def _keep_states(self, tx: PostgresTransaction) -> None:
+        """Remember sessions as a commit left them. One that is old is found out by whoever builds on it."""
+        for session_id in tx.locked - tx.states.keys():
+            self._states.pop(session_id, None)
+        if len(self._states) > MAX_KNOWN_STATES:
+            self._states.clear()
+        self._states.update(tx.states)
+
+    async def _run(self, once: Callable[[Connection, _Progress], Result], *, repeatable: bool) -> Result:
+        """Run one operation on a borrowed connection, again where that is safe; finish a commit that is on its way."""
+        if self._closed:
+            raise StoreClosed(f"{self.location} has been closed; open it again")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop(f"{self.location} was opened in another event loop; open it in this one")
+        progress = _Progress()
+        task = asyncio.create_task(self._persist(once, progress, repeatable))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not progress.is_committing:
+                task.cancel()
+            while not task.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
+            if task.cancelled() or task.exception() is not None:
+                raise
+        raise CommittedBeforeCancellation(task.result())
+
+    async def _persist(
+        self, once: Callable[[Connection, _Progress], Result], progress: _Progress, repeatable: bool
+    ) -> Result:
+        """Run an operation until it has come to an end, within the busy budget."""
+        patience_ends = self._loop.time() + self._busy_timeout
+        pause = _FIRST_PAUSE
+        attempts = 0
+        while True:
+            attempts += 1
+            progress.begin()
+            try:
+                return await greenlet_spawn(self._borrow, once, progress)
+            except FlueError:
+                raise
+            except _DRIVER_ERRORS as error:
+                if is_lost_connection(error):
+                    progress.lose_connection()
+                    self._require_repeatable(error, progress, repeatable)
+                    if self._loop.time() + pause > patience_ends:
+                        raise self._given_up(error, progress) from error
+                elif not (_should_run_again(error) and attempts < _ATTEMPTS):
+                    raise self._translated(error) from error
+            # Those who were in each other's way do not come back at the same moment.
+            await asyncio.sleep(pause * random.random())  # noqa: S311 - not a secret
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _require_repeatable(self, error: BaseException, progress: _Progress, repeatable: bool) -> None:
+        if progress.is_committing and not repeatable:
+            raise OutcomeUnknown(
+                f"{self.location}: the connection was lost while committing, so whether the operation happened is not "
+                "known; refresh() and look before you repeat it, or use an idempotency_key"
+            ) from error
+
+    def _given_up(self, error: BaseException, progress: _Progress) -> FlueError:
+        if progress.unheard:
+            return OutcomeUnknown(
+                f"{self.location}: the connection was lost while appending, and the server did not come back within "
+                f"{self._busy_timeout:g} s; look whether the entries are there before you repeat it"
+            )
+        return self._translated(error)
+
+    def _translated(self, error: BaseException) -> FlueError:
+        if isinstance(error, IdTaken) or sqlstate_of(error) == UNIQUE_VIOLATION:
+            return CorruptStore(f"{self.location}: a write contradicts what is stored ({error}); run verify()")
+        return translate(error, self.location)
+
+    def _borrow(self, once: Callable[[Connection, _Progress], Result], progress: _Progress) -> Result:
+        """Run an operation on a connection of the pool. Runs in a greenlet of SQLAlchemy's."""
+        borrowed = self._engine.sync_engine.raw_connection()
+        try:
+            connection = Connection(borrowed)
+            if connection.is_closed:
+                # The server went away while it lay in the pool; nothing was sent yet.
+                raise asyncpg.InterfaceError("connection is closed")
+            return once(connection, progress)
+        except BaseException as error:
+            # The driver may not have seen yet that it is closed: the next borrower must not get it.
+            if Connection(borrowed).is_closed or is_lost_connection(error):
+                borrowed.invalidate()
+            raise
+        finally:
+            borrowed.close()
+
+    # -- watching -----------------------------------------------------------------------------------------------
+
+    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+        if self._closed:
+            raise StoreClosed(f"{self.location} has been closed; open it again")
+        try:
+            event = await self._listener.add(session_id)
+        except FlueError:
+            # Some of ours are OSErrors too.
+            raise
+        except _DRIVER_ERRORS as error:
+            raise translate(error, self.location) from error
+        try:
+            while not self._closed:
+                event.clear()
+                yield
+                await event.wait()
+        finally:
+            await self._listener.remove(session_id, event)
+
+    async def _own_connection(self) -> asyncpg.Connection[Any]:
+        """Return a new connection like those of the pool, which is no part of it any more."""
+
+        def detached() -> asyncpg.Connection[Any]:
+            borrowed = self._engine.sync_engine.raw_connection()
+            driver: asyncpg.Connection[Any] | None = borrowed.driver_connection
+            borrowed.detach()
+            if driver is None or driver.is_closed():
+                raise StoreUnavailable(f"{self.location}: the connection was lost")
+            return driver
+
+        return await greenlet_spawn(detached)
+
+    # -- the rest -----------------------------------------------------------------------------------------------
+
+    async def storage_problems(self) -> list[Problem]:
+        return []
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._listener.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._owned:
+            await self._engine.dispose()
+
+
+def _should_run_again(error: BaseException) -> bool:
+    """Return whether the transaction was rolled back for a reason that another run may not meet."""
+    return isinstance(error, IdTaken) or was_rolled_back(error) or sqlstate_of(error) == UNIQUE_VIOLATION
+
+
+def _has_landed(tx: PostgresTransaction, sent: PlannedAppend) -> bool:
+    """Return whether an append whose connection was lost has been committed: its generated ids tell."""
+    where = {"tree_id": sent.state.tree_id, "entry_id": sent.result.entry_ids[-1]}
+    return tx.first(queries.ENTRY_POSITION, where) is not None
+
+
+def _roll_back(connection: Connection) -> None:
+    if not connection.is_closed:
+        with contextlib.suppress(*_DRIVER_ERRORS):
+            connection.execute("ROLLBACK")

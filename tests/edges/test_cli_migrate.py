@@ -1,0 +1,193 @@
+"""The migrate command: what it does to a database, and the SQL it prints instead."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from flue_py.errors import FixTheSetup
+from flue_py.store import backend, ddl
+from flue_py.store.backend import FORMAT_VERSION
+from flue_py.testing.postgres_server import find_binaries
+from tests.edges.cli_runs import Flue
+from tests.migrations.postgres_catalog import contents
+from tests.postgres import NewDatabase, refuse
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+@pytest.fixture
+def on_postgres(flue: Flue, new_database: NewDatabase) -> Flue:
+    flue.database = new_database()  # type: ignore[assignment]
+    return flue
+
+
+def stamp_older(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in ddl.stamp_statements():
+            connection.execute(statement)
+        connection.execute("UPDATE flue_store SET value = 0 WHERE name = 'format'")
+        connection.commit()
+
+
+def test_a_file_is_made_for_its_owner_alone_and_left_alone_afterwards(flue: Flue) -> None:
+    flue.database = flue.folder / "new" / "sessions.db"
+    assert flue.lines("migrate") == [f"{flue.database}: created, format {FORMAT_VERSION}"]
+    assert flue.database.stat().st_mode & 0o777 == 0o600
+    assert flue.database.parent.stat().st_mode & 0o777 == 0o700
+    before = flue.database.read_bytes()
+    said = f"{flue.database}: format {FORMAT_VERSION} is the current one; nothing was changed"
+    assert flue.lines("migrate") == [said]
+    assert flue.database.read_bytes() == before
+    assert flue.json("sessions") == []
+
+
+def test_an_older_file_is_upgraded_and_the_backup_is_named(flue: Flue) -> None:
+    stamp_older(flue.database)
+    backup = f"{flue.database}.format-0.bak"
+    said = f"{flue.database}: upgraded from format 0 to {FORMAT_VERSION}; a backup is at {backup}"
+    assert flue.lines("migrate") == [said]
+    assert Path(backup).exists()
+    assert flue.json("sessions") == []
+
+
+def test_json_says_the_same_for_programs(flue: Flue) -> None:
+    stamp_older(flue.database)
+    common = {"location": str(flue.database), "formatVersion": FORMAT_VERSION}
+    backup = f"{flue.database}.format-0.bak"
+    assert flue.json("migrate") == {**common, "did": "upgraded", "fromFormat": 0, "backup": backup}
+    assert flue.json("migrate") == {**common, "did": "nothing", "fromFormat": FORMAT_VERSION, "backup": None}
+    flue.database.unlink()
+    assert flue.json("migrate") == {**common, "did": "created", "fromFormat": None, "backup": None}
+
+
+def test_a_sqlite_url_is_the_file_it_names(flue: Flue) -> None:
+    file = flue.database
+    flue.database = f"sqlite+aiosqlite:///{file}"  # type: ignore[assignment]
+    assert flue.lines("migrate") == [f"{file}: created, format {FORMAT_VERSION}"]
+    assert flue.run("migrate", "--sql").stdout == ddl.creation_sql("sqlite")
+
+
+def test_a_newer_file_is_refused(flue: Flue) -> None:
+    flue.run("migrate")
+    with closing(sqlite3.connect(flue.database)) as connection:
+        connection.execute("UPDATE flue_store SET value = 99 WHERE name = 'format'")
+        connection.commit()
+    assert "format 99" in flue.run("migrate", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (":memory:", "a store in memory"),
+        ("memory://", "a store in memory"),
+        ("postgresql://host/db", "postgresql+asyncpg://"),
+        ("mysql://host/db", "postgresql+asyncpg://"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--sql",)], ids=["migrate", "sql"])
+def test_what_has_no_format_is_refused(flue: Flue, target: str, message: str, options: tuple[str, ...]) -> None:
+    flue.database = target  # type: ignore[assignment]
+    assert message in flue.run("migrate", *options, code=1).stderr
+    assert list(flue.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///:memory:"])
+def test_a_sqlite_url_without_a_file_is_refused(flue: Flue, target: str) -> None:
+    flue.database = target  # type: ignore[assignment]
+    assert "name a file" in flue.run("migrate", code=1).stderr
+
+
+# -- the printed SQL --------------------------------------------------------------------------------------------------
+
+
+def test_the_printed_sql_makes_a_file_that_is_current(flue: Flue) -> None:
+    script = flue.run("migrate", "--sql").stdout
+    assert not flue.database.exists()
+    with closing(sqlite3.connect(flue.database)) as connection:
+        connection.executescript(script)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert flue.json("migrate")["did"] == "nothing"
+    assert flue.json("sessions") == []
+    by_opening = Flue(flue.folder / "opened")
+    by_opening.run("migrate")
+    dumps = []
+    for path in (flue.database, by_opening.database):
+        with closing(sqlite3.connect(path)) as connection:
+            dumps.append(sorted("".join(line.split()) for line in connection.iterdump()))
+    assert dumps[0] == dumps[1]
+
+
+def test_sql_for_postgresql_is_printed_without_driver_or_server(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    flue.database = "postgresql+asyncpg://app:secret@nowhere.invalid/app"  # type: ignore[assignment]
+    script = flue.run("migrate", "--sql").stdout
+    assert script == ddl.creation_sql("postgresql")
+    assert "secret" not in script
+
+
+def test_the_printed_sql_applied_by_psql_makes_a_store_that_is_current(
+    on_postgres: Flue, new_database: NewDatabase
+) -> None:
+    try:
+        psql = find_binaries() / "psql"
+    except FixTheSetup as error:
+        refuse(f"psql: {error}")
+    by_hand = new_database()
+    address = make_url(by_hand).set(drivername="postgresql").render_as_string(hide_password=False)
+    subprocess.run(
+        [psql, "-X", "-v", "ON_ERROR_STOP=1", "-d", address],
+        input=on_postgres.run("migrate", "--sql").stdout,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    on_postgres.run("migrate")
+    assert asyncio.run(contents(by_hand)) == asyncio.run(contents(str(on_postgres.database)))
+    on_postgres.database = by_hand  # type: ignore[assignment]
+    assert on_postgres.json("migrate")["did"] == "nothing"
+
+
+def test_an_upgrade_is_printed_from_the_format_that_is_named(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = f"-- Format {FORMAT_VERSION} is the current one: there is nothing to do.\n"
+    assert flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout == said
+    assert "format 99" in flue.run("migrate", "--sql", "--from", "99", code=1).stderr
+    for module in (backend, ddl):
+        monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    script = flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout
+    assert f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format';" in script
+    assert "CREATE TABLE" not in script
+    assert not flue.database.exists()
+
+
+def test_options_that_make_no_sense_together_are_refused(flue: Flue) -> None:
+    assert "--sql" in flue.run("migrate", "--from", "1", code=2).stderr
+    assert "--json" in flue.run("migrate", "--sql", "--json", code=2).stderr
+    assert not flue.database.exists()
+
+
+# -- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+def test_a_database_on_postgresql_is_made_and_left_alone_afterwards(on_postgres: Flue) -> None:
+    first, second = on_postgres.lines("migrate"), on_postgres.lines("migrate")
+    assert first[0].endswith(f": created, format {FORMAT_VERSION}")
+    assert second[0].endswith(f": format {FORMAT_VERSION} is the current one; nothing was changed")
+    assert first[0].startswith("postgresql+asyncpg://")
+
+
+def test_a_server_that_cannot_be_reached_is_one_line_without_the_password(flue: Flue) -> None:
+    flue.database = "postgresql+asyncpg://app:secret@/app?host=/nonexistent/folder"  # type: ignore[assignment]
+    errors = flue.run("migrate", code=1).stderr
+    assert len(errors.splitlines()) == 1
+    assert "secret" not in errors

@@ -1,0 +1,690 @@
+"""The format on PostgreSQL: made once, by whoever comes first; the same tables whichever way they were made."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+import flue_py
+from flue_py.errors import (
+    CorruptStore,
+    FormatTooNew,
+    InvalidArgument,
+    MissingExtra,
+    NotAStore,
+    StoreBusy,
+    StoreUnavailable,
+)
+from flue_py.store import backend, ddl, migrate, postgres_format
+from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.ddl import Migrated
+from flue_py.store.postgres_format import prepare_postgres
+from tests.migrations.postgres_catalog import catalog, contents, query, run_script
+from tests.postgres import NewDatabase, connected
+
+pytestmark = pytest.mark.anyio
+
+PLACE = "the test's database"
+MADE = Migrated(PLACE, None)
+CURRENT = Migrated(PLACE, FORMAT_VERSION)
+
+
+@asynccontextmanager
+async def engine_on(url: str, settings: dict[str, str] | None = None, **options: Any) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(url, poolclass=NullPool, connect_args={"server_settings": settings or {}}, **options)
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+async def prepare(url: str, busy_timeout: float | None = None, **settings: str) -> Migrated:
+    """Bring a database to the current format on a connection with these server settings."""
+    async with engine_on(url, settings) as engine, engine.connect() as connection:
+        return await connection.run_sync(prepare_postgres, PLACE, busy_timeout)
+
+
+async def on_a_connection(url: str, work: Callable[[Connection], None]) -> None:
+    async with engine_on(url) as engine, engine.begin() as connection:
+        await connection.run_sync(work)
+
+
+def make_by_migrations(connection: Connection) -> None:
+    ddl.run_migrations(connection, "public")
+
+
+OLDER = """
+CREATE TABLE flue_store (name TEXT COLLATE "C" NOT NULL, value BIGINT NOT NULL,
+                         CONSTRAINT pk_flue_store PRIMARY KEY (name));
+INSERT INTO flue_store (name, value) VALUES ('format', 0), ('epoch', 0);
+CREATE TABLE kept (what TEXT);
+INSERT INTO kept VALUES ('a year of work');
+"""
+"""A database as an earlier version would leave it: stamped, and without what the migrations add."""
+
+
+async def stamp(url: str, schema: str = "public") -> int:
+    return int((await query(url, "SELECT value FROM flue_store WHERE name = 'format'", schema))[0][0])
+
+
+# -- one set of tables, whichever way -------------------------------------------------------------------------------
+
+
+async def test_the_schema_the_migrations_and_the_printed_sql_make_the_same_database(new_database: NewDatabase) -> None:
+    by_schema, by_migrations, by_offline, by_script = (new_database() for _ in range(4))
+    assert await prepare(by_schema) == MADE
+    await on_a_connection(by_migrations, make_by_migrations)
+    await run_script(by_offline, ddl.alembic_sql("postgresql"))
+    await run_script(by_script, ddl.creation_sql("postgresql"))
+    expected = await contents(by_schema)
+    assert expected["flue_store"] == [("epoch", 0), ("format", FORMAT_VERSION)]
+    assert expected["alembic_version"] == [(ddl.HEAD,)]
+    for url in (by_migrations, by_offline, by_script):
+        assert await contents(url) == expected
+        assert await prepare(url) == CURRENT
+        assert await contents(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("kind IN ('root', 'fork', 'task')", "kind IN ('root')"),
+        (" AND trashed_at IS NULL", ""),
+        (" ON DELETE CASCADE", ""),
+        ('task_id TEXT COLLATE "C"', "task_id TEXT"),
+        ("fork_depth BIGINT NOT NULL", "fork_depth BIGINT"),
+        ("revision BIGINT", "revision INTEGER"),
+        ("UNIQUE (tree_id, id)", "UNIQUE (id, tree_id)"),
+        ("e.depth - 1", "e.depth - 2"),
+    ],
+)
+async def test_the_comparison_of_catalogs_sees_a_difference(new_database: NewDatabase, old: str, new: str) -> None:
+    right, wrong = new_database(), new_database()
+    script = ddl.creation_sql("postgresql")
+    assert old in script
+    await run_script(right, script)
+    await run_script(wrong, script.replace(old, new))
+    assert await catalog(wrong) != await catalog(right)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("printed", [ddl.alembic_sql, ddl.creation_sql])
+def test_printed_sql_stamps_first_in_one_transaction(printed: Callable[[str], str], dialect: str) -> None:
+    statements = re.findall(r"^(?:BEGIN|CREATE|INSERT).*$", printed(dialect), re.MULTILINE)
+    assert statements[0] in ("BEGIN;", "BEGIN IMMEDIATE;")
+    assert statements[1].startswith("CREATE TABLE flue_store ")
+    assert statements[2].startswith(f"INSERT INTO flue_store (name, value) VALUES ('format', {FORMAT_VERSION})")
+    assert len(statements) > 20
+    assert printed(dialect).rstrip().endswith("COMMIT;")
+    assert "IF NOT EXISTS" not in printed(dialect)
+
+
+async def test_every_text_column_compares_bytes(new_database: NewDatabase) -> None:
+    url = new_database()
+    await prepare(url)
+    columns = [row for row in (await catalog(url))["columns"] if row[3] == "text"]
+    assert len(columns) > 40
+    assert {row[4] for row in columns} == {"C"}
+
+
+async def test_order_and_ranges_are_those_of_bytes_in_a_database_of_any_language(new_database: NewDatabase) -> None:
+    async with other_database(new_database(), "ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en-US'") as url:
+        await prepare(url)
+        await run_script(url, "INSERT INTO flue_store VALUES ('b', 0), ('B', 0), ('a', 0), ('é', 0), ('_', 0)")
+        names = [row[0] for row in await query(url, "SELECT name FROM flue_store WHERE length(name) = 1 ORDER BY name")]
+        assert names == sorted(names)
+        language = 'SELECT name FROM flue_store WHERE length(name) = 1 ORDER BY name COLLATE "default"'
+        assert [row[0] for row in await query(url, language)] != names
+
+
+async def test_the_tables_of_a_tree_can_be_partitioned_by_it(new_database: NewDatabase) -> None:
+    url = new_database()
+    await prepare(url)
+    for table in ("entries", "lanes", "blobs"):
+        # It is refused where a unique key lacks tree_id.
+        await run_script(url, f"CREATE TABLE parted_{table} (LIKE {table} INCLUDING ALL) PARTITION BY HASH (tree_id)")
+    foreign = await query(
+        url,
+        "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'",
+    )
+    assert {row[1] for row in foreign} == {"sessions"}
+    assert {row[0] for row in foreign} == {"task_links", "leaf_moves", "requests", "marks"}
+
+
+async def test_a_database_made_by_the_migrations_works(new_database: NewDatabase) -> None:
+    url = new_database()
+    await on_a_connection(url, make_by_migrations)
+    async with flue_py.open(url) as store:
+        session = await store.create_session(key="a")
+        await session.append_message({"role": "user", "content": "hello"})
+        assert (await store.verify()).problems == []
+
+
+# -- opening again --------------------------------------------------------------------------------------------------
+
+
+async def test_a_current_database_is_opened_by_two_reads_and_no_write(new_database: NewDatabase) -> None:
+    url = new_database()
+    await prepare(url)
+    rows = "SELECT name, value, xmin::text, ctid::text FROM flue_store ORDER BY name"
+    oids = "SELECT oid, relname, xmin::text FROM pg_class ORDER BY oid"
+    before = await query(url, rows), await query(url, oids)
+    statements: list[str] = []
+    transactions: list[object] = []
+    async with engine_on(url) as engine, engine.connect() as connection:
+
+        @event.listens_for(engine.sync_engine, "before_cursor_execute")
+        def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            statements.append(statement)
+
+        @event.listens_for(engine.sync_engine, "commit")
+        def look(ending: Connection) -> None:
+            transactions.append(ending.exec_driver_sql("SELECT pg_current_xact_id_if_assigned()::text").scalar())
+
+        assert await connection.run_sync(prepare_postgres, PLACE) == CURRENT
+        assert not connection.in_transaction()
+    assert transactions == [None]
+    assert statements[-1].startswith("SELECT pg_current_xact_id_if_assigned")
+    assert [statement.split()[0] for statement in statements[:-1]] == ["SELECT", "SELECT"]
+    assert not any("lock" in statement for statement in statements)
+    assert (await query(url, rows), await query(url, oids)) == before
+
+
+OPEN = """
+import asyncio
+import sys
+from sqlalchemy.ext.asyncio import create_async_engine
+from flue_py.store.postgres_format import prepare_postgres
+
+def work(connection):
+    sys.stdin.readline()
+    print(prepare_postgres(connection, "here").found)
+
+async def main():
+    engine = create_async_engine(sys.argv[1])
+    async with engine.connect() as connection:
+        print("connected", flush=True)
+        await connection.run_sync(work)
+    await engine.dispose()
+
+asyncio.run(main())
+"""
+
+
+def open_at_once(url: str, count: int) -> list[str]:
+    """Return what each of several processes found that were let go at the same moment."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "connected\n", process.communicate()[1]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    found = []
+    for process in processes:
+        output, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+        found.append(output.strip())
+    return sorted(found)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize(("older", "found"), [(None, "None"), (OLDER, "0")], ids=["new", "older"])
+async def test_processes_at_once_make_one_store(
+    new_database: NewDatabase, count: int, older: str | None, found: str
+) -> None:
+    url, right = new_database(), new_database()
+    if older is not None:
+        await run_script(url, older)
+    everybody = await asyncio.to_thread(open_at_once, url, count)
+    assert everybody == sorted([found, *[str(FORMAT_VERSION)] * (count - 1)])
+    await prepare(right)
+    if older is not None:
+        await run_script(right, "CREATE TABLE kept (what TEXT)")
+    assert await contents(url) == await contents(right)
+
+
+@asynccontextmanager
+async def making(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Hold the lock as a process does that makes a store; the function that is given makes it and lets go."""
+    async with connected(url) as other:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(ddl.LOCK_STATEMENT)
+
+        async def finish() -> None:
+            for statement in [*ddl.stamp_statements("postgresql"), *ddl.schema_statements("postgresql")]:
+                await other.execute(statement)
+            await transaction.commit()
+
+        yield finish
+
+
+async def until_somebody_waits(url: str) -> None:
+    waiting = (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database ="
+        " (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    async with asyncio.timeout(60), connected(url) as observer:
+        while not await observer.fetchval(waiting):
+            pass
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "AUTOCOMMIT"])
+async def test_who_has_waited_finds_the_store_made_whatever_the_engine_isolates(
+    new_database: NewDatabase, isolation: str
+) -> None:
+    url = new_database()
+    async with (
+        making(url) as finish,
+        engine_on(url, isolation_level=isolation) as engine,
+        engine.connect() as connection,
+    ):
+        waiter = asyncio.create_task(connection.run_sync(prepare_postgres, PLACE))
+        await until_somebody_waits(url)
+        await finish()
+        assert await waiter == CURRENT
+
+
+@pytest.mark.parametrize(
+    ("busy_timeout", "settings"),
+    [(0.05, {}), (None, {"lock_timeout": "50ms"}), (None, {"statement_timeout": "50ms"})],
+    ids=["busy_timeout", "lock_timeout", "statement_timeout"],
+)
+async def test_a_timeout_while_another_makes_the_store_is_store_busy(
+    new_database: NewDatabase, busy_timeout: float | None, settings: dict[str, str]
+) -> None:
+    url = new_database()
+    async with making(url) as finish:
+        with pytest.raises(StoreBusy):
+            await prepare(url, busy_timeout, **settings)
+        await finish()
+        assert await prepare(url, busy_timeout, **settings) == CURRENT
+
+
+# -- older and newer ------------------------------------------------------------------------------------------------
+
+
+async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatabase) -> None:
+    url, right = new_database(), new_database()
+    await run_script(url, OLDER)
+    assert await prepare(url) == Migrated(PLACE, 0)
+    assert await query(url, "SELECT what FROM kept") == [("a year of work",)]
+    await prepare(right)
+    await run_script(right, "CREATE TABLE kept (what TEXT)")
+    assert await contents(url) == await contents(right)
+    assert await prepare(url) == CURRENT
+
+
+LATER = '''
+"""A format to come.
+
+Revision: 0002
+Follows: 0001
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("lanes", sa.Column("colour", sa.Text(), server_default="blue", nullable=False))
+'''
+
+
+@pytest.fixture
+def format_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later version of this package, whose format has a migration more."""
+    shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "migrations" / "versions" / "0002_colours.py").write_text(LATER)
+    monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
+    for module in (backend, ddl, postgres_format):
+        monkeypatch.setattr(module, "FORMAT_VERSION", 2)
+
+
+async def format_1_store(url: str) -> None:
+    await run_script(url, ddl.creation_sql("postgresql"))
+    await run_script(url, "INSERT INTO lanes VALUES (1, 1, 1, NULL, -1), (1, 2, 1, 1, 5)")
+
+
+async def test_a_store_with_rows_is_upgraded_to_a_later_format(
+    new_database: NewDatabase, request: pytest.FixtureRequest
+) -> None:
+    url = new_database()
+    await format_1_store(url)
+    request.getfixturevalue("format_2")
+    done = await prepare(url)
+    assert (done.found, await stamp(url)) == (1, 2)
+    assert await query(url, "SELECT lane_id, colour FROM lanes ORDER BY 1") == [(1, "blue"), (2, "blue")]
+    assert await query(url, "SELECT version_num FROM alembic_version") == [("0002",)]
+    assert (await prepare(url)).found == 2
+
+
+async def test_the_printed_upgrade_does_the_same_as_opening(
+    new_database: NewDatabase, request: pytest.FixtureRequest
+) -> None:
+    opened, by_hand = new_database(), new_database()
+    for url in (opened, by_hand):
+        await format_1_store(url)
+    request.getfixturevalue("format_2")
+    await prepare(opened)
+    script = ddl.upgrade_sql("postgresql", 1)
+    assert script.index("UPDATE flue_store SET value = 2") < script.index("ALTER TABLE lanes")
+    await run_script(by_hand, script)
+    assert (await prepare(by_hand)).found == 2
+    assert await contents(by_hand) == await contents(opened)
+
+
+@pytest.mark.parametrize("found", [0, -1, FORMAT_VERSION + 1])
+def test_an_upgrade_from_a_format_that_there_is_not_is_not_printed(found: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"format {found} "):
+        ddl.upgrade_sql("postgresql", found)
+
+
+async def test_the_next_format_is_refused_before_any_write(new_database: NewDatabase) -> None:
+    url = new_database()
+    await prepare(url)
+    await run_script(url, f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format'")
+    before = await contents(url)
+    # Whoever writes, fails; whoever locks, waits.
+    async with connected(url) as other, other.transaction():
+        await other.execute(ddl.LOCK_STATEMENT)
+        with pytest.raises(FormatTooNew, match=f"format {FORMAT_VERSION + 1}"):
+            await prepare(url, 0.05, default_transaction_read_only="on")
+    assert await contents(url) == before
+
+
+async def test_a_format_that_became_newer_meanwhile_is_refused_too(new_database: NewDatabase) -> None:
+    url = new_database()
+    await run_script(url, OLDER)
+    before = await catalog(url)
+    async with connected(url) as other, engine_on(url) as engine, engine.connect() as connection:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(ddl.LOCK_STATEMENT)
+        waiter = asyncio.create_task(connection.run_sync(prepare_postgres, PLACE))
+        await until_somebody_waits(url)
+        await other.execute(f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format'")
+        await transaction.commit()
+        with pytest.raises(FormatTooNew):
+            await waiter
+    assert await catalog(url) == before
+
+
+@pytest.mark.parametrize("stamped", [OLDER, ""], ids=["older", "new"])
+async def test_a_failure_leaves_everything_as_it_was(
+    new_database: NewDatabase, stamped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database()
+    if stamped:
+        await run_script(url, f"{stamped}; CREATE TABLE lanes (in_the_way TEXT)")
+    before = await catalog(url)
+    statements = [*ddl.schema_statements("postgresql"), "CREATE TABLE history (in_the_way TEXT)"]
+    monkeypatch.setattr(postgres_format, "schema_statements", lambda _: statements)
+    if stamped:
+        with pytest.raises(CorruptStore, match="cannot be upgraded from format 0"):
+            await prepare(url)
+        assert await stamp(url) == 0
+    else:
+        with pytest.raises(StoreUnavailable, match="42P07"):
+            await prepare(url)
+    assert await catalog(url) == before
+
+
+async def test_an_upgrade_stopped_from_outside_does_not_blame_the_store(new_database: NewDatabase) -> None:
+    url = new_database()
+    await run_script(url, OLDER)
+    await run_script(url, "GRANT CREATE ON SCHEMA public TO pg_monitor; GRANT SELECT ON flue_store TO pg_monitor")
+    with pytest.raises(StoreUnavailable, match="privilege"):
+        await prepare(url, role="pg_monitor")
+    async with connected(url) as other, other.transaction():
+        await other.execute("LOCK TABLE flue_store IN SHARE MODE")
+        with pytest.raises(StoreBusy):
+            await prepare(url, 0.05)
+    assert await stamp(url) == 0
+
+
+# -- what is not a store --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("theirs", "error"),
+    [
+        ("CREATE TABLE flue_store (name TEXT, value BIGINT)", NotAStore),
+        ("CREATE TABLE flue_store (what TEXT)", NotAStore),
+        ("CREATE TABLE flue_store (name INTEGER, value BIGINT)", NotAStore),
+        (
+            "CREATE TABLE flue_store (name TEXT, value TEXT); INSERT INTO flue_store VALUES ('format', 'one')",
+            CorruptStore,
+        ),
+        (
+            "CREATE TABLE flue_store (name TEXT, value BIGINT); INSERT INTO flue_store VALUES ('format', NULL)",
+            CorruptStore,
+        ),
+    ],
+)
+async def test_a_stamp_that_tells_no_format_is_refused(
+    new_database: NewDatabase, theirs: str, error: type[Exception]
+) -> None:
+    url = new_database()
+    await run_script(url, theirs)
+    before = await catalog(url)
+    with pytest.raises(error, match=r"flue_store|stamp"):
+        await prepare(url)
+    assert await catalog(url) == before
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "CREATE TABLE sessions (id TEXT)",
+        "CREATE TABLE alembic_version (version_num VARCHAR(32))",
+        "CREATE VIEW history AS SELECT 1 AS one",
+        "CREATE TABLE x (y TEXT); CREATE INDEX ix_sessions_tree_id ON x (y)",
+    ],
+)
+async def test_another_programs_tables_by_our_names_are_refused_and_untouched(
+    new_database: NewDatabase, theirs: str
+) -> None:
+    url = new_database()
+    await run_script(url, theirs)
+    before = await catalog(url)
+    with pytest.raises(NotAStore, match=r"(?s)another program.*search_path"):
+        await prepare(url)
+    assert await catalog(url) == before
+
+
+async def test_other_tables_of_another_program_are_no_obstacle(new_database: NewDatabase) -> None:
+    url = new_database()
+    await run_script(url, "CREATE TABLE orders (id BIGINT)")
+    assert await prepare(url) == MADE
+    assert await prepare(url) == CURRENT
+
+
+async def test_a_schema_of_its_own_is_had_in_either_way_that_the_message_names(new_database: NewDatabase) -> None:
+    url = new_database()
+    await run_script(url, "CREATE TABLE sessions (id TEXT); CREATE SCHEMA flue; CREATE SCHEMA other")
+    before = await catalog(url)
+    assert await prepare(url, search_path="flue") == MADE
+    assert await stamp(url, "flue") == FORMAT_VERSION
+    database = make_url(url).database
+    await run_script(url, f'ALTER ROLE CURRENT_USER IN DATABASE "{database}" SET search_path = other')
+    try:
+        assert await prepare(url) == MADE
+        assert await prepare(url) == CURRENT
+    finally:
+        await run_script(url, f'ALTER ROLE CURRENT_USER IN DATABASE "{database}" RESET ALL')
+    assert await catalog(url, "other") == await catalog(url, "flue")
+    assert await catalog(url) == before
+
+
+async def test_schemas_do_not_wait_for_each_other(new_database: NewDatabase) -> None:
+    url = new_database()
+    await run_script(url, 'CREATE SCHEMA "Odd ""name"""')
+    async with making(url):
+        assert await prepare(url, 0.05, search_path='"Odd ""name"""') == MADE
+    assert await prepare(url) == MADE
+
+
+async def test_alembics_table_of_another_program_further_on_in_the_search_path_is_left_alone(
+    new_database: NewDatabase,
+) -> None:
+    url = new_database()
+    theirs = "CREATE TABLE alembic_version (version_num VARCHAR(32)); INSERT INTO alembic_version VALUES ('theirs')"
+    await run_script(url, f"{theirs}; CREATE SCHEMA flue")
+    await run_script(url, OLDER, "flue")
+    assert await prepare(url, search_path="flue, public") == Migrated(PLACE, 0)
+    assert await query(url, "SELECT version_num FROM alembic_version", "flue") == [(ddl.HEAD,)]
+    assert await query(url, "SELECT version_num FROM alembic_version") == [("theirs",)]
+
+
+# -- what cannot hold a store ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def other_database(url: str, options: str) -> AsyncIterator[str]:
+    """Make another database beside the one that is given, and drop it in the end."""
+    parsed = make_url(url)
+    name = f"{parsed.database}_other"
+    async with connected(url) as connection:
+        await connection.execute(f"CREATE DATABASE \"{name}\" TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C' {options}")
+        try:
+            yield parsed.set(database=name).render_as_string(hide_password=False)
+        finally:
+            await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+async def test_a_database_that_is_not_in_utf8_is_refused(new_database: NewDatabase, encoding: str) -> None:
+    async with other_database(new_database(), f"ENCODING '{encoding}'") as url:
+        with pytest.raises(StoreUnavailable, match=rf"{encoding}.*UTF8"):
+            await prepare(url)
+        assert (await catalog(url))["relations"] == []
+
+
+async def test_opening_a_store_says_why_it_cannot_be_made(new_database: NewDatabase) -> None:
+    async with other_database(new_database(), "ENCODING 'LATIN1'") as url:
+        with pytest.raises(StoreUnavailable, match=r"LATIN1.*UTF8"):
+            async with flue_py.open(url):
+                pass
+
+
+async def test_an_old_server_is_refused(new_database: NewDatabase) -> None:
+    url = new_database()
+
+    def on_an_old_server(connection: Connection) -> None:
+        connection.dialect.server_version_info = (14, 9)
+        prepare_postgres(connection, PLACE)
+
+    async with engine_on(url) as engine, engine.connect() as connection:
+        with pytest.raises(StoreUnavailable, match=r"14\.9.* 15 "):
+            await connection.run_sync(on_an_old_server)
+    assert (await catalog(url))["relations"] == []
+
+
+async def test_a_read_only_server_opens_what_is_current_and_says_of_others_what_to_do(
+    new_database: NewDatabase,
+) -> None:
+    empty, older, current = (new_database() for _ in range(3))
+    await run_script(older, OLDER)
+    await prepare(current)
+    for url in (empty, older):
+        before = await catalog(url)
+        with pytest.raises(StoreUnavailable, match=r"read-only.*primary"):
+            await prepare(url, default_transaction_read_only="on")
+        assert await catalog(url) == before
+    assert await prepare(current, default_transaction_read_only="on") == CURRENT
+
+
+async def test_a_role_without_the_right_to_make_tables_is_told_of_the_printed_sql(new_database: NewDatabase) -> None:
+    url = new_database()
+    with pytest.raises(StoreUnavailable, match=r"pg_read_all_data may not make tables in the schema public.*--sql"):
+        await prepare(url, role="pg_read_all_data")
+    await run_script(url, ddl.creation_sql("postgresql"))
+    assert await prepare(url, role="pg_read_all_data") == CURRENT
+    with pytest.raises(StoreUnavailable, match="privilege"):
+        await prepare(url, role="pg_monitor")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "review-the-ddl.md"
+
+
+async def test_the_grants_that_the_documentation_names_are_enough_to_work(new_database: NewDatabase) -> None:
+    (grants,) = re.findall(r"^```sql\n(GRANT .+?)```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    url = new_database()
+    await run_script(url, "CREATE SCHEMA flue")
+    await run_script(url, ddl.creation_sql("postgresql"), "flue")
+    settings = {"role": "pg_monitor", "search_path": "flue"}
+    with pytest.raises(StoreUnavailable):
+        await prepare(url, **settings)
+    await run_script(url, grants.replace(" TO app", " TO pg_monitor"), "flue")
+    async with engine_on(url, settings) as engine, flue_py.open(engine=engine) as store:
+        session = await store.create_session(key="a")
+        await session.append_message({"role": "user", "content": "hello"})
+        await session.undo()
+        assert (await store.verify()).problems == []
+        await store.delete_session_tree(session.id)
+        assert await query(url, "SELECT count(*) FROM entries", "flue") == [(0,)]
+
+
+async def test_a_search_path_without_a_schema_is_refused(new_database: NewDatabase) -> None:
+    with pytest.raises(StoreUnavailable, match="CREATE SCHEMA"):
+        await prepare(new_database(), search_path="no_such_schema")
+
+
+# -- by URL ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_url_is_migrated_on_a_connection_of_its_own(new_database: NewDatabase) -> None:
+    url = new_database()
+    assert (await migrate.migrate(url)).found is None
+    assert (await migrate.migrate(url)).found == FORMAT_VERSION
+
+
+async def test_what_cannot_be_reached_is_unavailable_and_its_password_is_not_told(new_database: NewDatabase) -> None:
+    missing = make_url(new_database()).set(database="no such database")
+    missing = missing.update_query_dict({"password": "hunter2"})
+    nowhere = "postgresql+asyncpg://app:hunter2@/app?host=/nonexistent/folder"
+    for url in (missing.render_as_string(hide_password=False), nowhere):
+        with pytest.raises(StoreUnavailable) as raised:
+            await migrate.migrate(url)
+        assert "hunter2" not in str(raised.value)
+
+
+async def test_a_url_that_cannot_be_read_is_refused_without_telling_its_password() -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        await migrate.migrate("postgresql+asyncpg://app:hunter2@host:port/app")
+    assert "hunter2" not in str(raised.value)
+
+
+async def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(MissingExtra, match=r"flue-py\[postgres\]"):
+        await migrate.migrate("postgresql+asyncpg:///app")

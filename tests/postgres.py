@@ -1,0 +1,212 @@
+"""The PostgreSQL of a test run, and empty databases on it.
+
+FLUE_PY_TEST_POSTGRES_URL names a database on a server where more may be made. Without it each process starts a server
+of its own, once a test needs it. Where neither can be had, tests skip, or fail with FLUE_PY_REQUIRE_POSTGRES=1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import make_url
+
+from flue_py.errors import FixTheSetup
+from flue_py.store.async_engine import open_engine
+from flue_py.store.backend import Backend, Sources
+from flue_py.testing.postgres_server import PostgresServer, Setting, find_binaries
+from flue_py.testing.sources import OpenBackend
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+ENGINE_HAS_POSTGRES = True
+"""Whether the tests of stores, sessions and fixtures run on PostgreSQL too."""
+
+URL_VARIABLE = "FLUE_PY_TEST_POSTGRES_URL"
+REQUIRE_VARIABLE = "FLUE_PY_REQUIRE_POSTGRES"
+
+NewDatabase: TypeAlias = Callable[[], str]
+Result = TypeVar("Result")
+
+# What a test has set for its database must not hold while that is emptied; a hang is a failure.
+_UNHURRIED = {"statement_timeout": "0", "lock_timeout": "60s", "default_transaction_read_only": "off"}
+
+# Everything that a test can have left in a database, put back as a new one has it.
+_EMPTY = """
+DO $$
+DECLARE name text;
+BEGIN
+    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+    FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+        EXECUTE format('DROP SCHEMA %I CASCADE', name);
+    END LOOP;
+    EXECUTE format('ALTER DATABASE %I RESET ALL', current_database());
+END $$;
+CREATE SCHEMA public AUTHORIZATION pg_database_owner;
+GRANT USAGE ON SCHEMA public TO PUBLIC;
+"""
+
+
+class Databases:
+    """Databases on one server, each lent to one borrower at a time. They are used again: emptying one is cheaper
+    than making one.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._server = make_url(url)
+        self._made: list[str] = []
+        self._idle: list[str] = []
+
+    def take(self) -> str:
+        """Return the SQLAlchemy URL of an empty database."""
+        if self._idle:
+            name = self._idle.pop()
+            self._run(name, _EMPTY)
+        else:
+            name = f"flue_py_test_{uuid4().hex}"
+            self._run(None, f'CREATE DATABASE "{name}"')
+            self._made.append(name)
+        return self._server.set(database=name).render_as_string(hide_password=False)
+
+    def give_back(self, url: str) -> None:
+        """Accept a database, in any state, that nobody will use any more."""
+        self._idle.append(str(make_url(url).database))
+
+    def close(self) -> None:
+        """Drop every database that was made."""
+        for name in self._made:
+            self._run(None, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def _run(self, database: str | None, statements: str) -> None:
+        url = self._server if database is None else self._server.set(database=database)
+
+        async def run() -> None:
+            async with connected(url.render_as_string(hide_password=False), **_UNHURRIED) as connection:
+                await connection.execute(statements)
+
+        blocking(run())
+
+
+def blocking(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return what a coroutine returns, run in a thread and an event loop of its own: here one may be running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+@asynccontextmanager
+async def connected(url: str, **settings: str) -> AsyncIterator[Connection]:
+    """Connect to the database of a SQLAlchemy URL with the bare driver, and with these settings of the server."""
+    import asyncpg
+
+    parsed = make_url(url)
+    _, arguments = parsed.get_dialect()().create_connect_args(parsed)
+    connection = await asyncpg.connect(**arguments, server_settings=settings)
+    try:
+        yield connection
+    finally:
+        with suppress(OSError):  # the server may have ended it
+            await connection.close()
+
+
+def refuse(reason: str) -> NoReturn:
+    """Skip the test, or fail it where PostgreSQL is required."""
+    if os.environ.get(REQUIRE_VARIABLE) == "1":
+        pytest.fail(f"{reason} ({REQUIRE_VARIABLE} is set)", pytrace=False)
+    pytest.skip(reason)
+
+
+def require_driver() -> None:
+    """Refuse the test where the driver is missing."""
+    if importlib.util.find_spec("asyncpg") is None:
+        refuse("PostgreSQL: asyncpg is missing; install the extra flue-py[postgres]")
+
+
+def require_programs() -> None:
+    """Refuse the test where the driver or the server's programs are missing."""
+    require_driver()
+    try:
+        find_binaries()
+    except FixTheSetup as error:
+        refuse(f"PostgreSQL: {error}")
+
+
+@contextmanager
+def own_server(settings: Mapping[str, Setting] | None = None) -> Iterator[PostgresServer]:
+    """Start a server for one test, or for the tests of one module; refuse them where that cannot be done."""
+    require_programs()
+    with PostgresServer(settings) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server for this test alone, to be stopped and started as it likes. Most of a second."""
+    with own_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_databases() -> Iterator[Databases]:
+    """The databases of this process."""
+    require_driver()
+    given = os.environ.get(URL_VARIABLE)
+    if given:
+        databases = Databases(given)
+        yield databases
+        databases.close()
+    else:
+        with own_server() as server:
+            yield Databases(server.url())
+
+
+@pytest.fixture
+def new_database(postgres_databases: Databases) -> Iterator[NewDatabase]:
+    """A function that returns the URL of an empty database, which is this test's until it ends."""
+    lent: list[str] = []
+
+    def take() -> str:
+        lent.append(postgres_databases.take())
+        return lent[-1]
+
+    yield take
+    for url in lent:
+        postgres_databases.give_back(url)
+
+
+@pytest.fixture
+def open_postgres(postgres_databases: Databases) -> Iterator[OpenBackend]:
+    """A function that opens a new, empty store. When it is closed its database is used again: a property may open
+    hundreds.
+    """
+    lent: set[str] = set()
+
+    def give_back(url: str) -> None:
+        if url in lent:
+            lent.remove(url)
+            postgres_databases.give_back(url)
+
+    async def open_it(sources: Sources) -> Backend:
+        url = postgres_databases.take()
+        lent.add(url)
+        backend = await open_engine(url, sources=sources)
+        close = backend.close
+
+        async def close_and_give_back() -> None:
+            await close()
+            give_back(url)
+
+        backend.close = close_and_give_back
+        return backend
+
+    yield open_it
+    for url in list(lent):
+        give_back(url)

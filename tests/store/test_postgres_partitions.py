@@ -1,0 +1,233 @@
+"""The contract on a store whose history is hash-partitioned by tree, by the script of `docs/how-to/scale.md`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flue_py.core.sessions import NewSession
+from flue_py.store.async_engine import open_engine
+from flue_py.store.backend import Backend, Sources
+from flue_py.testing.contract import BackendContract
+from flue_py.testing.samples import add, new_session, path_ids, talk, user
+from flue_py.testing.sources import OpenBackend, counted_sources
+from tests.docs import pages
+from tests.postgres import Databases, NewDatabase, blocking, connected
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+PAGE = "docs/how-to/scale.md"
+PARTITIONED = ["blobs", "entries", "lanes"]
+PARTITIONS = 4
+
+COLUMNS = """\
+SELECT table_name, column_name, ordinal_position, data_type, is_nullable, collation_name, column_default
+  FROM information_schema.columns WHERE table_name = ANY($1) ORDER BY table_name, ordinal_position"""
+CONSTRAINTS = """\
+SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+ WHERE conrelid::regclass::text = ANY($1) AND contype IN ('p', 'u', 'c') ORDER BY 1, 2"""
+INDEXES = """\
+SELECT tablename, indexname, replace(indexdef, ' ON ONLY ', ' ON ') FROM pg_indexes
+ WHERE tablename = ANY($1) ORDER BY 1, 2"""
+OTHERS = """\
+SELECT relname, relkind::text FROM pg_class
+ WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v') AND NOT relispartition
+   AND relname <> ALL($1) ORDER BY 1"""
+
+# Every row that a test can have left, without the stamp.
+_EMPTY = """
+DO $$
+DECLARE filled text;
+BEGIN
+    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+    FOR filled IN SELECT relname FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+          AND relname NOT IN ('flue_store', 'alembic_version')
+    LOOP
+        EXECUTE format('DELETE FROM %I', filled);
+    END LOOP;
+    UPDATE flue_store SET value = 0 WHERE name = 'epoch';
+END $$;
+"""
+
+
+def block_of_page(first_words: str) -> str:
+    """Return a block of the page, as an operator runs it."""
+    text = (pages.ROOT / PAGE).read_text(encoding="utf-8")
+    return next(block.text for block in pages.blocks_of(PAGE, text) if block.text.startswith(first_words))
+
+
+def partitioning_script() -> str:
+    return block_of_page("-- Partitions a store")
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Backend]:
+    """Open the store of a database, made where there is none."""
+    backend = await open_engine(url, sources=counted_sources())
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def make_partitioned(url: str) -> None:
+    """Let the engine make a store in an empty database, and run the page's script on it."""
+    async with opened(url):
+        pass
+    async with connected(url) as connection:
+        await connection.execute(partitioning_script())
+
+
+class PartitionedDatabases:
+    """Databases with an empty partitioned store, each lent to one test at a time; emptying one beats making one."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._idle: list[str] = []
+        self._all: list[str] = []
+
+    def take(self) -> str:
+        """Return the URL of an empty, partitioned store."""
+        if self._idle:
+            url = self._idle.pop()
+            blocking(_run(url, _EMPTY))
+        else:
+            url = self._databases.take()
+            self._all.append(url)
+            blocking(make_partitioned(url))
+        return url
+
+    def give_back(self, url: str) -> None:
+        """Accept a store that nobody will use any more."""
+        self._idle.append(url)
+
+    def close(self) -> None:
+        """Give all databases back to whom they are from, who empties them."""
+        for url in self._all:
+            self._databases.give_back(url)
+
+
+async def _run(url: str, statements: str) -> None:
+    async with connected(url) as connection:
+        await connection.execute(statements)
+
+
+@pytest.fixture(scope="module")
+def partitioned_databases(postgres_databases: Databases) -> Iterator[PartitionedDatabases]:
+    databases = PartitionedDatabases(postgres_databases)
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def partitioned_url(partitioned_databases: PartitionedDatabases) -> Iterator[str]:
+    url = partitioned_databases.take()
+    yield url
+    partitioned_databases.give_back(url)
+
+
+class TestPartitionedContract(BackendContract):
+    """The contract, all of it: a property opens a store per example."""
+
+    @pytest.fixture
+    def open_backend(self, partitioned_databases: PartitionedDatabases) -> Iterator[OpenBackend]:
+        lent: list[str] = []
+
+        async def open_it(sources: Sources) -> Backend:
+            lent.append(partitioned_databases.take())
+            return await open_engine(lent[-1], sources=sources)
+
+        yield open_it
+        for url in lent:
+            partitioned_databases.give_back(url)
+
+
+async def catalog_facts(connection: Connection) -> list[object]:
+    """Return what the catalogs say of the partitioned tables, and which others there are."""
+    tables = [await connection.fetch(query, PARTITIONED) for query in (COLUMNS, CONSTRAINTS, INDEXES, OTHERS)]
+    return [*tables, await connection.fetchval("SELECT pg_get_viewdef('history'::regclass)")]
+
+
+async def partitions_of_trees(connection: Connection, table: str) -> dict[int, list[str]]:
+    """Return the partitions that hold rows of a tree, by tree."""
+    number = f"substr(tableoid::regclass::text, {len(table) + 2})"
+    return dict(await connection.fetch(f"SELECT tree_id, array_agg(DISTINCT {number}) FROM {table} GROUP BY 1"))
+
+
+@pytest.mark.anyio
+async def test_partitioned_tables_have_the_columns_keys_and_indexes_that_the_engine_made(
+    new_database: NewDatabase,
+) -> None:
+    url = new_database()
+    async with opened(url):
+        pass
+    async with connected(url) as connection:
+        made = await catalog_facts(connection)
+        await connection.execute(partitioning_script())
+        assert await catalog_facts(connection) == made
+        assert all(made)
+        partitions = await connection.fetch(
+            "SELECT inhparent::regclass::text, COUNT(*) FROM pg_inherits WHERE inhparent::regclass::text = ANY($1)"
+            " GROUP BY 1 ORDER BY 1",
+            PARTITIONED,
+        )
+    assert [tuple(row) for row in partitions] == [(name, PARTITIONS) for name in PARTITIONED]
+
+
+@pytest.mark.anyio
+async def test_all_history_of_a_tree_lies_in_one_partition_of_each_table(partitioned_url: str) -> None:
+    trees = 24
+    incompressible = Random(7).randbytes(20_000).hex()
+    async with opened(partitioned_url) as backend:
+        for number in range(trees):
+            session = await new_session(backend, *talk(4), user(f"{number} {incompressible}"))
+            other = await backend.fork(session.id, (await path_ids(backend, session.id))[1], NewSession())
+            await add(backend, other.id, user("elsewhere"))
+
+    async with connected(partitioned_url) as connection:
+        of_entries, of_lanes, of_blobs = [
+            await partitions_of_trees(connection, table) for table in ("entries", "lanes", "blobs")
+        ]
+    assert len(of_entries) == trees
+    assert of_entries == of_lanes == of_blobs
+    assert {len(partitions) for partitions in of_entries.values()} == {1}
+    assert len({partition for (partition,) in of_entries.values()}) > 1
+
+
+@pytest.mark.anyio
+async def test_the_script_refuses_a_store_that_holds_something_and_one_it_has_partitioned(
+    new_database: NewDatabase, partitioned_url: str
+) -> None:
+    import asyncpg
+
+    url = new_database()
+    async with opened(url) as backend:
+        await new_session(backend, *talk(2))
+        for refused in (url, partitioned_url):
+            async with connected(refused) as connection:
+                before = await catalog_facts(connection)
+                with pytest.raises(asyncpg.RaiseError, match="the table entries has rows, or is partitioned already"):
+                    await connection.execute(partitioning_script())
+                await connection.execute("ROLLBACK")
+                assert await catalog_facts(connection) == before
+        assert (await backend.verify()).problems == []
+
+
+@pytest.mark.anyio
+async def test_the_query_for_bytes_per_row_tells_them_of_each_table_that_holds_some(new_database: NewDatabase) -> None:
+    url = new_database()
+    async with opened(url) as backend:
+        await new_session(backend, *talk(8))
+    async with connected(url) as connection:
+        await connection.execute("VACUUM ANALYZE")
+        rows = await connection.fetch(block_of_page("-- Bytes of a row"))
+    counts = {row["table"]: row["rows"] for row in rows}
+    assert (counts["sessions"], counts["lanes"], counts["entries"], counts["ledger"]) == (1, 1, 8, 4)
+    assert all(row["bytes_per_row"] > 0 and row["index_bytes_per_row"] > 0 for row in rows)

@@ -1,0 +1,109 @@
+"""The database as somebody sees it who has `psql` and docs/format.md, and no flue_py."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import blake2b, sha256
+from random import Random
+
+import pytest
+from asyncpg import IntegrityConstraintViolationError
+
+from flue_py.core.sessions import NewSession
+from flue_py.store.async_engine import open_engine
+from flue_py.store.backend import Backend
+from flue_py.testing.samples import add, assistant, compaction, new_session, path_of, talk, user
+from flue_py.testing.sources import counted_sources
+from tests.migrations.postgres_catalog import query, run_script
+from tests.postgres import NewDatabase
+
+pytestmark = pytest.mark.anyio
+
+NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Backend]:
+    backend = await open_engine(url, sources=counted_sources())
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def test_the_view_tells_each_entrys_parent_as_the_store_does(new_database: NewDatabase) -> None:
+    url = new_database()
+    columns = "tree_id, id, parent_id, depth, kind, role, revision, created_at, created_by"
+    async with opened(url) as backend:
+        root = await new_session(backend, *talk(4))
+        ids = [each.id for each in await path_of(backend, root.id)]
+        await backend.append(root.id, [user("branch"), assistant("b")], expected=ids[1], on_conflict="branch")
+        await backend.move(root.id, ids[0])
+        await add(backend, root.id, user("another branch"), compaction(ids[0]))
+        await backend.move(root.id, None)
+        await add(backend, root.id, user("another root"))
+        fork = await backend.fork(root.id, ids[2], NewSession())
+        await add(backend, fork.id, *talk(3))
+        told = set()
+        for session_id, tree_id in await query(url, "SELECT id, tree_id FROM sessions"):
+            for each in await backend.read_tree(session_id):
+                told.add(
+                    (tree_id, each.id, each.parent_id, each.depth, each.kind, each.role, each.revision,
+                     each.created_us, each.session_id)
+                )  # fmt: skip
+        assert set(await query(url, f"SELECT {columns} FROM history")) == told
+        assert len(told) == 12
+
+
+async def test_every_payload_is_text_a_zlib_stream_or_a_blob_with_its_digest(new_database: NewDatabase) -> None:
+    url = new_database()
+    async with opened(url) as backend:
+        session = await new_session(backend, *talk(2), user("y" * 3_000), user(NOISE))
+        texts = {each.id: each.payload for each in await backend.read_tree(session.id)}
+    rows = await query(
+        url,
+        "SELECT e.id, e.digest, e.blob, b.size, e.payload, e.packed, b.data FROM entries e"
+        " LEFT JOIN blobs b ON b.tree_id = e.tree_id AND b.sha256 = e.blob",
+    )
+    assert {row[0] for row in rows} == set(texts)
+    assert [sum(row[n] is not None for row in rows) for n in (4, 5, 6)] == [2, 1, 1]
+    for id_, digest, blob, size, payload, packed, data in rows:
+        text = payload.encode() if payload is not None else zlib.decompress(packed if packed is not None else data)
+        assert text.decode() == texts[id_]
+        assert blake2b(text, digest_size=16).digest() == digest
+        if blob is not None:
+            assert (sha256(text).digest(), len(text)) == (blob, size)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE sessions SET kind = 'other'",
+        "UPDATE sessions SET id = 'one'",
+        "UPDATE sessions SET key = 'same', scope = ''",
+        "UPDATE entries SET packed = '\\x00'",
+        "UPDATE entries SET payload = NULL, packed = NULL, blob = NULL",
+        "UPDATE entries SET id = 'one'",
+        "UPDATE entries SET depth = 0",
+        "UPDATE entries SET digest = NULL",
+        "UPDATE lanes SET fork_depth = 5",
+        "UPDATE lanes SET lane_id = 1",
+        "INSERT INTO marks (session_key, entry_id, kind, at) SELECT session_key, 'x', 'other', 0 FROM sessions",
+        "INSERT INTO marks (session_key, entry_id, kind, at) VALUES (999, 'x', 'label', 0)",
+        "INSERT INTO requests (session_key, idempotency_key, operation, digest, result) VALUES (999, '', '', '', '')",
+        "INSERT INTO leaf_moves (session_key, revision, reason, at) VALUES (999, 1, 'move', 0)",
+        "INSERT INTO task_links (parent_key, position, task_id, child_id) VALUES (999, 0, 't', 'c')",
+        "INSERT INTO ledger SELECT * FROM ledger",
+    ],
+)
+async def test_a_row_that_would_break_the_format_is_refused(new_database: NewDatabase, sql: str) -> None:
+    url = new_database()
+    async with opened(url) as backend:
+        root = await new_session(backend, *talk(3), assistant("c", tokens=5, dollars=0.25), key="main")
+        ids = [each.id for each in await path_of(backend, root.id)]
+        fork = await backend.fork(root.id, ids[1], NewSession(key="side"))
+        await add(backend, fork.id, *talk(1))
+    with pytest.raises(IntegrityConstraintViolationError):
+        await run_script(url, sql)
