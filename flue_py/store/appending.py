@@ -57,12 +57,19 @@ class PlannedAppend:
         result = self.result
         if self.batch is not None:
             self.batch.write(tx, result.leaf_id)
-            if result.on_branch:
-                self.batch.record_move(tx, "branch", result.leaf_id, result.leaf_id)
+            if self.move is not None:
+                tx.run(queries.INSERT_MOVE, self.move)
             else:
                 tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
         remember_result(tx, self.state, self.idempotency_key, "append", self.digest, self.replayable)
         return result
+
+    @property
+    def move(self) -> dict[str, object] | None:
+        """The row of the log for an append beside the leaf, which is no plain append and leaves the leaf alone."""
+        if self.batch is None or not self.result.on_branch:
+            return None
+        return self.batch.move("branch", self.result.leaf_id, self.result.leaf_id)
 
     @property
     def replayable(self) -> list[object]:
@@ -136,7 +143,7 @@ def import_entries(
     if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
     batch.write(tx, leaf)
-    batch.record_move(tx, "import", state.leaf, leaf)
+    tx.run(queries.INSERT_MOVE, batch.move("import", state.leaf, leaf))
     replaced = sum(new.surrogates_replaced for new in entries)
     return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced)
 
@@ -288,15 +295,12 @@ class EntryBatch:
             self._placed[leaf],
         )
 
-    def record_move(self, tx: Transaction, reason: str, from_entry: str | None, to_entry: str | None) -> None:
-        """Record that this revision is no plain append."""
-        tx.run(
-            queries.INSERT_MOVE,
-            {
-                "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry,
-                "to_entry": to_entry, "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us,
-            },
-        )  # fmt: skip
+    def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> dict[str, object]:
+        """Return the parameters of `queries.INSERT_MOVE`: that this revision is no plain append."""
+        return {
+            "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry, "to_entry": to_entry,
+            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us,
+        }  # fmt: skip
 
     def _choose_place(self, parent: Position | None) -> tuple[int, int, int | None, int]:
         """Return (lane, depth, parent lane, fork depth): the next place of the parent's lane, or a new lane.

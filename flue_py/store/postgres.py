@@ -245,7 +245,7 @@ class PostgresRunner:
                     continue
                 if isinstance(planned, Appended):
                     return planned
-                if planned.batch is None or planned.result.on_branch:
+                if planned.batch is None:
                     return None
                 progress.sending = planned
                 progress.is_committing = True

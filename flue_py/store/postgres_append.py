@@ -24,7 +24,7 @@ from flue_py.store.transaction import Row, Statement, parameter_type
 def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend, batch: EntryBatch) -> Appended | None:
     """Write a planned append; return its result, or None, with nothing written, where the session has moved on.
 
-    Leaves the session's new state in ``tx.states``.
+    Leaves the session's new state in ``tx.states``, except after an append beside the leaf.
     """
     if not _is_spending_in_range(batch):
         return None
@@ -37,6 +37,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend, bat
         ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
         ("calls", queries.INSERT_CALL, _columns(queries.INSERT_CALL, batch.calls)),
         ("payer", queries.INSERT_LEDGER_SESSION, _columns(queries.INSERT_LEDGER_SESSION, _payer(batch))),
+        ("move", queries.INSERT_MOVE, _columns(queries.INSERT_MOVE, _move(planned))),
         ("request", queries.INSERT_REQUEST, _columns(queries.INSERT_REQUEST, _request(planned))),
     ):
         if rows:
@@ -47,7 +48,8 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend, bat
         return None
     spent_tokens, spent_cost, _ = written[0]
     batch.note_spending(spent_tokens - batch.state.spent_tokens, spent_cost - batch.state.spent_cost)
-    tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
+    if planned.move is None:
+        tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
     return planned.result
 
 
@@ -64,6 +66,10 @@ def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list
 
 def _payer(batch: EntryBatch) -> list[dict[str, object]]:
     return [batch.payer] if batch.calls and batch.names_payer else []
+
+
+def _move(planned: PlannedAppend) -> list[dict[str, object]]:
+    return [] if planned.move is None else [planned.move]
 
 
 def _request(planned: PlannedAppend) -> list[dict[str, object]]:

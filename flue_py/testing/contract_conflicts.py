@@ -22,6 +22,7 @@ from flue_py.testing.samples import (
     tree_ids,
     user,
 )
+from flue_py.testing.sources import OpenBackend, repeating_sources
 
 
 class ConflictContract:
@@ -80,6 +81,15 @@ class ConflictContract:
         assert await path_ids(backend, session.id, landed.entry_ids[-1]) == [first, second, *landed.entry_ids]
         info = await session_info(backend, session.id)
         assert (info.leaf_id, info.revision, info.entry_count, info.message_count) == (theirs, 3, 5, 5)
+
+    async def test_a_branch_takes_each_id_once(self, open_backend: OpenBackend) -> None:
+        backend = await open_backend(repeating_sources(["one", "two", "three", "four"]))
+        session = await new_session(backend, *talk(1))
+        landed = await backend.append(session.id, talk(2), expected=None, on_conflict="branch")
+        assert landed.entry_ids == ("two", "three")
+        assert await add(backend, session.id, user()) == ("four",)
+        assert (await backend.verify()).problems == []
+        await backend.close()
 
     async def test_a_branch_is_told_by_the_feed_and_moves_the_leaf_nowhere(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
