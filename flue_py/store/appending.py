@@ -19,7 +19,7 @@ from flue_py.store.backend import Sources
 from flue_py.store.creating import create_session, require_session
 from flue_py.store.payloads import pack
 from flue_py.store.session_state import Position, SessionState
-from flue_py.store.state import content_digest, read_state, remember_result, replayed_result, see_entry
+from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry
 from flue_py.store.transaction import Row, Transaction
 
 
@@ -61,7 +61,8 @@ class PlannedAppend:
                 tx.run(queries.INSERT_MOVE, self.move)
             else:
                 tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
-        remember_result(tx, self.state, self.idempotency_key, "append", self.digest, self.replayable)
+        if (request := self.request) is not None:
+            tx.run(queries.INSERT_REQUEST, request)
         return result
 
     @property
@@ -72,10 +73,11 @@ class PlannedAppend:
         return self.batch.move("branch", self.result.leaf_id, self.result.leaf_id)
 
     @property
-    def replayable(self) -> list[object]:
-        """The result as it is stored under the idempotency key."""
+    def request(self) -> dict[str, object] | None:
+        """The result as it is stored under the idempotency key, where there is one."""
         result = self.result
-        return [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
+        replayable = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
+        return request_row(self.state, self.idempotency_key, "append", self.digest, replayable)
 
 
 def plan_append(

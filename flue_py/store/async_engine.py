@@ -107,6 +107,9 @@ class EngineTransaction(Transaction):
     def is_alone(self) -> bool:
         return True
 
+    def require_snapshot(self) -> None:
+        """Nothing to do: a transaction of SQLite reads one snapshot."""
+
     def lock_sessions(self, keys: Collection[int]) -> None:
         """Nothing to do: SQLite has one writer at a time."""
 
@@ -186,7 +189,7 @@ class EngineRunner:
         event.set()
         return result
 
-    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         self._require_open()
 
         def snapshot(connection: Connection) -> Result:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
@@ -10,7 +12,15 @@ from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, Task
 from flue_py.store import queries
 from flue_py.store.backend import MAX_TASK_DEPTH, Sources
 from flue_py.store.session_state import SessionState
-from flue_py.store.state import content_digest, place, read_state, remember_result, replayed_result, see_entry
+from flue_py.store.state import (
+    content_digest,
+    place,
+    read_state,
+    remember_result,
+    replayed_result,
+    request_row,
+    see_entry,
+)
 from flue_py.store.transaction import Row, Transaction
 
 
@@ -45,10 +55,19 @@ def require_session(tx: Transaction, session_id: str) -> SessionInfo:
 
 def create_session(tx: Transaction, sources: Sources, new: NewSession) -> SessionInfo:
     """Create a root session (see `Backend.create_session`)."""
-    return _insert_session(tx, sources, new, "root", new.scope)
+    return _insert_session(tx, _plan_session(tx, sources, new, "root", new.scope))
 
 
-def _insert_session(
+def _insert_session(tx: Transaction, row: dict[str, object]) -> SessionInfo:
+    tx.run(queries.INSERT_SESSION, row)
+    return _info_of(row)
+
+
+def _info_of(row: dict[str, object]) -> SessionInfo:
+    return session_info(tuple(row[column] for column in queries.SESSION_COLUMNS))
+
+
+def _plan_session(
     tx: Transaction,
     sources: Sources,
     new: NewSession,
@@ -58,7 +77,8 @@ def _insert_session(
     source: SessionState | None = None,
     leaf: str | None = None,
     task_depth: int = 0,
-) -> SessionInfo:
+) -> dict[str, object]:
+    """Return the parameters of `queries.INSERT_SESSION`. Raises `SessionExists`."""
     if new.key is not None:
         taken = find_session(tx, new.key, scope)
         if taken is not None:
@@ -73,7 +93,7 @@ def _insert_session(
         raise SessionExists(session_id)
     session_key = tx.new_key()
     now = sources.now_us()
-    row = {
+    return {
         "session_key": session_key, "id": session_id, "tree_id": session_key if source is None else source.tree_id,
         "scope": scope, "key": new.key, "title": new.title, "kind": kind, "task_depth": task_depth,
         "forked_from_session": None if source is None else source.id, "forked_from_entry": leaf, "leaf": leaf,
@@ -82,8 +102,6 @@ def _insert_session(
         "spent_tokens": 0, "spent_cost": 0,
         "created_at": now if new.created_us is None else new.created_us, "updated_at": now,
     }  # fmt: skip
-    tx.run(queries.INSERT_SESSION, row)
-    return session_info(tuple(row[column] for column in queries.SESSION_COLUMNS))
 
 
 def fork(
@@ -95,6 +113,46 @@ def fork(
     idempotency_key: str | None,
 ) -> SessionInfo:
     """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
+    planned = plan_fork(tx, sources, session_id, at, new, idempotency_key)
+    return planned if isinstance(planned, SessionInfo) else planned.write(tx)
+
+
+@dataclass(frozen=True)
+class PlannedFork:
+    """A fork that was checked and not yet written: ``row`` are the parameters of `queries.INSERT_SESSION`."""
+
+    source: SessionState
+    row: dict[str, object]
+    idempotency_key: str | None
+    digest: bytes
+
+    @property
+    def result(self) -> SessionInfo:
+        """The session it makes."""
+        return _info_of(self.row)
+
+    def write(self, tx: Transaction) -> SessionInfo:
+        """Write it; return the session."""
+        info = _insert_session(tx, self.row)
+        if (request := self.request) is not None:
+            tx.run(queries.INSERT_REQUEST, request)
+        return info
+
+    @property
+    def request(self) -> dict[str, object] | None:
+        """The id as it is stored under the idempotency key, where there is one."""
+        return request_row(self.source, self.idempotency_key, "fork", self.digest, self.row["id"])
+
+
+def plan_fork(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    at: LeafChoice,
+    new: NewSession,
+    idempotency_key: str | None,
+) -> PlannedFork | SessionInfo:
+    """Return what a fork will write, or the session where this request has made it before. Writes nothing."""
     state = read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
     asked = "stored leaf" if isinstance(at, Stored) else [at]
@@ -103,9 +161,8 @@ def fork(
     if stored is not None:
         return _replayed_session(tx, stored)
     leaf, _ = place(tx, state, at)
-    info = _insert_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
-    remember_result(tx, state, idempotency_key, "fork", digest, info.id)
-    return info
+    row = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
+    return PlannedFork(state, row, idempotency_key, digest)
 
 
 def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:
@@ -152,7 +209,7 @@ def create_task(
             id=new.id,
             created_us=new.created_us,
         )
-        info = _insert_session(tx, sources, child, "task", state.scope, task_depth=depth)
+        info = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
         _insert_link(tx, sources, state, task_id, info.id)
     remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info

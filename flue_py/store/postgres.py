@@ -1,7 +1,7 @@
 """The same operations on PostgreSQL, through the connection pool of an `AsyncEngine` and asyncpg itself.
 
 A connection is borrowed for one transaction. A write locks its session's row first and reads it again; an append
-whose session is known is one statement that only lands on the revision it was planned for (`postgres_append`).
+or a fork is one statement that only lands on the revision it was planned for (`postgres_plans`).
 What a lost connection leaves open is tried again where that is safe, and reported where it is not.
 """
 
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import asyncpg
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util.concurrency import greenlet_spawn
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Problem
+from flue_py.core.sessions import STORED, Appended, LeafChoice, NewSession, OnConflict, Problem, SessionInfo
 from flue_py.errors import (
     CorruptStore,
     FlueError,
@@ -33,7 +33,7 @@ from flue_py.errors import (
 from flue_py.store import queries
 from flue_py.store.appending import PlannedAppend, plan_append
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
-from flue_py.store.postgres_append import append_in_one_statement
+from flue_py.store.creating import PlannedFork, get_session, plan_fork
 from flue_py.store.postgres_errors import (
     UNIQUE_VIOLATION,
     is_lost_connection,
@@ -43,16 +43,18 @@ from flue_py.store.postgres_errors import (
 )
 from flue_py.store.postgres_format import prepare_postgres
 from flue_py.store.postgres_listener import Listener
+from flue_py.store.postgres_plans import append_in_one_statement, fork_in_one_statement
 from flue_py.store.postgres_transaction import Connection, PostgresTransaction
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import Durability
-from flue_py.store.transaction import IdTaken, Transaction
+from flue_py.store.transaction import IdTaken, NeedsSnapshot, Transaction
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
 Result = TypeVar("Result")
+Planned = TypeVar("Planned", PlannedAppend, PlannedFork)
 
 MAX_KNOWN_STATES = 10_000
 _ATTEMPTS = 10
@@ -111,7 +113,7 @@ async def open_postgres(
 
 
 class PostgresBackend(SqlBackend):
-    """The SQL backend, with the appends that can be made in a single round trip."""
+    """The SQL backend, with the appends and forks that can be made in a single round trip."""
 
     def __init__(self, runner: PostgresRunner, sources: Sources) -> None:
         super().__init__(runner, sources)
@@ -129,21 +131,34 @@ class PostgresBackend(SqlBackend):
         def plan(tx: Transaction) -> PlannedAppend | Appended:
             return plan_append(tx, self._sources, session_id, entries, expected, on_conflict, idempotency_key)
 
-        appended = await self._postgres.append(session_id, plan) if entries else None
+        appended = None
+        if entries:
+            appended = await self._postgres.land(session_id, plan, append_in_one_statement)
         if appended is not None:
             return appended
         return await super().append(
             session_id, entries, expected=expected, on_conflict=on_conflict, idempotency_key=idempotency_key
         )
 
+    async def fork(
+        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
+    ) -> SessionInfo:
+        def plan(tx: Transaction) -> PlannedFork | SessionInfo:
+            return plan_fork(tx, self._sources, session_id, at, new, idempotency_key)
+
+        forked = await self._postgres.land(session_id, plan, fork_in_one_statement)
+        if forked is not None:
+            return forked
+        return await super().fork(session_id, at, new, idempotency_key=idempotency_key)
+
 
 class _Progress:
-    """How far an operation has come: whether a commit is on its way, and which appends may have landed unheard."""
+    """How far an operation has come: whether a commit is on its way, and which plans may have landed unheard."""
 
     def __init__(self) -> None:
         self.is_committing = False
-        self.sending: PlannedAppend | None = None
-        self.unheard: list[PlannedAppend] = []
+        self.sending: PlannedAppend | PlannedFork | None = None
+        self.unheard: list[PlannedAppend | PlannedFork] = []
 
     def begin(self) -> None:
         """Begin another attempt, or the first."""
@@ -165,6 +180,9 @@ class PostgresRunner:
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._loose_reads = 0
+        self._no_loose_reads = asyncio.Event()
+        self._no_loose_reads.set()
         self._states: dict[str, SessionState] = {}
         self._listener = Listener(self._own_connection)
         self._closed = False
@@ -181,7 +199,7 @@ class PostgresRunner:
         return url.set(query=shown).render_as_string(hide_password=True)
 
     async def size_bytes(self) -> int | None:
-        row = await self.read(lambda tx: tx.first(queries.DATABASE_SIZE, {}), single=True)
+        row = await self.read(lambda tx: tx.first(queries.DATABASE_SIZE, {}), loose=True)
         return None if row is None else int(row[0])
 
     async def start(self) -> None:
@@ -197,7 +215,7 @@ class PostgresRunner:
 
     async def require_durable_commits(self) -> None:
         """Raise `InvalidArgument` where commits do not wait for the disk: an acknowledged append could be lost."""
-        row = await self.read(lambda tx: tx.first(queries.SYNCHRONOUS_COMMIT, {}), single=True)
+        row = await self.read(lambda tx: tx.first(queries.SYNCHRONOUS_COMMIT, {}), loose=True)
         if row is not None and row[0] == "off":
             raise InvalidArgument(
                 f"{self.location}: these connections have synchronous_commit = off, which may lose what was "
@@ -212,10 +230,12 @@ class PostgresRunner:
 
         return await self._run(once, repeatable=repeatable)
 
-    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        if loose:
+            with contextlib.suppress(NeedsSnapshot):
+                return await self._read_loosely(work)
+
         def once(connection: Connection, _: _Progress) -> Result:
-            if single:
-                return work(PostgresTransaction(connection))
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 return work(PostgresTransaction(connection))
@@ -224,16 +244,40 @@ class PostgresRunner:
 
         return await self._run(once, repeatable=True)
 
-    async def append(self, session_id: str, plan: Callable[[Transaction], PlannedAppend | Appended]) -> Appended | None:
-        """Return what an append did in one statement, or None, with nothing done, where it takes a transaction."""
+    async def _read_loosely(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run a read without a transaction, in the caller's own task: there is nothing to finish or to roll back."""
 
-        def once(connection: Connection, progress: _Progress) -> Appended | None:
+        def once(connection: Connection, _: _Progress) -> Result:
+            return work(PostgresTransaction(connection, loose=True))
+
+        self._require_open()
+        self._loose_reads += 1
+        self._no_loose_reads.clear()
+        try:
+            return await self._persist(once, _Progress(), repeatable=True)
+        finally:
+            self._loose_reads -= 1
+            if not self._loose_reads:
+                self._no_loose_reads.set()
+
+    async def land(
+        self,
+        session_id: str,
+        plan: Callable[[Transaction], Planned | Result],
+        write: Callable[[PostgresTransaction, Planned], Result | None],
+    ) -> Result | None:
+        """Return what a plan did in one statement, or None, with nothing done, where it takes a transaction.
+
+        The statement may be sent again where the connection was lost: whether it has landed is looked up first.
+        """
+
+        def once(connection: Connection, progress: _Progress) -> Result | None:
             for _ in range(_PLANNED_ATTEMPTS):
                 known = self._states.pop(session_id, None)
                 tx = PostgresTransaction(connection)
                 for sent in progress.unheard:
                     if _has_landed(tx, sent):
-                        return sent.result
+                        return cast("Result", sent.result)
                 if known is not None:
                     tx.states[session_id] = known
                 try:
@@ -243,17 +287,15 @@ class PostgresRunner:
                         raise
                     # It was judged by what may be old: look again.
                     continue
-                if isinstance(planned, Appended):
+                if not isinstance(planned, (PlannedAppend, PlannedFork)):
                     return planned
-                if planned.batch is None:
-                    return None
                 progress.sending = planned
                 progress.is_committing = True
-                appended = append_in_one_statement(tx, planned, planned.batch)
+                result = write(tx, cast("Planned", planned))
                 progress.is_committing = False
-                if appended is not None:
+                if result is not None:
                     self._keep_states(tx)
-                    return appended
+                    return result
             return None
 
         return await self._run(once, repeatable=True)
@@ -281,10 +323,7 @@ class PostgresRunner:
 
     async def _run(self, once: Callable[[Connection, _Progress], Result], *, repeatable: bool) -> Result:
         """Run one operation on a borrowed connection, again where that is safe; finish a commit that is on its way."""
-        if self._closed:
-            raise StoreClosed(f"{self.location} has been closed; open it again")
-        if asyncio.get_running_loop() is not self._loop:
-            raise WrongEventLoop(f"{self.location} was opened in another event loop; open it in this one")
+        self._require_open()
         progress = _Progress()
         task = asyncio.create_task(self._persist(once, progress, repeatable))
         self._tasks.add(task)
@@ -300,6 +339,12 @@ class PostgresRunner:
             if task.cancelled() or task.exception() is not None:
                 raise
         raise CommittedBeforeCancellation(task.result())
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.location} has been closed; open it again")
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop(f"{self.location} was opened in another event loop; open it in this one")
 
     async def _persist(
         self, once: Callable[[Connection, _Progress], Result], progress: _Progress, repeatable: bool
@@ -409,6 +454,7 @@ class PostgresRunner:
         await self._listener.close()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._no_loose_reads.wait()
         if self._owned:
             await self._engine.dispose()
 
@@ -418,8 +464,11 @@ def _should_run_again(error: BaseException) -> bool:
     return isinstance(error, IdTaken) or was_rolled_back(error) or sqlstate_of(error) == UNIQUE_VIOLATION
 
 
-def _has_landed(tx: PostgresTransaction, sent: PlannedAppend) -> bool:
-    """Return whether an append whose connection was lost has been committed: its generated ids tell."""
+def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> bool:
+    """Return whether a plan whose connection was lost has been committed: the ids it made tell."""
+    if isinstance(sent, PlannedFork):
+        made = get_session(tx, sent.result.id, None)
+        return made is not None and made.created_us == sent.result.created_us
     where = {"tree_id": sent.state.tree_id, "entry_id": sent.result.entry_ids[-1]}
     return tx.first(queries.ENTRY_POSITION, where) is not None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flue_py.store import queries
 from flue_py.store.session_state import SessionState
-from flue_py.store.transaction import Parameters, Row, Statement, Transaction
+from flue_py.store.transaction import NeedsSnapshot, Parameters, Row, Statement, Transaction
 
 if TYPE_CHECKING:
     import asyncpg
@@ -62,20 +62,25 @@ def _new_key() -> int:
 class PostgresTransaction(Transaction):
     """A transaction under way, or a run of statements that each stand for themselves.
 
-    ``locks`` says that sessions are locked before they are read for writing. Without it, whoever writes has to
-    compare the revision it read (see `postgres_append`).
+    ``loose`` says so of a read that may notice that it needs a snapshot. ``locks`` says that sessions are locked before
+    they are read for writing; whoever writes without it has to compare the revision it read (see `postgres_plans`).
     """
 
-    def __init__(self, connection: Connection, *, locks: bool = False) -> None:
+    def __init__(self, connection: Connection, *, locks: bool = False, loose: bool = False) -> None:
         self.connection = connection
         self.states: dict[str, SessionState] = {}
         # The sessions that were locked, and so perhaps changed.
         self.locked: set[str] = set()
         self._locks = locks
+        self._loose = loose
 
     @property
     def is_alone(self) -> bool:
         return False
+
+    def require_snapshot(self) -> None:
+        if self._loose:
+            raise NeedsSnapshot
 
     def lock_sessions(self, keys: Collection[int]) -> None:
         self.rows(queries.LOCK_SESSIONS, {"keys": json.dumps(sorted(keys))})

@@ -152,15 +152,37 @@ SESSION_IDS_FROM = Statement(
 )
 SESSION_IDS = Statement("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
 
-# A session with the place of its leaf: what every write starts from, in one statement.
-SESSION_STATE = Statement(
-    "SELECT s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
-    f" s.spent_tokens, s.spent_cost, {_columns('e', _POSITION)}, l.owner_key, l.parent_lane, l.fork_depth,"
-    " (SELECT 1 FROM entries c WHERE c.tree_id = e.tree_id AND c.lane_id = e.lane_id AND c.depth = e.depth + 1)"
+
+def _place(entry: str, lane: str) -> str:
+    """What `session_state.Position` is made of: an entry's place, its lane, and whether the lane goes on below it."""
+    return (
+        f"{_columns(entry, _POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
+        f" (SELECT 1 FROM entries c WHERE c.tree_id = {entry}.tree_id AND c.lane_id = {entry}.lane_id"
+        f" AND c.depth = {entry}.depth + 1)"
+    )
+
+
+_STATE = (
+    "s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
+    f" s.spent_tokens, s.spent_cost, {_place('e', 'l')}"
+)
+_STATE_FROM = (
     " FROM sessions s"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     " LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE s.id = :id AND s.trashed_at IS NULL"
+)
+_LIVING = " WHERE s.id = :id AND s.trashed_at IS NULL"
+_EPOCH = "(SELECT f.value FROM flue_store f WHERE f.name = 'epoch')"
+# A session with the place of its leaf: what every operation starts from, in one statement. What a read asks for
+# next comes with it, so that it takes one round trip less.
+SESSION_STATE = Statement(f"SELECT {_STATE}{_STATE_FROM}{_LIVING}")
+SESSION_AND_EPOCH = Statement(f"SELECT {_STATE}, {_EPOCH}{_STATE_FROM}{_LIVING}")
+# Both ends of a usage window, whose difference it is where they lie in one lane.
+WINDOW = Statement(
+    f"SELECT s.leaf, {_columns('a', _POSITION)}, {_columns('e', _POSITION)} FROM sessions s"
+    " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    " JOIN entries a ON a.tree_id = s.tree_id AND a.id = :entry_id" + _LIVING + " AND NOT EXISTS (SELECT 1 FROM marks m"
+    " WHERE m.session_key = s.session_key AND m.entry_id = :entry_id AND m.kind = 'retracted')"
 )
 # For databases with several writers; both read again afterwards, because what they waited for may have changed.
 LOCK_SESSION = Statement("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
@@ -205,9 +227,14 @@ INSERT_BLOB = _per_dialect(
 INSERT_LANE = _insert("lanes", ("tree_id", "lane_id", "owner_key", "parent_lane", "fork_depth"))
 LAST_LANE = Statement("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
 ENTRY_POSITION = Statement(
-    f"SELECT e.id, e.session_key, e.kind, {_columns('e', _POSITION)}, l.owner_key, l.parent_lane, l.fork_depth,"
-    " (SELECT 1 FROM entries c WHERE c.tree_id = e.tree_id AND c.lane_id = e.lane_id AND c.depth = e.depth + 1)"
+    f"SELECT e.id, e.session_key, e.kind, {_place('e', 'l')}"
     " FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+)
+# The same, with whether the session has retracted it.
+ENTRY_AND_MARK = Statement(
+    f"SELECT {_place('e', 'l')}, m.kind FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    " LEFT JOIN marks m ON m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = 'retracted'"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 ENTRY_BY_ID = Statement(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
@@ -266,9 +293,27 @@ SPANS_BODIES = Statement(
     _SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
-LATEST_COMPACTION = Statement(
-    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'compaction'"
+_COMPACTION = "e.depth, e.lane_id, e.payload, e.packed, e.blob"
+_LATEST_COMPACTION = (
+    f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
+)
+LATEST_COMPACTION = Statement(_SPANS + _LATEST_COMPACTION)
+SESSION_AND_COMPACTION = Statement(
+    "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
+    "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"
+    "   JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    "   JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
+    "   WHERE s.id = :id AND s.trashed_at IS NULL"
+    "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
+    "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
+    f") SELECT {_STATE}, {_EPOCH}, n.depth, n.lane_id, n.payload, n.packed, n.blob{_STATE_FROM}"
+    f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + _LIVING
+)
+# The depth of an entry on a path, above a place of it.
+DEPTH_ON_PATH = Statement(
+    _SPANS + f"SELECT e.depth FROM entries e JOIN spans s ON {_IN_SPAN}"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
 TURNS = Statement(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"

@@ -19,10 +19,11 @@ from flue_py.core.sessions import (
     ReadStamp,
     SessionKind,
     SessionPage,
+    Stored,
     TaskLink,
     is_storable,
 )
-from flue_py.core.usage import Usage, UsageWindow
+from flue_py.core.usage import Usage, UsageTotals, UsageWindow
 from flue_py.errors import InvalidArgument
 from flue_py.store import queries
 from flue_py.store.collector import collector_held
@@ -31,20 +32,29 @@ from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.moving import parent_id
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.session_state import Position, SessionState
-from flue_py.store.state import find_visible, place, read_state, see_entry, totals_at
+from flue_py.store.state import (
+    find_visible,
+    place,
+    read_state,
+    read_state_with,
+    see_entry,
+    totals_at,
+)
 from flue_py.store.transaction import Row, Statement, Transaction
 
 # Where these columns are in queries.ENTRY_COLUMNS; the depth is first in whatever is read along a path.
 _DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
+# The same in the rows of queries.LATEST_COMPACTION.
+_COMPACTION_LANE = 1
 _LAST_DEPTH = 2**62
 _FIRST_PAGE = (2**63 - 1, 0)
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
     """Return the entries from root to leaf (see `Backend.read_path`)."""
-    state = read_state(tx, session_id)
-    at, position = place(tx, state, leaf)
-    stamp = ReadStamp(at, _epoch(tx))
+    state, epoch = _read_state_and_epoch(tx, session_id)
+    at, position = _place(tx, state, leaf)
+    stamp = ReadStamp(at, epoch)
     if stamp == unless:
         return PathRead(at, state.leaf, state.revision, stamp, None)
     entries = _path_entries(tx, state, position, -1)
@@ -53,46 +63,76 @@ def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadSt
 
 def read_path_since(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> PathRead:
     """Return the entries after an anchor (see `Backend.read_path_since`)."""
-    state = read_state(tx, session_id)
+    state, epoch = _read_state_and_epoch(tx, session_id)
     at, position = place(tx, state, leaf)
     entries: list[Entry] = []
     anchor = None if since is None else _ancestor(tx, state, since, position)
     if since is None or anchor is not None:
         entries = _path_entries(tx, state, position, -1 if anchor is None else anchor.depth)
-    return PathRead(at, state.leaf, state.revision, ReadStamp(at, _epoch(tx)), entries)
+    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries)
 
 
 def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
     """Return the kept part of a path and its latest compaction (see `Backend.read_context`)."""
-    state = read_state(tx, session_id)
-    at, position = place(tx, state, leaf)
-    stamp = ReadStamp(at, _epoch(tx))
-    if stamp == unless:
-        return PathRead(at, state.leaf, state.revision, stamp, None)
-    row = None
-    if position is not None:
-        row = tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
-    if row is None or position is None:
+    if unless is None and isinstance(leaf, Stored):
+        state, epoch, compaction = _read_state_and_compaction(tx, session_id)
+        at, position = state.leaf, state.position
+    else:
+        state, epoch = _read_state_and_epoch(tx, session_id)
+        at, position = _place(tx, state, leaf)
+        if ReadStamp(at, epoch) == unless:
+            return PathRead(at, state.leaf, state.revision, unless, None)
+        compaction = _latest_compaction(tx, state, position)
+    stamp = ReadStamp(at, epoch)
+    if compaction is None:
         return PathRead(at, state.leaf, state.revision, stamp, _path_entries(tx, state, position, -1))
-    first = _depth_kept_from(tx, state, row)
+    first = _depth_kept_from(tx, state, compaction)
     entries = _path_entries(tx, state, position, first - 1)
-    compaction = next(entry for entry in entries if entry.depth == row[_DEPTH])
-    return PathRead(at, state.leaf, state.revision, stamp, entries, compaction)
+    summary = next(entry for entry in entries if entry.depth == compaction[_DEPTH])
+    return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
 
 
 def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
     """Return the messages of a context (see `Backend.read_messages`): as `project`, from rows instead of entries."""
-    state = read_state(tx, session_id)
-    at, position = place(tx, state, leaf)
+    if isinstance(leaf, Stored):
+        state, _, compaction = _read_state_and_compaction(tx, session_id)
+        at, position = state.leaf, state.position
+    else:
+        tx.require_snapshot()
+        state = read_state(tx, session_id)
+        at, position = place(tx, state, leaf)
+        compaction = _latest_compaction(tx, state, position)
     messages: list[JsonObject] = []
     if position is not None:
-        compaction = tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
         summary_depth = -1 if compaction is None else int(compaction[_DEPTH])
         above = -1 if compaction is None else _depth_kept_from(tx, state, compaction) - 1
         with collector_held(position.depth - above):
             rows = _rows_of_path(tx, state, position, above, queries.LANE_BODIES, queries.SPANS_BODIES)
             messages = _messages(tx, state.tree_id, rows, summary_depth)
     return MessagesRead(at, state.leaf, state.revision, messages)
+
+
+def _read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
+    state, (epoch,) = read_state_with(tx, session_id, queries.SESSION_AND_EPOCH)
+    return state, int(epoch or 0)
+
+
+def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Row | None]:
+    """Return a session, the epoch, and the latest compaction on the path to its leaf."""
+    state, found = read_state_with(tx, session_id, queries.SESSION_AND_COMPACTION)
+    return state, int(found[0] or 0), None if found[1] is None else found[1:]
+
+
+def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Row | None:
+    tx.require_snapshot()
+    return None if position is None else tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
+
+
+def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
+    """Return a leaf to read at, and its place; on one snapshot where that has to be looked up."""
+    if not isinstance(leaf, Stored):
+        tx.require_snapshot()
+    return place(tx, state, leaf)
 
 
 def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth: int) -> list[JsonObject]:
@@ -117,13 +157,11 @@ def _depth_kept_from(tx: Transaction, state: SessionState, compaction: Row) -> i
     fields = decode_object(_payload_text(tx, state.tree_id, compaction))
     first_kept = fields.get("firstKeptEntryId")
     at_compaction = int(compaction[_DEPTH])
-    if not isinstance(first_kept, str):
+    if not isinstance(first_kept, str) or not is_storable(first_kept):
         return at_compaction
-    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": first_kept})
-    if row is None or row[4] >= at_compaction:
-        return at_compaction
-    where = {**_place_of(state, compaction[_LANE], at_compaction), "other_lane": row[3], "other_depth": row[4]}
-    return int(row[4]) if tx.first(queries.IS_ON_PATH, where) is not None else at_compaction
+    where = {**_place_of(state, compaction[_COMPACTION_LANE], at_compaction), "entry_id": first_kept}
+    row = tx.first(queries.DEPTH_ON_PATH, where)
+    return at_compaction if row is None else int(row[0])
 
 
 def _spans_of(state: SessionState, position: Position) -> dict[str, object]:
@@ -149,6 +187,8 @@ def _entries_of_path(tx: Transaction, state: SessionState, position: Position, a
     parent = None
     if above >= 0:
         parent = parent_id(tx, state.tree_id, rows[0][_LANE], rows[0][_DEPTH])
+        if parent is None:
+            tx.require_snapshot()
     creators = _creators(tx, state, rows)
     entries = []
     for row in rows:
@@ -163,15 +203,21 @@ def _rows_of_path(
     """Return the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
     where = {"tree_id": state.tree_id, "lane_id": position.lane_id}
     if position.parent_lane is None or position.fork_depth <= above:
-        return tx.rows(in_lane, {**where, "low": above, "high": position.depth})
-    rows = tx.rows(in_spans, {**where, "depth": position.depth, "low_depth": above})
-    return sorted(rows, key=itemgetter(_DEPTH))
+        rows = tx.rows(in_lane, {**where, "low": above, "high": position.depth})
+    else:
+        rows = tx.rows(in_spans, {**where, "depth": position.depth, "low_depth": above})
+        rows = sorted(rows, key=itemgetter(_DEPTH))
+    if len(rows) != position.depth - above:
+        # What is deleted while it is read is missing here: entries change in no other way.
+        tx.require_snapshot()
+    return rows
 
 
 def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict[int, str]:
     """Return the ids of the sessions that created these rows; a deleted creator is absent."""
     if all(row[_CREATOR] == state.key for row in rows):
         return {state.key: state.id}
+    tx.require_snapshot()
     return dict(cast("Sequence[tuple[int, str]]", tx.rows(queries.SESSION_IDS, {"tree_id": state.tree_id})))
 
 
@@ -193,12 +239,9 @@ def _payload_text(tx: Transaction, tree_id: int, row: Sequence[Any]) -> str:
 
 def _blob_text(tx: Transaction, tree_id: int, blob: bytes) -> str:
     row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
+    if row is None:
+        tx.require_snapshot()
     return unpack_blob(bytes(blob), None if row is None else row[0])
-
-
-def _epoch(tx: Transaction) -> int:
-    row = tx.first(queries.READ_STATE, {"name": "epoch"})
-    return 0 if row is None else int(row[0])
 
 
 def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
@@ -214,6 +257,11 @@ def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position 
 
 def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
+    if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
+        window = _window_in_lane(tx.first(queries.WINDOW, {"id": session_id, "entry_id": since}), since)
+        if window is not None:
+            return window
+    tx.require_snapshot()
     state = read_state(tx, session_id)
     at, position = place(tx, state, leaf)
     if since is None:
@@ -222,6 +270,18 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafCh
     if anchor is None:
         return UsageWindow(Usage(), at, since, on_path=False)
     return UsageWindow(Usage.from_totals(totals_at(position).minus(anchor.totals)), at, since)
+
+
+def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
+    """Return the window of a row of `queries.WINDOW`, or None where its ends are not one above the other in a lane."""
+    if row is None:
+        return None
+    at, anchor_lane, anchor_depth, *totals = row
+    before, (lane_id, depth), until = totals[:10], totals[10:12], totals[12:]
+    if anchor_lane != lane_id or anchor_depth > depth:
+        return None
+    used = UsageTotals._make(until).minus(UsageTotals._make(before))
+    return UsageWindow(Usage.from_totals(used), at, since)
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:

@@ -63,8 +63,12 @@ class Runner(Protocol):
         second run does nothing more, also where the connection was lost while committing.
         """
 
-    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
-        """Run ``work`` on one snapshot; ``single`` says that it is one statement, which is a snapshot in itself."""
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        """Run ``work`` on one snapshot.
+
+        ``loose`` says that it can do without: that it is one statement, or checks that what several have found fits
+        together (see `Transaction.require_snapshot`). Then a database may save the round trips of a transaction.
+        """
 
     async def storage_problems(self) -> list[Problem]:
         """Return what the database's own checks find."""
@@ -90,18 +94,18 @@ class SqlBackend(Backend):
         return await self._runner.write(lambda tx: creating.create_session(tx, self._sources, new))
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
-        return await self._runner.read(lambda tx: creating.get_session(tx, session_id, scope), single=True)
+        return await self._runner.read(lambda tx: creating.get_session(tx, session_id, scope), loose=True)
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
-        return await self._runner.read(lambda tx: creating.find_session(tx, key, scope), single=True)
+        return await self._runner.read(lambda tx: creating.find_session(tx, key, scope), loose=True)
 
     async def list_sessions(
         self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
     ) -> SessionPage:
-        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor), single=True)
+        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
-        return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit), single=True)
+        return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit), loose=True)
 
     async def update_session(
         self,
@@ -199,7 +203,7 @@ class SqlBackend(Backend):
     async def read_path(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        return await self._runner.read(lambda tx: reading.read_path(tx, session_id, leaf, unless))
+        return await self._runner.read(lambda tx: reading.read_path(tx, session_id, leaf, unless), loose=True)
 
     async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
         return await self._runner.read(lambda tx: reading.read_path_since(tx, session_id, since, leaf))
@@ -207,13 +211,13 @@ class SqlBackend(Backend):
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        return await self._runner.read(lambda tx: reading.read_context(tx, session_id, leaf, unless))
+        return await self._runner.read(lambda tx: reading.read_context(tx, session_id, leaf, unless), loose=True)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
-        return await self._runner.read(lambda tx: reading.read_messages(tx, session_id, leaf))
+        return await self._runner.read(lambda tx: reading.read_messages(tx, session_id, leaf), loose=True)
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
-        return await self._runner.read(lambda tx: reading.read_usage(tx, session_id, since, leaf))
+        return await self._runner.read(lambda tx: reading.read_usage(tx, session_id, since, leaf), loose=True)
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         return await self._runner.read(lambda tx: reading.read_turns(tx, session_id, leaf))
@@ -237,7 +241,7 @@ class SqlBackend(Backend):
         last: int | None = -1
         async for _ in self._runner.wakeups(session_id):
             try:
-                revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id), single=True)
+                revision = await self._runner.read(lambda tx: reading.read_revision(tx, session_id), loose=True)
             except StoreClosed:
                 # It was open when the watching began: one that closes now ends it.
                 return
@@ -259,7 +263,7 @@ class SqlBackend(Backend):
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
 
     async def info(self) -> StoreInfo:
-        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), single=True)
+        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
         sessions, entries, ledger_rows = row or (0, 0, 0)
         runner = self._runner
         return StoreInfo(

@@ -73,6 +73,9 @@ class SqliteTransaction(Transaction):
     def is_alone(self) -> bool:
         return True
 
+    def require_snapshot(self) -> None:
+        """Nothing to do: a transaction of SQLite reads one snapshot."""
+
     def lock_sessions(self, keys: Collection[int]) -> None:
         """Nothing to do: SQLite has one writer at a time."""
 
@@ -221,7 +224,7 @@ class SqliteRunner:
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         return await self._submit(self._writes, work)
 
-    async def read(self, work: Callable[[Transaction], Result], *, single: bool = False) -> Result:
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:

@@ -11,7 +11,7 @@ from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store import queries
 from flue_py.store.session_state import Position, SessionState
-from flue_py.store.transaction import Row, Transaction
+from flue_py.store.transaction import Row, Statement, Transaction
 
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
@@ -21,7 +21,12 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
         return known
     if is_storable(session_id):
         tx.lock_session(session_id)
-    row = tx.first(queries.SESSION_STATE, {"id": session_id}) if is_storable(session_id) else None
+    return read_state_with(tx, session_id, queries.SESSION_STATE)[0]
+
+
+def read_state_with(tx: Transaction, session_id: str, statement: Statement) -> tuple[SessionState, Row]:
+    """Return the session and the place of its leaf, and what else the statement finds. Raises `SessionNotFound`."""
+    row = tx.first(statement, {"id": session_id}) if is_storable(session_id) else None
     if row is None:
         raise SessionNotFound(session_id)
     position = None if row[11] is None else _position(row[11:])
@@ -31,7 +36,11 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
     )
     if state.leaf is not None and position is None:
         raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
-    return state
+    return state, row[11 + _PLACE_COLUMNS :]
+
+
+# How many columns `queries` gives the place of an entry.
+_PLACE_COLUMNS = 16
 
 
 def _position(row: Row) -> Position:
@@ -52,13 +61,13 @@ def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Positio
         return state.position
     if not is_storable(entry_id):
         return None
-    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
-    if row is None:
+    where = {"tree_id": state.tree_id, "entry_id": entry_id, "session_key": state.key}
+    row = tx.first(queries.ENTRY_AND_MARK, where)
+    if row is None or row[-1] is not None:
         return None
-    position = _position(row[3:])
-    if position.owner_key != state.key and not is_held(tx, state, position.lane_id, position.depth):
-        return None
-    return None if is_retracted(tx, state, entry_id) else position
+    position = _position(row)
+    is_seen = position.owner_key == state.key or is_held(tx, state, position.lane_id, position.depth)
+    return position if is_seen else None
 
 
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:
@@ -121,14 +130,21 @@ def remember_result(
     tx: Transaction, state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
 ) -> None:
     """Store the result of an operation under its key, for the retry."""
-    if idempotency_key is not None:
-        tx.run(
-            queries.INSERT_REQUEST,
-            {
-                "session_key": state.key,
-                "idempotency_key": idempotency_key,
-                "operation": operation,
-                "digest": digest,
-                "result": pydantic_core.to_json(result).decode(),
-            },
-        )
+    row = request_row(state, idempotency_key, operation, digest, result)
+    if row is not None:
+        tx.run(queries.INSERT_REQUEST, row)
+
+
+def request_row(
+    state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
+) -> dict[str, object] | None:
+    """Return the parameters of `queries.INSERT_REQUEST`; None without a key."""
+    if idempotency_key is None:
+        return None
+    return {
+        "session_key": state.key,
+        "idempotency_key": idempotency_key,
+        "operation": operation,
+        "digest": digest,
+        "result": pydantic_core.to_json(result).decode(),
+    }

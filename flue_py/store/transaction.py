@@ -133,6 +133,9 @@ class Transaction(Protocol):
         If not, sessions have to be locked before they are read for writing, and keys are drawn, not counted.
         """
 
+    def require_snapshot(self) -> None:
+        """Go on where all statements see one moment, or raise `NeedsSnapshot`: the read is then run again on one."""
+
     def lock_sessions(self, keys: Collection[int]) -> None:
         """Wait until no other transaction writes to these sessions, and keep others out until the end."""
 
@@ -162,6 +165,10 @@ class Transaction(Protocol):
 
     def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
         """Run an INSERT once per row; a row has the statement's parameters in their order."""
+
+
+class NeedsSnapshot(Exception):
+    """A read whose statements each saw their own moment cannot tell whether what they saw belongs together."""
 
 
 class IdTaken(Exception):

@@ -1,4 +1,4 @@
-"""An append as one statement, and so one round trip: it lands on the revision it was planned for, or not at all.
+"""Planned writes as one statement, in one round trip: they land on the revision they were planned for, or not at all.
 
 The row of the session is locked and compared first (``planned``); everything else reads from that, so that it
 writes nothing where the session has moved on. Several rows of a table come as arrays, a column each.
@@ -6,44 +6,41 @@ writes nothing where the session has moved on. Several rows of a table come as a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple, cast
 
-import pydantic_core
-
-from flue_py.core.sessions import Appended
+from flue_py.core.sessions import Appended, SessionInfo
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.store import queries
 from flue_py.store.appending import EntryBatch, PlannedAppend
+from flue_py.store.creating import PlannedFork
 from flue_py.store.postgres_transaction import PostgresTransaction
 from flue_py.store.transaction import Row, Statement, parameter_type
 
 
-def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend, batch: EntryBatch) -> Appended | None:
+def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> Appended | None:
     """Write a planned append; return its result, or None, with nothing written, where the session has moved on.
 
     Leaves the session's new state in ``tx.states``, except after an append beside the leaf.
     """
-    if not _is_spending_in_range(batch):
+    batch = planned.batch
+    if batch is None or not _is_spending_in_range(batch):
         return None
-    parts: list[_Part] = []
     update = batch.session_update(planned.result.leaf_id)
-    arguments: list[object] = [update[name] for name in _UPDATED] + [batch.state.revision]
-    for name, statement, rows in (
+    arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
+    parts = _parts(
+        arguments,
         ("entries", queries.INSERT_ENTRY, batch.rows),
         ("lanes", queries.INSERT_LANE, _columns(queries.INSERT_LANE, batch.lanes)),
         ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
         ("calls", queries.INSERT_CALL, _columns(queries.INSERT_CALL, batch.calls)),
         ("payer", queries.INSERT_LEDGER_SESSION, _columns(queries.INSERT_LEDGER_SESSION, _payer(batch))),
-        ("move", queries.INSERT_MOVE, _columns(queries.INSERT_MOVE, _move(planned))),
-        ("request", queries.INSERT_REQUEST, _columns(queries.INSERT_REQUEST, _request(planned))),
-    ):
-        if rows:
-            parts.append(_Part(name, statement, len(rows) == 1))
-            arguments += rows[0] if len(rows) == 1 else [list(column) for column in zip(*rows, strict=True)]
-    written = tx.connection.fetch(_statement(tuple(parts)), arguments)
+        ("move", queries.INSERT_MOVE, _optional(queries.INSERT_MOVE, planned.move)),
+        ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
+    )
+    written = tx.connection.fetch(_append_statement(parts), arguments)
     if not written:
         return None
     spent_tokens, spent_cost, _ = written[0]
@@ -51,6 +48,30 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend, bat
     if planned.move is None:
         tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
     return planned.result
+
+
+def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> SessionInfo | None:
+    """Write a planned fork; return the session, or None, with nothing written, where its source has moved on."""
+    arguments: list[object] = [planned.source.revision, planned.source.key]
+    parts = _parts(
+        arguments,
+        ("fork", queries.INSERT_SESSION, _columns(queries.INSERT_SESSION, [planned.row])),
+        ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
+    )
+    if not tx.connection.fetch(_fork_statement(parts), arguments):
+        return None
+    tx.states[planned.source.id] = planned.source
+    return planned.result
+
+
+def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]]) -> tuple[_Part, ...]:
+    """Return a part for each table that gets rows, and add its values to the arguments."""
+    parts = []
+    for name, statement, rows in tables:
+        if rows:
+            parts.append(_Part(name, statement, len(rows) == 1))
+            arguments += rows[0] if len(rows) == 1 else [list(column) for column in zip(*rows, strict=True)]
+    return tuple(parts)
 
 
 def _is_spending_in_range(batch: EntryBatch) -> bool:
@@ -64,29 +85,15 @@ def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list
     return [tuple(row[column] for column in statement.parameters) for row in rows]
 
 
+def _optional(statement: Statement, row: Mapping[str, object] | None) -> list[Row]:
+    return [] if row is None else _columns(statement, [row])
+
+
 def _payer(batch: EntryBatch) -> list[dict[str, object]]:
     return [batch.payer] if batch.calls and batch.names_payer else []
 
 
-def _move(planned: PlannedAppend) -> list[dict[str, object]]:
-    return [] if planned.move is None else [planned.move]
-
-
-def _request(planned: PlannedAppend) -> list[dict[str, object]]:
-    if planned.idempotency_key is None:
-        return []
-    return [
-        {
-            "session_key": planned.state.key,
-            "idempotency_key": planned.idempotency_key,
-            "operation": "append",
-            "digest": planned.digest,
-            "result": pydantic_core.to_json(planned.replayable).decode(),
-        }
-    ]
-
-
-# What the session's row is given, in this order; the revision it must still have comes after them.
+# What the session's row is given, in this order, after the revision that it must still have.
 _UPDATED = ("session_key", "leaf", "revision", "at", "entry_count", "message_count", "first_message")
 
 
@@ -98,25 +105,42 @@ class _Part(NamedTuple):
     is_single: bool
 
 
+def _planned(lock: str) -> str:
+    return (
+        "planned AS (SELECT session_key FROM sessions WHERE session_key = $2::bigint AND revision = $1::bigint"
+        f" AND trashed_at IS NULL FOR {lock})"
+    )
+
+
 @lru_cache(maxsize=256)
-def _statement(parts: tuple[_Part, ...]) -> str:
+def _append_statement(parts: tuple[_Part, ...]) -> str:
     """Return the statement that writes these parts; its parameters are the session's, then each part's columns."""
     numbers = count(len(_UPDATED) + 2)
-    planned = (
-        "SELECT session_key FROM sessions WHERE session_key = $1::bigint"
-        f" AND revision = ${len(_UPDATED) + 1}::bigint AND trashed_at IS NULL FOR UPDATE"
-    )
-    clauses = [f"planned AS ({planned})"]
+    clauses = [_planned("UPDATE")]
     for part in parts:
-        into, _, after = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
-        tail = after.partition(")")[2]
+        before, after = "", ""
         if part.name == "payer":
-            tail = f" WHERE EXISTS (SELECT 1 FROM calls){tail}"
+            before = " WHERE EXISTS (SELECT 1 FROM calls)"
         elif part.name == "calls":
-            tail += f" RETURNING {_SPENT_TOKENS} AS tokens, cost"
-        clauses.append(f"{part.name} AS ({into} {_rows_of(part, numbers)}{tail})")
+            after = f" RETURNING {_SPENT_TOKENS} AS tokens, cost"
+        clauses.append(_clause(part, numbers, before, after))
     has_calls = any(part.name == "calls" for part in parts)
     return f"WITH {', '.join(clauses)} {_UPDATE_SPENDING if has_calls else _UPDATE}"
+
+
+@lru_cache(maxsize=16)
+def _fork_statement(parts: tuple[_Part, ...]) -> str:
+    """Return the statement that makes a fork. Its source goes on meanwhile, but cannot be deleted."""
+    numbers = count(3)
+    clauses = [_planned("KEY SHARE"), *(_clause(part, numbers) for part in parts)]
+    return f"WITH {', '.join(clauses)} SELECT session_key FROM planned"
+
+
+def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
+    """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
+    into, _, rest = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
+    on_conflict = rest.partition(")")[2]
+    return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
 
 
 def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
@@ -135,9 +159,9 @@ _SPENT_TOKENS = (
     " + cache_write_5m_tokens + cache_write_1h_tokens END"
 )
 _SET = (
-    "UPDATE sessions s SET leaf = $2::text, revision = $3::bigint, updated_at = $4::bigint,"
-    " entry_count = entry_count + $5::bigint, message_count = message_count + $6::bigint,"
-    " first_message = COALESCE(first_message, $7::text)"
+    "UPDATE sessions s SET leaf = $3::text, revision = $4::bigint, updated_at = $5::bigint,"
+    " entry_count = entry_count + $6::bigint, message_count = message_count + $7::bigint,"
+    " first_message = COALESCE(first_message, $8::text)"
 )
 _FROM = " FROM planned WHERE s.session_key = planned.session_key"
 _RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {queries.ANNOUNCEMENT}"
