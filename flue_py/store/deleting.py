@@ -28,9 +28,10 @@ def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run:
         return Deletion((), () if found is None else tuple(doomed.missing))
     keys = json.dumps(list(doomed.sessions))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
-    deleted, blobs = _content_of_tails(tx, fates)
+    content = tx.rows(queries.TAILS_CONTENT if dry_run else queries.DELETE_TAILS, _tails(fates))
+    deleted = sum(count for _, _, count in content)
     if not dry_run:
-        _carry_out(tx, fates, blobs, keys)
+        _carry_out(tx, fates, {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)
 
@@ -70,8 +71,7 @@ def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:
 def _plan(tx: Transaction, keys: str) -> list[LaneFate]:
     doomed = [Lane(*row) for row in tx.rows(queries.DOOMED_LANES, {"keys": keys})]
     children = [Lane(*row) for row in tx.rows(queries.CHILD_LANES, {"keys": keys})]
-    holds = [Hold(*row) for row in tx.rows(queries.LEAF_HOLDS, {"keys": keys})]
-    holds += [Hold(*row) for row in tx.rows(queries.FORK_HOLDS, {"keys": keys})]
+    holds = [Hold(*row) for row in tx.rows(queries.HOLDS, {"keys": keys})]
     return plan_lane_deletion(doomed, children, holds)
 
 
@@ -79,17 +79,10 @@ def _tails(fates: Iterable[LaneFate]) -> dict[str, object]:
     return {"tails": json.dumps([[fate.lane.tree_id, fate.lane.lane_id, fate.keep_depth] for fate in fates])}
 
 
-def _content_of_tails(tx: Transaction, fates: list[LaneFate]) -> tuple[int, list[tuple[int, bytes]]]:
-    """Return how many entries the ends of the lanes hold, and the blobs (tree, SHA-256) they refer to."""
-    rows = tx.rows(queries.TAILS_CONTENT, _tails(fates))
-    blobs = sorted((tree_id, bytes(blob)) for tree_id, blob, _ in rows if blob is not None)
-    return sum(count for _, _, count in rows), blobs
-
-
-def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: list[tuple[int, bytes]], keys: str) -> None:
+def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int, bytes]], keys: str) -> None:
+    """Delete the rest, when the ends of the lanes are gone; ``blobs`` (tree, SHA-256) are those they referred to."""
     # Lanes change hands here, of which other sessions' states tell.
     tx.states.clear()
-    tx.run(queries.DELETE_TAILS, _tails(fates))
     tx.run_many(
         queries.HAND_OVER_LANE,
         [
@@ -102,7 +95,7 @@ def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: list[tuple[int, by
         queries.DELETE_LANE,
         [{"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id} for fate in fates if fate.heir is None],
     )
-    unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in blobs]
+    unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in sorted(blobs)]
     if not tx.is_alone:
         # Whoever is just storing an entry with this blob holds it: waited for here, seen by the next statement.
         tx.run_many(queries.LOCK_BLOB, unused)

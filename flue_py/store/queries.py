@@ -27,11 +27,14 @@ def _per_dialect(text: Callable[[Dialect], str]) -> Statement:
     return Statement(text("sqlite"), text("postgresql"))
 
 
-def _numbers_in(dialect: Dialect, parameter: str) -> str:
-    """The numbers of a JSON array, as rows."""
+def _in_keys(column: str, dialect: Dialect) -> str:
+    """Whether a column is one of the numbers of the JSON array ``:keys``.
+
+    PostgreSQL takes a set of rows for a hundred, and then reads whole tables for the one that is there; not an array.
+    """
     if dialect == "sqlite":
-        return f"SELECT CAST(value AS BIGINT) FROM json_each(:{parameter})"
-    return f"SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:{parameter} AS json))"
+        return f"{column} IN (SELECT CAST(value AS BIGINT) FROM json_each(:keys))"
+    return f"{column} = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:keys AS json))))"
 
 
 def _tails_in(dialect: Dialect) -> str:
@@ -443,10 +446,6 @@ SYNCHRONOUS_COMMIT = Statement("SELECT current_setting('synchronous_commit')")
 _LANE = "l.tree_id, l.lane_id, l.owner_key, l.parent_lane, l.fork_depth"
 
 
-def _in_keys(column: str, dialect: Dialect) -> str:
-    return f"{column} IN ({_numbers_in(dialect, 'keys')})"
-
-
 TASK_CLOSURE = _per_dialect(
     lambda dialect: (
         "WITH RECURSIVE doomed(id) AS ("
@@ -472,20 +471,25 @@ CHILD_LANES = _per_dialect(
 )
 
 
-def _holds(column: str) -> Statement:
-    return _per_dialect(
-        lambda dialect: (
-            "SELECT e.tree_id, e.lane_id, e.depth, s.session_key FROM sessions s"
-            f" JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.{column}"
-            " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-            f" WHERE s.tree_id IN (SELECT d.tree_id FROM sessions d WHERE {_in_keys('d.session_key', dialect)})"
-            f" AND NOT {_in_keys('s.session_key', dialect)} AND {_in_keys('l.owner_key', dialect)}"
-        )
+def _held_by(column: str, dialect: Dialect) -> str:
+    entry = f"FROM entries e WHERE e.tree_id = s.tree_id AND e.id = s.{column}"
+    return (
+        f"SELECT s.tree_id, (SELECT e.lane_id {entry}) AS lane_id, (SELECT e.depth {entry}) AS depth, s.session_key"
+        f" FROM sessions s WHERE s.{column} IS NOT NULL AND NOT {_in_keys('s.session_key', dialect)} AND s.tree_id IN"
+        f" (SELECT d.tree_id FROM sessions d WHERE {_in_keys('d.session_key', dialect)})"
     )
 
 
-LEAF_HOLDS = _holds("leaf")
-FORK_HOLDS = _holds("forked_from_entry")
+# Where other sessions hold on to the lanes: with their leaf, or the entry they were forked from. (An entry is looked
+# up for each session; joined, PostgreSQL would read the whole tree.)
+HOLDS = _per_dialect(
+    lambda dialect: (
+        "SELECT h.tree_id, h.lane_id, h.depth, h.session_key"
+        f" FROM ({_held_by('leaf', dialect)} UNION ALL {_held_by('forked_from_entry', dialect)}) h"
+        " JOIN lanes l ON l.tree_id = h.tree_id AND l.lane_id = h.lane_id"
+        f" WHERE {_in_keys('l.owner_key', dialect)}"
+    )
+)
 _IN_TAIL = "e.tree_id = t.tree_id AND e.lane_id = t.lane_id AND e.depth > t.low"
 # What the ends of lanes hold: how many entries per blob (None: those without one), for each tree.
 TAILS_CONTENT = _per_dialect(
@@ -494,13 +498,12 @@ TAILS_CONTENT = _per_dialect(
         " GROUP BY e.tree_id, e.blob"
     )
 )
-DELETE_TAILS = _per_dialect(
-    lambda dialect: (
-        f"DELETE FROM entries WHERE rowid IN"
-        f" (SELECT e.rowid FROM ({_tails_in(dialect)}) t JOIN entries e ON {_IN_TAIL})"
-        if dialect == "sqlite"
-        else f"DELETE FROM entries e USING ({_tails_in(dialect)}) t WHERE {_IN_TAIL}"
-    )
+# The same of what it deletes, where SQLite counts each entry by itself.
+DELETE_TAILS = Statement(
+    f"DELETE FROM entries WHERE rowid IN (SELECT e.rowid FROM ({_tails_in('sqlite')}) t JOIN entries e ON {_IN_TAIL})"
+    " RETURNING tree_id, blob, 1",
+    f"WITH gone AS (DELETE FROM entries e USING ({_tails_in('postgresql')}) t WHERE {_IN_TAIL}"
+    " RETURNING e.tree_id, e.blob) SELECT g.tree_id, g.blob, COUNT(*) FROM gone g GROUP BY g.tree_id, g.blob",
 )
 HAND_OVER_LANE = Statement("UPDATE lanes SET owner_key = :owner_key WHERE tree_id = :tree_id AND lane_id = :lane_id")
 DELETE_LANE = Statement("DELETE FROM lanes WHERE tree_id = :tree_id AND lane_id = :lane_id")
