@@ -19,8 +19,8 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import flue_py
-from flue_py.core.sessions import Appended, Moved
-from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreBusy, StoreUnavailable
+from flue_py.core.sessions import STORED, Appended, Moved, NewSession
+from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
 from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import CommittedBeforeCancellation
 from flue_py.store.postgres import PostgresRunner
@@ -29,7 +29,17 @@ from flue_py.store.sql import SqlBackend
 from flue_py.testing.checks import refused
 from flue_py.testing.postgres_guard import CLUSTER
 from flue_py.testing.postgres_server import PostgresServer
-from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, store_snapshot, talk, user
+from flue_py.testing.samples import (
+    add,
+    compaction,
+    new_session,
+    path_ids,
+    path_of,
+    session_info,
+    store_snapshot,
+    talk,
+    user,
+)
 from tests.postgres import NewDatabase, connected, own_server
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, workers
@@ -342,6 +352,131 @@ async def test_an_append_that_landed_unheard_is_known_though_others_have_appende
     assert appended.revision == 2
 
 
+@pytest.mark.parametrize("given", [None, "mine"], ids=["drawn id", "given id"])
+@pytest.mark.parametrize("is_executed", [False, True], ids=["before", "after"])
+async def test_a_fork_whose_answer_is_lost_is_made_exactly_once(
+    backend: SqlBackend, interruption: Interruption, is_executed: bool, given: str | None
+) -> None:
+    session = await new_session(backend, *talk(2))
+    first = (await path_ids(backend, session.id))[0]
+    interruption.command, interruption.is_executed_first = "WITH planned", is_executed
+    fork = await backend.fork(session.id, first, NewSession(id=given, title="of the first"))
+    assert interruption.met == 1
+    page = await backend.list_sessions(scope=None, kind="fork", limit=10, cursor=None)
+    assert page.sessions == (fork,)
+    assert (fork.leaf_id, fork.title, fork.forked_from_session) == (first, "of the first", session.id)
+    assert await path_ids(backend, fork.id) == [first]
+
+
+# -- reads without a transaction ------------------------------------------------------------------------------------
+
+
+class Meddling:
+    """Lets something happen between the statements of a read."""
+
+    def __init__(self) -> None:
+        self.between: Callable[[], Awaitable[object]] | None = None
+
+    async def meet(self, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a statement, after what shall happen before it."""
+        between, self.between = self.between, None
+        if between is not None:
+            await between()
+        return await run()
+
+
+@pytest.fixture
+def meddling(monkeypatch: pytest.MonkeyPatch) -> Meddling:
+    """Set ``between``, and it happens once: before the next statement that returns several rows."""
+    made = Meddling()
+
+    def fetch(self: Connection, sql: str, arguments: Any) -> list[Any]:
+        rows = self.wait_for(lambda driver: made.meet(lambda: driver.fetch(sql, *arguments)))
+        return [tuple(row) for row in rows]
+
+    monkeypatch.setattr(Connection, "fetch", fetch)
+    return made
+
+
+@pytest.mark.parametrize("read", ["path", "context", "messages"])
+@pytest.mark.parametrize("is_forked", [False, True], ids=["in one lane", "in two lanes"])
+async def test_a_session_that_is_deleted_while_it_is_read_is_not_read_in_part(
+    backend: SqlBackend, url: str, meddling: Meddling, read: str, is_forked: bool
+) -> None:
+    session = await new_session(backend, *talk(6))
+    kept = (await path_ids(backend, session.id))[3]
+    if is_forked:
+        session = await backend.fork(session.id, STORED, NewSession())
+    await add(backend, session.id, compaction(kept), *talk(2))
+    operations: dict[str, Callable[[], Awaitable[object]]] = {
+        "path": lambda: backend.read_path(session.id),
+        "context": lambda: backend.read_context(session.id),
+        "messages": lambda: backend.read_messages(session.id),
+    }
+    assert await operations[read]()
+    async with opened(url) as other:
+        meddling.between = lambda: other.delete_tree(session.id)
+        with pytest.raises(SessionNotFound):
+            await operations[read]()
+
+
+@pytest.mark.parametrize("read", ["path", "context", "messages", "usage"])
+async def test_a_session_that_goes_on_while_it_is_read_is_read_as_it_was(
+    backend: SqlBackend, url: str, meddling: Meddling, read: str
+) -> None:
+    session = await new_session(backend, *talk(6))
+    first, *_, leaf = await path_ids(backend, session.id)
+    operations: dict[str, Callable[[], Awaitable[Any]]] = {
+        "path": lambda: backend.read_path(session.id),
+        "context": lambda: backend.read_context(session.id),
+        "messages": lambda: backend.read_messages(session.id),
+        "usage": lambda: backend.read_usage(session.id, first),
+    }
+    before = await operations[read]()
+    async with opened(url) as other:
+        meddling.between = lambda: add(other, session.id, compaction(leaf), *talk(2))
+        during = await operations[read]()
+    if read == "usage":
+        # One statement: nothing comes between.
+        assert meddling.between is not None
+        meddling.between = None
+        assert during == before
+    else:
+        assert meddling.between is None
+        assert during == before
+        assert await operations[read]() != before
+
+
+async def test_a_read_can_be_cancelled_and_its_connection_serves_on(url: str) -> None:
+    async with opened(url, pool_size=1) as backend, connected(url) as connection:
+        session = await new_session(backend, *talk(2))
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE")
+        reading = asyncio.ensure_future(backend.get_session(session.id))
+        await until_waiting(url)
+        await cancelled(reading)
+        await transaction.rollback()
+        assert await session_info(backend, session.id) == session
+        assert checked_out(backend) == 0
+
+
+async def test_closing_waits_for_a_read_that_is_under_way(url: str) -> None:
+    async with opened(url) as backend, connected(url) as connection:
+        session = await new_session(backend, *talk(2))
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE")
+        reading = asyncio.ensure_future(backend.get_session(session.id))
+        await until_waiting(url)
+        closing = asyncio.ensure_future(backend.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        await transaction.rollback()
+        await closing
+        assert await reading == session
+
+
 # -- the server's settings ------------------------------------------------------------------------------------------
 
 
@@ -381,10 +516,10 @@ async def locked(url: str, session_id: str) -> AsyncIterator[Any]:
 async def test_a_lock_that_is_held_too_long_is_a_busy_store(url: str, setting: str) -> None:
     async with opened(url) as backend:
         session = await new_session(backend, *talk(2))
+    name = make_url(url).database
     if setting == "statement_timeout":
         async with connected(url) as connection:
-            name = make_url(url).database
-            await connection.execute(f"ALTER DATABASE \"{name}\" SET statement_timeout = '100ms'")
+            await connection.execute(f"ALTER DATABASE \"{name}\" SET statement_timeout = '300ms'")
     async with opened(url, busy_timeout=0.1 if setting == "lock_timeout" else 30) as backend:
         async with locked(url, session.id):
             for operation in (
@@ -395,6 +530,11 @@ async def test_a_lock_that_is_held_too_long_is_a_busy_store(url: str, setting: s
                 async with refused(backend, StoreBusy):
                     await operation()
                 assert checked_out(backend) == 0
+        if setting == "statement_timeout":
+            # What comes now may take its time.
+            async with connected(url) as connection:
+                await connection.execute(f'ALTER DATABASE "{name}" RESET statement_timeout')
+    async with opened(url) as backend:
         assert len(await add(backend, session.id, user())) == 1
         assert (await backend.verify()).problems == []
 
