@@ -99,7 +99,7 @@ async def _places(server: PostgresServer, options: Options) -> AsyncIterator[Pla
     store_url = server.create_database("store")
     server.create_database("bare")
     async with AsyncExitStack() as stack:
-        postgres = await stack.enter_async_context(flue_py.open(store_url, pool_size=max(WRITERS)))
+        postgres = await stack.enter_async_context(flue_py.open(store_url))
         sqlite = await stack.enter_async_context(flue_py.open(options.directory / "store.db"))
         bare = []
         for _ in range(max(WRITERS)):

@@ -27,9 +27,6 @@ from flue_py.testing.sources import OpenBackend
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-ENGINE_HAS_POSTGRES = True
-"""Whether the tests of stores, sessions and fixtures run on PostgreSQL too."""
-
 URL_VARIABLE = "FLUE_PY_TEST_POSTGRES_URL"
 REQUIRE_VARIABLE = "FLUE_PY_REQUIRE_POSTGRES"
 

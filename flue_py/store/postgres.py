@@ -59,6 +59,7 @@ Planned = TypeVar("Planned", PlannedAppend, PlannedFork)
 MAX_KNOWN_STATES = 10_000
 _ATTEMPTS = 10
 _PLANNED_ATTEMPTS = 2
+_SHORTEST_CONNECT = 1.0
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _DRIVER_ERRORS = (
@@ -89,7 +90,8 @@ def make_engine(
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=pool_timeout,
-        connect_args={"server_settings": settings},
+        # A host that swallows packets is given up on like one that is busy (by itself the driver waits a minute).
+        connect_args={"server_settings": settings, "timeout": max(busy_timeout, _SHORTEST_CONNECT)},
     )
 
 

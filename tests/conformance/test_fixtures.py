@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.calls import CALLS
 from tests.conformance.comparing import Json, difference
 from tests.conformance.run import FORMAT, read_fixture, run_cases, run_file
-from tests.postgres import ENGINE_HAS_POSTGRES, require_programs
+from tests.postgres import require_programs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "conformance"
 FILES = sorted(DATA.glob("*.json.gz"))
@@ -44,7 +44,7 @@ RUNS = [
     *((suite, "memory") for suite in COUNTS),
     *((suite, "sqlite") for suite in COUNTS if suite not in PURE),
     *((suite, "aiosqlite") for suite in ("delete_tree", "history_hand", "lifecycle")),
-    *((suite, "postgres") for suite in COUNTS if ENGINE_HAS_POSTGRES and suite not in PURE),
+    *((suite, "postgres") for suite in COUNTS if suite not in PURE),
 ]
 
 
@@ -166,7 +166,6 @@ def test_the_script_counts_over_all_files_and_exits_with_0() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(not ENGINE_HAS_POSTGRES, reason="the engine cannot do it yet")
 def test_the_script_starts_a_server_where_it_is_given_no_url() -> None:
     require_programs()
     done = run_script("--backend", "postgres", SUITES["lifecycle"], SUITES["delete_tree"])

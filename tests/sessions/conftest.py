@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from tests.postgres import ENGINE_HAS_POSTGRES, NewDatabase
+from tests.postgres import NewDatabase
 
 
-@pytest.fixture(params=["memory", "sqlite", *(["postgres"] if ENGINE_HAS_POSTGRES else [])])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         new_database: NewDatabase = request.getfixturevalue("new_database")

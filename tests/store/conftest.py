@@ -14,7 +14,6 @@ from flue_py.store.backend import Backend, Sources
 from flue_py.store.memory import MemoryBackend
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.sources import OpenBackend
-from tests.postgres import ENGINE_HAS_POSTGRES
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,8 @@ KINDS = {
     "memory": BackendKind(_memory, share=0.5),
     "sqlite": BackendKind(_sqlite, share=0.4),
     "aiosqlite": BackendKind(_aiosqlite, share=0.08, step_share=0.5),
+    "postgres": BackendKind(_postgres, share=0.15, step_share=0.5),
 }
-if ENGINE_HAS_POSTGRES:
-    KINDS["postgres"] = BackendKind(_postgres, share=0.15, step_share=0.5)
 
 
 @pytest.fixture(params=KINDS)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import tempfile
 import traceback
@@ -612,6 +613,14 @@ async def test_a_server_that_is_not_there_is_told_without_the_password() -> None
     assert "cannot be reached" in await refused_to_open(f"postgresql+asyncpg://someone:{SECRET}@127.0.0.1:0/sessions")
     await refused_to_open(f"postgresql+asyncpg://someone:{SECRET}@/sessions?host=/nowhere")
     await refused_to_open(f"postgresql+asyncpg:///sessions?host=/nowhere&user=someone&password={SECRET}")
+
+
+async def test_a_server_that_never_answers_is_given_up_on() -> None:
+    # The kernel takes the connection in; nobody reads from it.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(StoreUnavailable, match="127.0.0.1"):
+            await open_engine(f"postgresql+asyncpg://u:secret@127.0.0.1:{port}/d", sources=SOURCES, busy_timeout=0.1)
 
 
 async def test_an_unknown_database_or_role_is_told_without_the_password(url: str) -> None:
