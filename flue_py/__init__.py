@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from flue_py import sync
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.jsontext import JsonObject, JsonValue
+    from flue_py.core.limits import Limits
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
     from flue_py.core.sessions import (
@@ -73,6 +74,7 @@ else:
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
+        "flue_py.core.limits": ("Limits",),
         "flue_py.core.sessions": (
             "STORED",
             "Appended",
@@ -134,6 +136,7 @@ __all__ = [
     "JsonObject",
     "JsonValue",
     "LeafConflict",
+    "Limits",
     "Message",
     "MissingExtra",
     "Moved",

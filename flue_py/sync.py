@@ -20,6 +20,7 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.limits import Limits
 from flue_py.core.sessions import Change, SessionInfo, SessionKind
 from flue_py.sessions import opening
 from flue_py.sessions.session import Session as AsyncSession
@@ -202,6 +203,10 @@ class Session(_Twin[AsyncSession]):
 class Store(_Twin[AsyncStore]):
     """The blocking twin of `flue_py.Store`."""
 
+    @property
+    def limits(self) -> Limits:
+        return self._original.limits
+
     create_session = _making(AsyncStore.create_session)
     open_session = _making(AsyncStore.open_session)
     get_session = _finding(AsyncStore.get_session)
@@ -225,6 +230,7 @@ def _take_over_docstrings(twin: type, original: type) -> None:
 
 
 _take_over_docstrings(Session, AsyncSession)
+_take_over_docstrings(Store, AsyncStore)
 
 
 def _opening(

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, InvalidEntry
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch"]
@@ -96,10 +96,10 @@ class NewSession:
     created_us: int | None = None
 
     def __post_init__(self) -> None:
-        check_label(self.key, "key")
+        check_name(self.key, "key")
         check_label(self.title, "title")
-        check_label(self.scope, "scope")
-        check_label(self.id, "session id")
+        check_name(self.scope, "scope")
+        check_name(self.id, "session id")
         if self.id == "":
             raise InvalidArgument("session id: must not be empty; leave it out to have one made")
 
@@ -112,6 +112,27 @@ def check_label(text: str | None, what: str) -> None:
         raise InvalidArgument(f"{what}: should be a string, not {type(text).__name__}")
     if not is_storable(text):
         raise InvalidArgument(f"{what}: holds a NUL character or a lone surrogate; remove it")
+
+
+MAX_NAME_BYTES = 1_000
+"""How long a name may be, in UTF-8: what indexes of every database take."""
+
+
+def check_name(text: str | None, what: str) -> None:
+    """Refuse what no backend could store as an id or a key. Raises `InvalidArgument`."""
+    check_label(text, what)
+    if text is not None and 4 * len(text) > MAX_NAME_BYTES and len(text.encode()) > MAX_NAME_BYTES:
+        raise InvalidArgument(f"{what}: {text[:40]!r}... is longer than {MAX_NAME_BYTES} bytes; shorten it")
+
+
+def check_entry_id(text: str) -> None:
+    """Refuse what no backend could store as an entry id. Raises `InvalidEntry`."""
+    if not text:
+        raise InvalidEntry("entry id: must not be empty; leave it out to have one made")
+    try:
+        check_name(text, "entry id")
+    except InvalidArgument as error:
+        raise InvalidEntry(str(error)) from error
 
 
 def is_storable(text: str) -> bool:

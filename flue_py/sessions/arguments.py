@@ -8,6 +8,7 @@ from typing import Protocol
 
 from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
+from flue_py.core.limits import Limits
 from flue_py.errors import InvalidArgument
 
 MAX_PAGE = 1000
@@ -48,13 +49,15 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
-def encode_metadata(metadata: Mapping[str, JsonValue] | None) -> str:
+def encode_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -> str:
     """Return metadata as JSON text; None is ``{}``. Raises `InvalidArgument`, or `InvalidEntry` naming the field."""
     if metadata is None:
         return "{}"
     if not isinstance(metadata, Mapping):
         raise InvalidArgument(f"metadata: should be an object, not {type(metadata).__name__}")
-    return encode_json(dict(metadata), "metadata")[0]
+    text = encode_json(dict(metadata), "metadata")[0]
+    limits.check_metadata(text)
+    return text
 
 
 def checked_moment(moment: datetime) -> int:

@@ -10,6 +10,7 @@ from datetime import datetime
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.arguments import checked_choice, checked_moment
 from flue_py.sessions.store import Store
@@ -36,6 +37,7 @@ async def open(
     busy_timeout: float = 30.0,
     pool_size: int | None = None,
     pool_timeout: float | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     clock: Callable[[], datetime] | None = None,
     ids: Callable[[], str] | None = None,
     session_ids: Callable[[], str] | None = None,
@@ -50,11 +52,14 @@ async def open(
     ``busy_timeout`` is how many seconds to wait while other processes write, or for a server that is restarting.
     A store in memory has no use for these three. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
     the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
+    ``limits`` are the most that one call may bring, such as the size of an entry.
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that
     is taken is asked for again. Raises `InvalidArgument`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
     """
+    if not isinstance(limits, Limits):
+        raise InvalidArgument(f"limits: should be Limits, not {type(limits).__name__}")
     checked_choice(durability, "durability", ("full", "normal"))
     sources = Sources(
         now_us=_now_us if clock is None else lambda: checked_moment(clock()),
@@ -63,7 +68,7 @@ async def open(
     )
     kind, place = _where(target, engine)
     pool = _checked_pool(place, pool_size, pool_timeout)
-    store = Store(await _open_backend(kind, place, sources, durability, create, busy_timeout, pool))
+    store = Store(await _open_backend(kind, place, sources, durability, create, busy_timeout, pool), limits)
     try:
         yield store
     finally:

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.projection import ContextEntry, project, project_compacted
 from flue_py.core.sessions import (
     STORED,
@@ -53,10 +54,11 @@ class _Context:
 class SessionView:
     """The reading half of a `Session`."""
 
-    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_path", "_revision", "_turn")
+    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_limits", "_path", "_revision", "_turn")
 
-    def __init__(self, backend: Backend, info: SessionInfo) -> None:
+    def __init__(self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS) -> None:
         self._backend = backend
+        self._limits = limits
         self._turn = asyncio.Lock()
         self._path: _Path | None = None
         self._context: _Context | None = None

@@ -19,6 +19,7 @@ from flue_py.core.sessions import (
     SessionInfo,
     Stored,
     check_label,
+    check_name,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound
 from flue_py.sessions.arguments import checked_choice, checked_moment, encode_metadata
@@ -143,7 +144,8 @@ class Session(SessionView):
         self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
     ) -> Appended:
         checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
-        check_label(idempotency_key, "idempotency_key")
+        check_name(idempotency_key, "idempotency_key")
+        self._limits.check_entries(entries)
         return await self._commit(
             lambda: self._backend.append(
                 self.id, entries, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
@@ -163,6 +165,7 @@ class Session(SessionView):
         ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
+        self._limits.check_entries(entries)
         return await self._commit(
             lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
             lambda result: self._note(result.leaf_id, result.revision),
@@ -176,7 +179,7 @@ class Session(SessionView):
         ``by`` says who did it, for the log. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
         """
         check_label(by, "by")
-        check_label(idempotency_key, "idempotency_key")
+        check_name(idempotency_key, "idempotency_key")
         return await self._commit(
             lambda: self._backend.move(self.id, to, expected=self._leaf_id, by=by, idempotency_key=idempotency_key),
             self._note_move,
@@ -266,12 +269,14 @@ class Session(SessionView):
         It takes over scope, working directory and configuration path, and no metadata. Raises `EntryNotFound`,
         `SessionExists`, `IdempotencyConflict`. O(1): one row.
         """
-        check_label(idempotency_key, "idempotency_key")
-        new = NewSession(key, title, self.scope, encode_metadata(metadata), self._info.cwd, self._info.config_path)
+        check_name(idempotency_key, "idempotency_key")
+        new = NewSession(
+            key, title, self.scope, encode_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
+        )
         info = await self._commit(
             partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key), _nothing_to_note
         )
-        return Session(self._backend, info)
+        return Session(self._backend, info, self._limits)
 
     async def create_task(
         self,
@@ -286,19 +291,26 @@ class Session(SessionView):
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
         Its metadata gets ``parentSession`` (this session's id), ``taskId`` and ``depth``. It is deleted with its
-        parent (row E27). Raises `TaskDepthExceeded` at more than 4 levels below a session that is no task (row
-        E28), `SessionExists`, `IdempotencyConflict`. O(1).
+        parent (row E27). Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
+        no task (row E28), `SessionExists`, `IdempotencyConflict`. O(1).
         """
-        check_label(task_id, "task_id")
-        check_label(idempotency_key, "idempotency_key")
+        check_name(task_id, "task_id")
+        check_name(idempotency_key, "idempotency_key")
         if task_id is None:
             raise InvalidArgument("task_id: should be a string, not None")
-        new = NewSession(key, title, self.scope, encode_metadata(metadata), cwd or self._info.cwd)
+        new = NewSession(key, title, self.scope, encode_metadata(metadata, self._limits), cwd or self._info.cwd)
         info = await self._commit(
-            partial(self._backend.create_task, self.id, task_id, new, idempotency_key=idempotency_key),
+            partial(
+                self._backend.create_task,
+                self.id,
+                task_id,
+                new,
+                idempotency_key=idempotency_key,
+                max_depth=self._limits.task_depth,
+            ),
             _nothing_to_note,
         )
-        return Session(self._backend, info)
+        return Session(self._backend, info, self._limits)
 
     # -- the session's own row --------------------------------------------------------------------------------
 
@@ -318,7 +330,7 @@ class Session(SessionView):
         With ``merge`` only the top-level keys given are replaced. Merging reads, then writes: of two handles
         that merge at the same time the later one wins. Raises `InvalidArgument`, `InvalidEntry`.
         """
-        text = encode_metadata(metadata)
+        text = encode_metadata(metadata, self._limits)
         if merge:
             return await self._commit(partial(self._merge_now, decode_object(text)), self._note_row)
         return await self._commit(partial(self._backend.update_session, self.id, metadata_text=text), self._note_row)
@@ -327,7 +339,7 @@ class Session(SessionView):
         info = await self._backend.get_session(self.id)
         if info is None:
             raise SessionNotFound(self.id)
-        text = encode_metadata({**info.metadata, **added})
+        text = encode_metadata({**info.metadata, **added}, self._limits)
         return await self._backend.update_session(self.id, metadata_text=text)
 
     async def set_completed(self, at: datetime | None) -> SessionInfo:

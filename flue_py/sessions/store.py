@@ -7,17 +7,20 @@ from typing import Literal, TypeAlias
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import (
     Deletion,
     NewSession,
+    SessionInfo,
     SessionKind,
     SessionPage,
     StoreInfo,
     VerifyReport,
     check_label,
+    check_name,
 )
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound
-from flue_py.sessions.arguments import HasId, checked_choice, checked_limit, checked_prefix, encode_metadata, id_of
+from flue_py.sessions.arguments import HasId, checked_choice, checked_prefix, encode_metadata, id_of
 from flue_py.sessions.finishing import finish
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend
@@ -35,10 +38,16 @@ class Store:
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
 
-    __slots__ = ("_backend",)
+    __slots__ = ("_backend", "_limits")
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS) -> None:
         self._backend = backend
+        self._limits = limits
+
+    @property
+    def limits(self) -> Limits:
+        """The most that one call may bring."""
+        return self._limits
 
     # -- making and finding sessions --------------------------------------------------------------------------
 
@@ -58,11 +67,14 @@ class Store:
         ``key`` is unique per scope and may be "". ``id`` is made where it is left out. Raises `SessionExists`
         for a taken key or id, `InvalidArgument`, and `InvalidEntry` for metadata JSON cannot hold. O(1).
         """
-        new = NewSession(key, title, scope, encode_metadata(metadata), cwd, config_path, id)
+        new = NewSession(key, title, scope, encode_metadata(metadata, self._limits), cwd, config_path, id)
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
-        return Session(self._backend, await self._backend.create_session(new))
+        return self._session(await self._backend.create_session(new))
+
+    def _session(self, info: SessionInfo) -> Session:
+        return Session(self._backend, info, self._limits)
 
     async def open_session(
         self,
@@ -84,13 +96,13 @@ class Store:
         checked_choice(mode, "mode", ("get", "create", "get_or_create"))
         if not isinstance(key, str):
             raise InvalidArgument(f"key: should be a string, not {type(key).__name__}")
-        new = NewSession(key, title, scope, encode_metadata(metadata), cwd, config_path)
+        new = NewSession(key, title, scope, encode_metadata(metadata, self._limits), cwd, config_path)
         if mode == "create":
             return await self._create(new)
         for attempt in range(_RACES):
             info = await self._backend.find_session(key, scope)
             if info is not None:
-                return Session(self._backend, info)
+                return self._session(info)
             if mode == "get":
                 raise SessionNotFound(
                     key, detail=f"no session has the key {key!r} in scope {scope!r}; open it with mode='get_or_create'"
@@ -106,7 +118,7 @@ class Store:
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
         """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
         info = await self._backend.get_session(id_of(id), scope)
-        return None if info is None else Session(self._backend, info)
+        return None if info is None else self._session(info)
 
     async def find_session(self, prefix: str, *, scope: str | None = None) -> Session:
         """Return a handle on the one session whose id is, or begins with, ``prefix``.
@@ -142,10 +154,10 @@ class Store:
     ) -> SessionPage:
         """Return a page of sessions, most recently changed first, from their rows alone. O(page).
 
-        ``scope=None`` is every scope. ``limit`` is 1 to 1000; ``cursor`` is the ``next_cursor`` of the page before.
-        Raises `InvalidArgument`.
+        ``scope=None`` is every scope. ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the
+        page before. Raises `InvalidArgument`.
         """
-        checked_limit(limit)
+        self._limits.check_page(limit)
         if kind is not None:
             checked_choice(kind, "kind", ("root", "fork", "task"))
         check_label(scope, "scope")
@@ -158,7 +170,9 @@ class Store:
         ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
         (for a parent or the leaf). O(entries).
         """
-        return Session(self._backend, await self._backend.import_session(new, entries, leaf=leaf))
+        self._limits.check_metadata(new.metadata_text)
+        self._limits.check_entries(entries)
+        return self._session(await self._backend.import_session(new, entries, leaf=leaf))
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
@@ -168,7 +182,7 @@ class Store:
         Several parents, cycles, and a child that does not exist are legal; a second link to the same child is
         ignored. Raises `SessionNotFound` for the parent. O(1).
         """
-        check_label(task_id, "task_id")
+        check_name(task_id, "task_id")
         await self._backend.link_task(id_of(parent), id_of(child), task_id)
 
     async def delete_session_tree(

@@ -11,7 +11,7 @@ import pydantic_core
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
-from flue_py.core.sessions import Appended, LeafChoice, NewSession, OnConflict, SessionInfo, Stored, is_storable
+from flue_py.core.sessions import Appended, LeafChoice, NewSession, OnConflict, SessionInfo, Stored, check_entry_id
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import queries
@@ -200,8 +200,8 @@ class EntryBatch:
     def add(self, parent: Position | None, new: NewEntry) -> Position:
         """Add one entry below ``parent`` and return its place."""
         entry_id = new.id if new.id is not None else self._sources.entry_id()
-        if new.id is not None and not (new.id and is_storable(new.id)):
-            raise InvalidEntry(f"entry id {new.id!r} is empty, or holds a NUL character or a lone surrogate")
+        if new.id is not None:
+            check_entry_id(new.id)
         if new.id is not None and (entry_id in self._placed or self._is_taken(entry_id)):
             raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
         lane_id, depth, parent_lane, fork_depth = self._choose_place(parent)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -40,7 +41,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import UsageWindow
 
-MAX_TASK_DEPTH = 4
+MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 FORMAT_VERSION = 1
 
 
@@ -169,11 +170,17 @@ class Backend(Protocol):
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
     async def create_task(
-        self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
+        self,
+        parent_id: str,
+        task_id: str,
+        new: NewSession,
+        *,
+        idempotency_key: str | None = None,
+        max_depth: int = MAX_TASK_DEPTH,
     ) -> SessionInfo:
         """Create a task session and link it to its parent; the same (parent, task_id) answers the same child.
 
-        Raises `TaskDepthExceeded` beyond depth `MAX_TASK_DEPTH` below the session that is no task.
+        Raises `TaskDepthExceeded` beyond ``max_depth`` levels below the session that is no task.
         """
 
     async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:

@@ -7,10 +7,19 @@ from dataclasses import dataclass
 import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
-from flue_py.core.sessions import LeafChoice, NewSession, SessionInfo, SessionKind, Stored, check_label, is_storable
+from flue_py.core.sessions import (
+    LeafChoice,
+    NewSession,
+    SessionInfo,
+    SessionKind,
+    Stored,
+    check_label,
+    check_name,
+    is_storable,
+)
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store import queries
-from flue_py.store.backend import MAX_TASK_DEPTH, Sources
+from flue_py.store.backend import Sources
 from flue_py.store.session_state import SessionState
 from flue_py.store.state import (
     content_digest,
@@ -182,9 +191,10 @@ def create_task(
     task_id: str,
     new: NewSession,
     idempotency_key: str | None,
+    max_depth: int,
 ) -> SessionInfo:
     """Create a task session and its link, or return the one that is there (see `Backend.create_task`)."""
-    check_label(task_id, "task_id")
+    check_name(task_id, "task_id")
     state = read_state(tx, parent_id)
     digest = b"" if idempotency_key is None else content_digest(task_id, new.key, new.title, new.metadata_text)
     stored = replayed_result(tx, state, idempotency_key, "task", digest)
@@ -193,9 +203,9 @@ def create_task(
     info = _linked_child(tx, state, task_id)
     if info is None:
         depth = state.task_depth + 1
-        if depth > MAX_TASK_DEPTH:
+        if depth > max_depth:
             raise TaskDepthExceeded(
-                f"session {parent_id!r}: Maximum task depth ({MAX_TASK_DEPTH}) exceeded; "
+                f"session {parent_id!r}: Maximum task depth ({max_depth}) exceeded; "
                 "start the task from a session further up"
             )
         metadata: JsonObject = decode_object(new.metadata_text)
@@ -225,8 +235,8 @@ def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> Session
 
 def link_task(tx: Transaction, sources: Sources, parent_id: str, child_id: str, task_id: str) -> None:
     """Link a task session to a parent (see `Backend.link_task`)."""
-    check_label(task_id, "task_id")
-    check_label(child_id, "child session id")
+    check_name(task_id, "task_id")
+    check_name(child_id, "child session id")
     _insert_link(tx, sources, read_state(tx, parent_id), task_id, child_id)
 
 

@@ -27,14 +27,15 @@ from flue_py.core.sessions import (
     SessionKind,
     Stored,
     TaskLink,
+    check_entry_id,
     check_label,
+    check_name,
 )
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import (
     EntryNotFound,
     FlueError,
     IdempotencyConflict,
-    InvalidArgument,
     InvalidEntry,
     SessionExists,
     SessionNotFound,
@@ -220,10 +221,16 @@ class MemoryBackend(MemoryReads):
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
     async def create_task(
-        self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
+        self,
+        parent_id: str,
+        task_id: str,
+        new: NewSession,
+        *,
+        idempotency_key: str | None = None,
+        max_depth: int = MAX_TASK_DEPTH,
     ) -> SessionInfo:
         parent = self._session(parent_id)
-        check_label(task_id, "task_id")
+        check_name(task_id, "task_id")
         content = ("task", task_id, *_described(new))
         first = self._replay(parent, idempotency_key, content)
         if isinstance(first, str):
@@ -231,15 +238,15 @@ class MemoryBackend(MemoryReads):
         known = (self._sessions.get(link.child_id) for link in parent.links if link.task_id == task_id)
         child = next((session for session in known if session is not None), None)
         if child is None:
-            child = self._create_child(parent, task_id, new)
+            child = self._create_child(parent, task_id, new, max_depth)
         _remember(parent, idempotency_key, content, child.info.id)
         return child.info
 
-    def _create_child(self, parent: Session, task_id: str, new: NewSession) -> Session:
+    def _create_child(self, parent: Session, task_id: str, new: NewSession, max_depth: int) -> Session:
         depth = parent.task_depth + 1
-        if depth > MAX_TASK_DEPTH:
+        if depth > max_depth:
             raise TaskDepthExceeded(
-                f"session {parent.info.id!r}: maximum task depth ({MAX_TASK_DEPTH}) exceeded by task {task_id!r}; "
+                f"session {parent.info.id!r}: maximum task depth ({max_depth}) exceeded by task {task_id!r}; "
                 "start it from a session further up, or link_task() an independent session"
             )
         metadata: JsonObject = {
@@ -256,8 +263,8 @@ class MemoryBackend(MemoryReads):
 
     async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
         parent = self._session(parent_id)
-        check_label(child_id, "child id")
-        check_label(task_id, "task_id")
+        check_name(child_id, "child id")
+        check_name(task_id, "task_id")
         self._link(parent, child_id, task_id)
 
     def _link(self, parent: Session, child_id: str, task_id: str) -> None:
@@ -336,7 +343,7 @@ class MemoryBackend(MemoryReads):
 
     def _replay(self, session: Session, key: str | None, content: Content) -> Appended | Moved | str | None:
         """Return the first result of an idempotency key, or None where it is new."""
-        check_label(key, "idempotency key")
+        check_name(key, "idempotency key")
         request = None if key is None else session.requests.get(key)
         if request is None:
             return None
@@ -423,12 +430,9 @@ class MemoryBackend(MemoryReads):
     def _new_entry_id(self, new: NewEntry, tree: dict[str, Row], made: dict[str, Row]) -> str:
         if new.id is None:
             return _unused(self._sources.entry_id, tree, made)
-        try:
-            check_label(new.id, "entry id")
-        except InvalidArgument as error:
-            raise InvalidEntry(str(error)) from error
-        if not new.id or new.id in tree or new.id in made:
-            raise InvalidEntry(f"entry id: {new.id!r} is empty or already taken; leave it out to have one made")
+        check_entry_id(new.id)
+        if new.id in tree or new.id in made:
+            raise InvalidEntry(f"entry id: {new.id!r} is already taken; leave it out to have one made")
         return new.id
 
     def _add_rows(self, session: Session, entries: Sequence[NewEntry], rows: list[Row]) -> None:

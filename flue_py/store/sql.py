@@ -36,7 +36,7 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import StoreClosed
 from flue_py.store import appending, creating, deleting, moving, queries, reading, verifying
-from flue_py.store.backend import FORMAT_VERSION, Backend, Sources
+from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -177,10 +177,16 @@ class SqlBackend(Backend):
         )
 
     async def create_task(
-        self, parent_id: str, task_id: str, new: NewSession, *, idempotency_key: str | None = None
+        self,
+        parent_id: str,
+        task_id: str,
+        new: NewSession,
+        *,
+        idempotency_key: str | None = None,
+        max_depth: int = MAX_TASK_DEPTH,
     ) -> SessionInfo:
         return await self._runner.write(
-            lambda tx: creating.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key),
+            lambda tx: creating.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key, max_depth),
             repeatable=True,
         )
 

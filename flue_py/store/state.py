@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import pydantic_core
 
-from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
+from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store import queries
@@ -117,7 +117,7 @@ def replayed_result(
     """
     if idempotency_key is None:
         return None
-    check_label(idempotency_key, "idempotency key")
+    check_name(idempotency_key, "idempotency key")
     row = tx.first(queries.REQUEST, {"session_key": state.key, "idempotency_key": idempotency_key})
     if row is None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from flue_py.core.sessions import STORED, NewSession
+from flue_py.core.sessions import MAX_NAME_BYTES, STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, StoreClosed
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import refused, unchanged
@@ -99,6 +99,29 @@ class BadInputContract:
         for call in calls:
             with pytest.raises(StoreClosed):
                 await call()
+
+    async def test_a_name_of_the_greatest_length_is_kept_and_a_longer_one_is_refused(self, backend: Backend) -> None:
+        longest = "é" * (MAX_NAME_BYTES // 2)
+        session = await new_session(backend, placed(user(), longest), key=longest, scope=longest)
+        assert session.leaf_id == longest
+        assert await backend.find_session(longest, longest) == session
+        await backend.append(session.id, [user()], idempotency_key=longest)
+        child = await backend.create_task(session.id, longest, NewSession(id=longest))
+        assert [link.task_id for link in await backend.task_links(session.id)] == [longest]
+        assert child.id == longest
+        longer = longest + "x"
+        await errors_of(
+            backend,
+            InvalidArgument,
+            [
+                lambda: backend.append(session.id, [user()], idempotency_key=longer),
+                lambda: backend.move(session.id, None, idempotency_key=longer),
+                lambda: backend.create_task(session.id, longer, NewSession()),
+                lambda: backend.link_task(session.id, "child", longer),
+                lambda: backend.link_task(session.id, longer, "t"),
+            ],
+        )
+        await errors_of(backend, InvalidEntry, [lambda: backend.append(session.id, [placed(user(), longer)])])
 
     @pytest.mark.parametrize("text", UNSTORABLE)
     async def test_text_that_cannot_be_stored_is_refused_wherever_it_is_given(

@@ -77,6 +77,14 @@ class TaskContract:
         assert str(MAX_TASK_DEPTH) in str(caught.value)
         assert (await backend.create_task(root, "beside", NewSession())).metadata["depth"] == 1
 
+    async def test_tasks_nest_as_deep_as_the_call_allows(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        child = await backend.create_task(parent.id, "t", NewSession(), max_depth=1)
+        async with refused(backend, TaskDepthExceeded) as caught:
+            await backend.create_task(child.id, "t", NewSession(), max_depth=1)
+        assert "1" in str(caught.value)
+        assert (await backend.create_task(child.id, "t", NewSession(), max_depth=2)).metadata["depth"] == 2
+
     async def test_a_fork_of_a_task_session_is_no_task(self, backend: Backend) -> None:
         current = (await new_session(backend)).id
         for _ in range(MAX_TASK_DEPTH):

@@ -22,7 +22,7 @@ from flue_py import errors
 ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS = {
-    "Opening": ("open", "Store", "Session", "sync"),
+    "Opening": ("open", "Limits", "Store", "Session", "sync"),
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
@@ -151,7 +151,7 @@ def api_page() -> str:
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
     for owner in (flue_py.Store, flue_py.Session):
         lines += _class_section(owner)
-    for group in ("Entries and context", "Sessions", "Results", "Usage"):
+    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage"):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -178,7 +178,9 @@ def _open_signature() -> str:
     for parameter in inspect.signature(flue_py.open).parameters.values():
         if parameter.name == "engine":
             parts.append("*")
-        parts.append(f"{parameter.name}={parameter.default!r}")
+        is_default_value = dataclasses.is_dataclass(parameter.default)
+        shown = f"{type(parameter.default).__name__}()" if is_default_value else repr(parameter.default)
+        parts.append(f"{parameter.name}={shown}")
     return f"async with flue_py.open({', '.join(parts)}) as store"
 
 

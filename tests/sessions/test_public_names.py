@@ -23,6 +23,7 @@ NAMES = {
     "Entry",
     "JsonObject",
     "JsonValue",
+    "Limits",
     "Message",
     "Moved",
     "NewEntry",

@@ -1,0 +1,87 @@
+"""How much one call may bring: bounds that a mistake runs into before the database does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from flue_py.core.entries import NewEntry
+from flue_py.errors import InvalidArgument, InvalidEntry
+
+_WIDEST_CHARACTER = 4
+# What SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement) take, with room for what stands beside it.
+_LARGEST_ENTRY = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that one call may bring. Raises `InvalidArgument` for what is no limit.
+
+    They are of the store that was opened, not of the database: what another process has written is read whatever
+    its size. Bytes are those of the JSON in UTF-8, before compression.
+    """
+
+    entry_bytes: int = 64 * 2**20
+    """One entry: its payload, and what an import has kept beside it. 1 to 512 MiB."""
+    batch_entries: int = 100_000
+    """The entries of one append or import, which are one transaction."""
+    metadata_bytes: int = 2**20
+    """The metadata of one session."""
+    task_depth: int = 4
+    """How many levels of tasks may be below a session that is no task (row E28)."""
+    sessions_per_page: int = 1_000
+    """The sessions of one page of `Store.list_sessions`."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgument(f"limits: {field.name}: {value!r} is not a whole number from 1")
+        if self.entry_bytes > _LARGEST_ENTRY:
+            raise InvalidArgument(
+                f"limits: entry_bytes: {self.entry_bytes} is more than databases take in a row; "
+                f"give at most {_LARGEST_ENTRY}"
+            )
+
+    def check_entries(self, entries: Sequence[NewEntry]) -> None:
+        """Raise `InvalidEntry` for too many entries, or for one that is too large, by its position. O(entries)."""
+        if len(entries) > self.batch_entries:
+            raise InvalidEntry(
+                f"{len(entries)} entries at once are more than {self.batch_entries}; bring them in smaller batches, "
+                "or open the store with other limits (batch_entries)"
+            )
+        for position, entry in enumerate(entries):
+            size = self._excess(entry.payload, entry.extra or "", self.entry_bytes)
+            if size is not None:
+                raise InvalidEntry(
+                    f"entry {position} of {len(entries)} ({entry.kind}): {size} bytes are more than "
+                    f"{self.entry_bytes}; keep what is so large elsewhere and refer to it, or open the store with "
+                    "other limits (entry_bytes)"
+                )
+
+    def check_metadata(self, text: str) -> None:
+        """Raise `InvalidArgument` where the JSON text of a session's metadata is too long."""
+        size = self._excess(text, "", self.metadata_bytes)
+        if size is not None:
+            raise InvalidArgument(
+                f"metadata: {size} bytes are more than {self.metadata_bytes}; append a custom entry instead, or open "
+                "the store with other limits (metadata_bytes)"
+            )
+
+    def check_page(self, limit: int) -> None:
+        """Raise `InvalidArgument` where ``limit`` is no number of sessions for one page."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= self.sessions_per_page:
+            raise InvalidArgument(
+                f"limit: {limit!r} is not a number from 1 to {self.sessions_per_page}; read page by page"
+            )
+
+    @staticmethod
+    def _excess(text: str, other: str, most: int) -> int | None:
+        """Return how many bytes two texts take, or None where that is not more than ``most``."""
+        if _WIDEST_CHARACTER * (len(text) + len(other)) <= most:
+            return None
+        size = len(text.encode()) + len(other.encode())
+        return size if size > most else None
+
+
+DEFAULT_LIMITS = Limits()
