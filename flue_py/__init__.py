@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
@@ -88,6 +89,7 @@ else:
             "VerifyReport",
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+        "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.session": ("Session",),
         "flue_py.sessions.store": ("Store",),
@@ -118,6 +120,9 @@ __all__ = [
     "Appended",
     "Change",
     "ContextEntry",
+    "CopyProgress",
+    "CopyRefusal",
+    "CopyReport",
     "CorruptStore",
     "Cost",
     "Deletion",
@@ -162,6 +167,7 @@ __all__ = [
     "VerifyReport",
     "WrongEventLoop",
     "__version__",
+    "copy_store",
     "open",
     "sync",
 ]
