@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
@@ -90,6 +91,7 @@ else:
             "VerifyReport",
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+        "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.session": ("Session",),
         "flue_py.sessions.store": ("Store",),
@@ -120,6 +122,9 @@ __all__ = [
     "Appended",
     "Change",
     "ContextEntry",
+    "CopyProgress",
+    "CopyRefusal",
+    "CopyReport",
     "CorruptStore",
     "Cost",
     "Deletion",
@@ -165,6 +170,7 @@ __all__ = [
     "VerifyReport",
     "WrongEventLoop",
     "__version__",
+    "copy_store",
     "open",
     "sync",
 ]

@@ -46,6 +46,7 @@ _COMMANDS = {
     "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
     "verify": _Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
     "info": _Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
+    "copy": _Home("flue_py.cli.copying", "copy", "Copy every session into another database."),
     "migrate": _Home("flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."),
 }
 

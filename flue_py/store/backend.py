@@ -39,6 +39,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
@@ -253,6 +254,40 @@ class Backend(Protocol):
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         """Return the session's marks, by entry id and kind."""
+
+    # -- moving house -----------------------------------------------------------------------------------------
+    # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one
+    # that nobody has written to can be told from one that has gone on by itself, or was made in another way.
+
+    async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
+        """Return up to ``limit`` trees with a number above ``after``, in order of it. O(their sessions)."""
+
+    async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
+        """Return everything there is of a tree, as of one moment; None where it is gone.
+
+        O(tree), in time and in memory: about 1 KB for each entry beside its payload.
+        """
+
+    async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
+        """Return how this store stands to each of these trees of another one. O(their sessions)."""
+
+    async def write_whole_tree(self, copy: TreeCopy) -> Standing:
+        """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
+
+        What is there in the same state stays untouched. Sessions, entries and calls come with their ids, revisions,
+        times and order, and every read answers as in the other store; only sessions that were changed at the very
+        same time may be listed in another order. Raises `SessionExists` where this store has something else under
+        the id, the key or the paid call of one of its sessions, or its copy was changed. One transaction, O(tree).
+        """
+
+    async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
+        """Return up to ``limit`` sessions that are gone and have paid for calls, with a number above ``after``."""
+
+    async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
+        """Write calls that sessions now gone have paid for, where they are not there yet; return how many those were.
+
+        To be called when the trees have been written.
+        """
 
     # -- the store itself -------------------------------------------------------------------------------------
 

@@ -31,7 +31,8 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
-from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
+from flue_py.core.trees import CallRow
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
 from flue_py.errors import (
     EntryNotFound,
     FlueError,
@@ -42,18 +43,19 @@ from flue_py.errors import (
     TaskDepthExceeded,
 )
 from flue_py.store.backend import MAX_TASK_DEPTH
-from flue_py.store.memory_model import Content, Operation, Request, Row, Session
-from flue_py.store.memory_reads import MemoryReads
+from flue_py.store.memory_copying import MemoryCopying
+from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
+from flue_py.store.state import content_digest
 
 
-class MemoryBackend(MemoryReads):
+class MemoryBackend(MemoryCopying):
     """A `Backend` that lives and dies with the process."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
     async def create_session(self, new: NewSession) -> SessionInfo:
         self._check_open()
-        return self._create(new, "root", {}, new.scope).info
+        return self._create(new, "root", new.scope).info
 
     async def update_session(
         self,
@@ -88,7 +90,8 @@ class MemoryBackend(MemoryReads):
         idempotency_key: str | None = None,
     ) -> Appended:
         session = self._session(session_id)
-        content = ("append", *((new.kind, new.payload, new.source, new.extra) for new in entries))
+        described = [(new.kind, new.payload, new.source, new.extra) for new in entries]
+        content = _content(idempotency_key, "append", described)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, Appended):
             return replace(first, replayed=True)
@@ -105,7 +108,7 @@ class MemoryBackend(MemoryReads):
             self._add_rows(session, entries, rows)
             self._commit(session, "branch" if on_branch else "append", rows, to=last)
             if not on_branch:
-                session.do(Operation(leaf, last))
+                session.do(leaf, last)
         result = _appended(session, entries, rows, on_branch=on_branch and bool(rows))
         _remember(session, idempotency_key, content, result)
         return result
@@ -122,7 +125,7 @@ class MemoryBackend(MemoryReads):
         if rows or leaf != before:
             self._add_rows(session, entries, rows)
             self._commit(session, "import", rows, to=leaf)
-            session.do(Operation(before, leaf))
+            session.do(before, leaf)
         return _appended(session, entries, rows, on_branch=False)
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
@@ -146,7 +149,7 @@ class MemoryBackend(MemoryReads):
     ) -> Moved:
         session = self._session(session_id)
         check_label(by, "by")
-        content = ("move", to)
+        content = _content(idempotency_key, "move", to)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, Moved):
             return replace(first, replayed=True)
@@ -154,8 +157,8 @@ class MemoryBackend(MemoryReads):
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
-            self._commit(session, reason, to=to)
-            session.do(Operation(before, to))
+            self._commit(session, reason, to=to, note=MoveNote(None, by))
+            session.do(before, to)
         result = Moved(before, to, session.info.revision, reason)
         _remember(session, idempotency_key, content, result)
         return result
@@ -167,11 +170,11 @@ class MemoryBackend(MemoryReads):
         entry = session.tree[entry_id].entry
         if entry.kind != MESSAGE or session.has_visible_child(entry_id):
             return None
-        operation = Operation(entry_id, entry.parent_id, retracted=entry_id)
         self._set_retracted(session, entry_id, retracted=True)
-        self._commit(session, "retract", to=operation.after)
-        session.do(operation)
-        return Moved(operation.before, operation.after, session.info.revision, "retract")
+        self._commit(session, "retract", to=entry.parent_id)
+        session.marked_us[entry_id, "retracted"] = session.info.updated_us
+        session.do(entry_id, entry.parent_id, retracted=entry_id)
+        return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
     async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
         session = self._session(session_id)
@@ -180,7 +183,7 @@ class MemoryBackend(MemoryReads):
         if not session.done:
             return None
         operation = session.done[-1]
-        self._step(session, operation, operation.before, "undo")
+        self._step(session, operation, operation.before, "undo", by)
         session.undone.append(session.done.pop())
         return Moved(operation.after, operation.before, session.info.revision, "undo")
 
@@ -193,28 +196,32 @@ class MemoryBackend(MemoryReads):
         operation = session.undone[-1]
         if operation.retracted is not None and session.has_visible_child(operation.retracted):
             return None  # a branch landed below it since: retracting it now would tear the branch off
-        self._step(session, operation, operation.after, "redo")
+        self._step(session, operation, operation.after, "redo", by)
         session.done.append(session.undone.pop())
         return Moved(operation.before, operation.after, session.info.revision, "redo")
 
-    def _step(self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"]) -> None:
+    def _step(
+        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], by: str | None
+    ) -> None:
         if to is not None and to not in session.tree:
             raise EntryNotFound(session.info.id, to)
         if operation.retracted is not None:
             self._set_retracted(session, operation.retracted, retracted=reason == "redo")
-        self._commit(session, reason, to=to)
+        self._commit(session, reason, to=to, note=MoveNote(operation.revision, by))
+        if operation.retracted is not None and reason == "redo":
+            session.marked_us[operation.retracted, "retracted"] = session.info.updated_us
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
     ) -> SessionInfo:
         session = self._session(session_id)
-        content = ("fork", at, *_described(new))
+        content = _content(idempotency_key, "fork", "stored leaf" if isinstance(at, Stored) else [at], *_described(new))
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, str):
             return self._made(first, "fork").info
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
-        fork = self._create(new, "fork", session.tree, session.info.scope, source=session.info.id, leaf=leaf)
+        fork = self._create(new, "fork", session.info.scope, source=session, leaf=leaf)
         _remember(session, idempotency_key, content, fork.info.id)
         return fork.info
 
@@ -231,7 +238,7 @@ class MemoryBackend(MemoryReads):
     ) -> SessionInfo:
         parent = self._session(parent_id)
         check_name(task_id, "task_id")
-        content = ("task", task_id, *_described(new))
+        content = _content(idempotency_key, "task", task_id, *_described(new))
         first = self._replay(parent, idempotency_key, content)
         if isinstance(first, str):
             return self._made(first, "task session").info
@@ -256,7 +263,7 @@ class MemoryBackend(MemoryReads):
             "depth": depth,
         }
         text, _ = encode_json(metadata, "metadata")
-        child = self._create(replace(new, metadata_text=text), "task", {}, parent.info.scope)
+        child = self._create(replace(new, metadata_text=text), "task", parent.info.scope)
         child.task_depth = depth
         self._link(parent, child.info.id, task_id)
         return child
@@ -329,6 +336,7 @@ class MemoryBackend(MemoryReads):
         else:
             del session.labels[entry_id]
         self._commit(session, None)
+        session.marked_us[entry_id, "label"] = session.info.updated_us
 
     # -- how it is done ---------------------------------------------------------------------------------------
 
@@ -341,7 +349,7 @@ class MemoryBackend(MemoryReads):
             )
         return session
 
-    def _replay(self, session: Session, key: str | None, content: Content) -> Appended | Moved | str | None:
+    def _replay(self, session: Session, key: str | None, content: Content | None) -> Appended | Moved | str | None:
         """Return the first result of an idempotency key, or None where it is new."""
         check_name(key, "idempotency key")
         request = None if key is None else session.requests.get(key)
@@ -355,10 +363,9 @@ class MemoryBackend(MemoryReads):
         self,
         new: NewSession,
         kind: SessionKind,
-        tree: dict[str, Row],
         scope: str,
         *,
-        source: str | None = None,
+        source: Session | None = None,
         leaf: str | None = None,
     ) -> Session:
         session_id = new.id
@@ -375,7 +382,7 @@ class MemoryBackend(MemoryReads):
             new.key,
             new.title,
             kind,
-            forked_from_session=source,
+            forked_from_session=None if source is None else source.info.id,
             forked_from_entry=leaf,
             leaf_id=leaf,
             metadata_text=new.metadata_text,
@@ -384,8 +391,9 @@ class MemoryBackend(MemoryReads):
             created_us=now if new.created_us is None else new.created_us,
             updated_us=now,
         )
-        self._sessions_made += 1
-        session = Session(info, self._sessions_made, tree)
+        number = self._new_number()
+        tree_id, tree = (number, {}) if source is None else (source.tree_id, source.tree)
+        session = Session(info, number, tree_id, tree)
         self._sessions[session_id] = session
         if new.key is not None:
             self._keys[scope, new.key] = session_id
@@ -420,7 +428,7 @@ class MemoryBackend(MemoryReads):
                 new.extra,
             )
             before = NO_USAGE if parent is None else parent.totals
-            made[entry_id] = Row(entry, added, before.plus(added), new.counted)
+            made[entry_id] = Row(entry, added, before.plus(added), new.counted, session.number)
             parent_id = entry_id
         for reference in (reference for new in entries for reference in new.references):
             if not (isinstance(below, Stored) and reference in made):
@@ -437,18 +445,20 @@ class MemoryBackend(MemoryReads):
 
     def _add_rows(self, session: Session, entries: Sequence[NewEntry], rows: list[Row]) -> None:
         info = session.info
-        calls: dict[tuple[str, str, str], UsageTotals] = {}
+        calls: dict[tuple[str, str, str], CallRow] = {}
         for new, row in zip(entries, rows, strict=True):
             for number, call in enumerate(new.calls if new.counted else ()):
                 call_id = call.call_id or (f"{row.entry.id}#{number}" if number else row.entry.id)
-                key = (info.scope, call.provider, call_id)
-                if key not in self._ledger:
-                    calls.setdefault(key, call.usage)
-        tokens = info.spent_tokens + sum(usage.tokens for usage in calls.values())
-        picodollars = info.spent_picodollars + sum(usage.cost_total for usage in calls.values())
+                paid = call_row(session, call, call_id, row.entry)
+                if paid.identity not in self._ledger:
+                    calls.setdefault(paid.identity, paid)
+        tokens = info.spent_tokens + sum(call.tokens for call in calls.values())
+        picodollars = info.spent_picodollars + sum(call.cost or 0 for call in calls.values())
         if max(tokens, picodollars) > MAX_AMOUNT:
             raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
-        self._ledger.update((key, (session.number, usage)) for key, usage in calls.items())
+        self._ledger.update(calls)
+        if calls:
+            self._payers[session.number] = PayerNote(info.id, session.tree_id)
         session.tree.update((row.entry.id, row) for row in rows)
         session.created += [row.entry.id for row in rows]
         session.info = replace(
@@ -482,6 +492,7 @@ class MemoryBackend(MemoryReads):
         rows: Sequence[Row] = (),
         *,
         to: LeafChoice = STORED,
+        note: MoveNote | None = None,
     ) -> None:
         """Count one revision, record the change, and wake those who watch."""
         now = self._sources.now_us()
@@ -492,7 +503,9 @@ class MemoryBackend(MemoryReads):
         change = Change(session.info.id, revision, reason)
         if reason is not None:
             entries = tuple(row.entry for row in rows)
-            change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=now)
+            at = rows[-1].entry.created_us if reason == "append" else now
+            change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
+            session.notes[revision] = note or MoveNote(None, None)
         session.changes.append(change)
         self._notify(session.info.id)
 
@@ -505,13 +518,18 @@ def _unused(draw: Callable[[], str], *taken: Container[str]) -> str:
             return drawn
 
 
-def _remember(session: Session, key: str | None, content: Content, result: Appended | Moved | str) -> None:
-    if key is not None:
+def _content(key: str | None, operation: str, *described: object) -> Content | None:
+    """Return what is asked for, as an idempotency key remembers it; None without a key."""
+    return None if key is None else Content(operation, content_digest(*described))
+
+
+def _remember(session: Session, key: str | None, content: Content | None, result: Appended | Moved | str) -> None:
+    if key is not None and content is not None:
         session.requests[key] = Request(content, result)
 
 
-def _described(new: NewSession) -> Content:
-    return (new.key, new.title, new.metadata_text, new.cwd, new.config_path)
+def _described(new: NewSession) -> tuple[str | None, ...]:
+    return (new.key, new.title, new.metadata_text)
 
 
 def _appended(session: Session, entries: Sequence[NewEntry], rows: list[Row], *, on_branch: bool) -> Appended:

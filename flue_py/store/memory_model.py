@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple
 
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import MESSAGE, Entry, PaidCall
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
+from flue_py.core.trees import CallRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict
 
-Content: TypeAlias = tuple[object, ...]
+
+class Content(NamedTuple):
+    """What was asked for with an idempotency key: the operation, and a digest of the rest."""
+
+    operation: str
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored entry with what it adds to its path's totals, and the totals from the root to it."""
+    """A stored entry with what it adds to its path's totals, and the totals from the root to it.
+
+    ``creator`` is the number of the session that added it, which may be gone.
+    """
 
     entry: Entry
     added: UsageTotals
     totals: UsageTotals
     counted: bool
+    creator: int
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step of undo and redo: the leaf before and after, and the entry it retracted."""
+    """One step of undo and redo: its revision, the leaf before and after, and the entry it retracted."""
 
+    revision: int
     before: str | None
     after: str | None
     retracted: str | None = None
@@ -40,16 +51,33 @@ class Request:
     result: Appended | Moved | str
 
 
+class MoveNote(NamedTuple):
+    """What a change of the leaf says beside the change itself: the revision it undoes or redoes, and who did it."""
+
+    undoes: int | None
+    by: str | None
+
+
+class PayerNote(NamedTuple):
+    """Who paid, under a session's number: its id, and the number of its tree. It outlives the session."""
+
+    session_id: str
+    tree_id: int
+
+
 @dataclass(slots=True)
 class Session:
     """One session: its row, its tree's entries (shared with the tree's other sessions), and its own log.
 
-    ``number`` counts the sessions ever made; ``created`` holds the ids of the entries it added, in order; ``done``
-    and ``undone`` are the stacks of undo and redo.
+    ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
+    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
+    by revision, ``marked_us`` says when a mark was made, by entry and kind. ``stamp`` tells a copy of another store's
+    session: the fingerprint of its tree as it was copied.
     """
 
     info: SessionInfo
     number: int
+    tree_id: int
     tree: dict[str, Row]
     task_depth: int = 0
     created: list[str] = field(default_factory=list)
@@ -60,6 +88,9 @@ class Session:
     labels: dict[str, str] = field(default_factory=dict)
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
+    notes: dict[int, MoveNote] = field(default_factory=dict)
+    marked_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    stamp: bytes | None = None
 
     def reach(self, found: set[str] | None = None) -> set[str]:
         """Return what this session holds: what it created, its leaf, its fork point, and their ancestors."""
@@ -71,9 +102,9 @@ class Session:
                 entry_id = self.tree[entry_id].entry.parent_id
         return found
 
-    def do(self, operation: Operation) -> None:
-        """Remember an operation for undo; what was undone before it cannot be redone any more."""
-        self.done.append(operation)
+    def do(self, before: str | None, after: str | None, retracted: str | None = None) -> None:
+        """Remember the operation just done for undo; what was undone before it cannot be redone any more."""
+        self.done.append(Operation(self.info.revision, before, after, retracted))
         self.undone.clear()
 
     def sees(self, entry_id: str) -> bool:
@@ -108,6 +139,30 @@ class Session:
         return any(self.tree[other].entry.parent_id == entry_id for other in self.reach() - self.retracted)
 
 
+def call_row(session: Session, call: PaidCall, call_id: str, entry: Entry) -> CallRow:
+    """Return a paid call as the ledger keeps it."""
+    usage = call.usage
+    return CallRow(
+        scope=session.info.scope,
+        provider=call.provider,
+        call_id=call_id,
+        session_key=session.number,
+        entry_id=entry.id,
+        purpose=call.purpose,
+        model=call.model,
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        cache_read_tokens=usage.cache_read,
+        cache_write_5m_tokens=usage.cache_write,
+        cache_write_1h_tokens=0,
+        reasoning_tokens=0,
+        total_tokens=usage.total_tokens,
+        cost=usage.cost_total,
+        price_source=None,
+        at=entry.created_us,
+    )
+
+
 def tree_problems(tree: dict[str, Row]) -> list[Problem]:
     """Return where an entry's depth, totals or usage differ from what its parent and its payload say."""
     problems = []
@@ -126,7 +181,7 @@ def tree_problems(tree: dict[str, Row]) -> list[Problem]:
     return problems
 
 
-def session_problems(session: Session, spent: list[UsageTotals]) -> list[Problem]:
+def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
     """Return where a session's row differs from its history, its log and the ledger."""
     info = session.info
     own = [session.tree[entry_id].entry for entry_id in session.created if entry_id in session.tree]
@@ -140,8 +195,8 @@ def session_problems(session: Session, spent: list[UsageTotals]) -> list[Problem
         "revision": [change.revision for change in session.changes] == list(range(1, info.revision + 1)),
         "entry_count": info.entry_count == len(counted),
         "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
-        "spent_tokens": info.spent_tokens == sum(usage.tokens for usage in spent),
-        "spent_picodollars": info.spent_picodollars == sum(usage.cost_total for usage in spent),
+        "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
+        "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
     }

@@ -25,11 +25,12 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.usage import Usage, UsageTotals, UsageWindow
+from flue_py.core.trees import CallRow
+from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
 from flue_py.store.backend import FORMAT_VERSION, Sources
 from flue_py.store.cursors import read_cursor, write_cursor
-from flue_py.store.memory_model import Session, session_problems, tree_problems
+from flue_py.store.memory_model import PayerNote, Session, session_problems, tree_problems
 
 
 class MemoryReads:
@@ -39,7 +40,8 @@ class MemoryReads:
         self._sources = sources
         self._sessions: dict[str, Session] = {}
         self._keys: dict[tuple[str, str], str] = {}
-        self._ledger: dict[tuple[str, str, str], tuple[int, UsageTotals]] = {}
+        self._ledger: dict[tuple[str, str, str], CallRow] = {}
+        self._payers: dict[int, PayerNote] = {}
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._sessions_made = 0
         self._closed = False
@@ -202,7 +204,7 @@ class MemoryReads:
         held: dict[int, set[str]] = {number: set() for number in trees}
         for session in self._sessions.values():
             session.reach(held[id(session.tree)])
-            spent = [usage for owner, usage in self._ledger.values() if owner == session.number]
+            spent = [call for call in self._ledger.values() if call.session_key == session.number]
             problems += session_problems(session, spent)
             key = session.info.key
             if key is not None and self._keys.get((session.info.scope, key)) != session.info.id:

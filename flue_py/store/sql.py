@@ -33,9 +33,10 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import StoreClosed
-from flue_py.store import appending, creating, deleting, moving, queries, reading, verifying
+from flue_py.store import appending, copying, creating, deleting, moving, queries, reading, verifying
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.transaction import Transaction
 
@@ -262,6 +263,24 @@ class SqlBackend(Backend):
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         return await self._runner.read(lambda tx: reading.read_marks(tx, session_id))
+
+    async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
+        return await self._runner.read(lambda tx: copying.list_trees(tx, after, limit))
+
+    async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
+        return await self._runner.read(lambda tx: copying.read_whole_tree(tx, tree_id))
+
+    async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
+        return await self._runner.read(lambda tx: copying.compare_trees(tx, heads))
+
+    async def write_whole_tree(self, copy: TreeCopy) -> Standing:
+        return await self._runner.write(lambda tx: copying.write_whole_tree(tx, copy))
+
+    async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
+        return await self._runner.read(lambda tx: copying.list_gone_payers(tx, after, limit))
+
+    async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
+        return await self._runner.write(lambda tx: copying.write_gone_payers(tx, payers))
 
     async def verify(self) -> VerifyReport:
         storage = await self._runner.storage_problems()

@@ -31,7 +31,9 @@ if "pytest" in sys.modules:
                 "contract",
                 "contract_append",
                 "contract_bad_input",
+                "contract_catching_up",
                 "contract_conflicts",
+                "contract_copying",
                 "contract_deletion",
                 "contract_forks",
                 "contract_idempotency",
@@ -43,8 +45,10 @@ if "pytest" in sys.modules:
                 "contract_tasks",
                 "contract_undo",
                 "contract_usage",
+                "copying",
                 "deletion",
                 "machine",
+                "whole_stores",
             )
         )
     )

@@ -1,15 +1,21 @@
-"""The contract of a store: every promise of `flue_py.store.backend.Backend` as a test."""
+"""The contract of a store: every promise of `flue_py.store.backend.Backend` as a test.
+
+Moving house has a contract of its own, whose tests need two stores each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from flue_py.store.backend import Backend
 from flue_py.testing.contract_append import AppendContract
 from flue_py.testing.contract_bad_input import BadInputContract
+from flue_py.testing.contract_catching_up import CatchUpContract
 from flue_py.testing.contract_conflicts import ConflictContract
+from flue_py.testing.contract_copying import CopyContract
 from flue_py.testing.contract_deletion import DeletionContract
 from flue_py.testing.contract_forks import ForkContract
 from flue_py.testing.contract_idempotency import IdempotencyContract
@@ -24,8 +30,28 @@ from flue_py.testing.contract_usage import UsageContract
 from flue_py.testing.sources import OpenBackend, counted_sources
 
 
+@asynccontextmanager
+async def _verified(backend: Backend) -> AsyncIterator[Backend]:
+    yield backend
+    try:
+        assert (await backend.verify()).problems == []
+    finally:
+        await backend.close()
+
+
+class NewStore:
+    """A new store for each test."""
+
+    @pytest.fixture
+    async def backend(self, open_backend: OpenBackend) -> AsyncIterator[Backend]:
+        """A new store with ids that count up and a clock that advances. What it holds at the end is consistent."""
+        async with _verified(await open_backend(counted_sources())) as backend:
+            yield backend
+
+
 @pytest.mark.anyio
 class BackendContract(
+    NewStore,
     SessionContract,
     AppendContract,
     ImportContract,
@@ -43,12 +69,13 @@ class BackendContract(
 ):
     """Subclass it, and give it a fixture ``open_backend`` that returns an `OpenBackend`."""
 
+
+@pytest.mark.anyio
+class MovingHouseContract(NewStore, CopyContract, CatchUpContract):
+    """What `Backend` says of moving house. Subclass it likewise."""
+
     @pytest.fixture
-    async def backend(self, open_backend: OpenBackend) -> AsyncIterator[Backend]:
-        """A new store with ids that count up and a clock that advances. What it holds at the end is consistent."""
-        backend = await open_backend(counted_sources())
-        yield backend
-        try:
-            assert (await backend.verify()).problems == []
-        finally:
-            await backend.close()
+    async def other(self, open_backend: OpenBackend) -> AsyncIterator[Backend]:
+        """Another new store, to copy into."""
+        async with _verified(await open_backend(counted_sources())) as backend:
+            yield backend

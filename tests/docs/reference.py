@@ -27,6 +27,7 @@ GROUPS = {
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
+    "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "__version__"),
 }
 
@@ -97,9 +98,13 @@ def one_line(name: str) -> str:
 def signature(owner: type, name: str) -> str:
     """Return a call of a method as it is written, and the type of what it returns."""
     called = inspect.signature(getattr(owner, name))
+    return _call(name, called, list(called.parameters.values())[1:])
+
+
+def _call(name: str, called: inspect.Signature, parameters: list[inspect.Parameter]) -> str:
     parts = []
     is_keyword = False
-    for parameter in list(called.parameters.values())[1:]:
+    for parameter in parameters:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not is_keyword:
             is_keyword = True
             parts.append("*")
@@ -151,7 +156,10 @@ def api_page() -> str:
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
     for owner in (flue_py.Store, flue_py.Session):
         lines += _class_section(owner)
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage"):
+    copying = inspect.signature(flue_py.copy_store)
+    call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
+    lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
+    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house"):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -161,7 +169,7 @@ def api_page() -> str:
 
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session") or dataclasses.is_dataclass(value)
+    has_section = name in ("open", "Store", "Session", "copy_store") or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 

@@ -18,6 +18,9 @@ NAMES = {
     "Appended",
     "Change",
     "ContextEntry",
+    "CopyProgress",
+    "CopyRefusal",
+    "CopyReport",
     "Cost",
     "Deletion",
     "Entry",
@@ -40,6 +43,7 @@ NAMES = {
     "UsageWindow",
     "VerifyReport",
     "__version__",
+    "copy_store",
     "open",
     "sync",
 }

@@ -12,7 +12,7 @@ import pytest
 from flue_py.core.sessions import NewSession
 from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend, Sources
-from flue_py.testing.contract import BackendContract
+from flue_py.testing.contract import BackendContract, MovingHouseContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages
@@ -133,8 +133,8 @@ def partitioned_url(partitioned_databases: PartitionedDatabases) -> Iterator[str
     partitioned_databases.give_back(url)
 
 
-class TestPartitionedContract(BackendContract):
-    """The contract, all of it: a property opens a store per example."""
+class Partitioned:
+    """Stores in partitioned databases: a property opens one per example."""
 
     @pytest.fixture
     def open_backend(self, partitioned_databases: PartitionedDatabases) -> Iterator[OpenBackend]:
@@ -147,6 +147,15 @@ class TestPartitionedContract(BackendContract):
         yield open_it
         for url in lent:
             partitioned_databases.give_back(url)
+
+
+class TestPartitionedContract(Partitioned, BackendContract):
+    """The contract, all of it."""
+
+
+@pytest.mark.slow
+class TestMovingHouseBetweenPartitions(Partitioned, MovingHouseContract):
+    """Moving house."""
 
 
 async def catalog_facts(connection: Connection) -> list[object]:

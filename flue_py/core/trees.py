@@ -1,0 +1,384 @@
+"""Whole trees, as they cross from one store to another, and whether a store may take one.
+
+A tree's rows cross as they are stored: payloads packed or apart, totals and digests as they were written. Only the
+internal keys (of sessions, and of the tree) mean nothing elsewhere: whoever writes a tree gives it keys of its own.
+The fields of the rows are named and ordered as the columns that `docs/format.md` describes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias
+
+from flue_py.errors import SessionExists
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+class SessionRow(NamedTuple):
+    """A session."""
+
+    session_key: int
+    id: str
+    scope: str
+    key: str | None
+    title: str | None
+    kind: str
+    task_depth: int
+    forked_from_session: str | None
+    forked_from_entry: str | None
+    leaf: str | None
+    revision: int
+    metadata: str
+    cwd: str | None
+    config_path: str | None
+    completed_at: int | None
+    trashed_at: int | None
+    entry_count: int
+    message_count: int
+    first_message: str | None
+    spent_tokens: int
+    spent_cost: int
+    created_at: int
+    updated_at: int
+
+
+class LaneRow(NamedTuple):
+    """A lane. Its id is kept: it is unique in the tree only."""
+
+    lane_id: int
+    owner_key: int
+    parent_lane: int | None
+    fork_depth: int
+
+
+class EntryRow(NamedTuple):
+    """An entry; exactly one of ``payload``, ``packed`` and ``blob`` is set. ``session_key`` may name no session."""
+
+    lane_id: int
+    depth: int
+    id: str
+    kind: str
+    role: str | None
+    source: str | None
+    session_key: int
+    revision: int
+    ordinal: int
+    created_at: int
+    counted: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    total_tokens: int
+    input_cost: int
+    output_cost: int
+    cache_read_cost: int
+    cache_write_cost: int
+    total_cost: int
+    digest: bytes
+    blob: bytes | None
+    packed: bytes | None
+    extra: str | None
+    payload: str | None
+
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes of payload the row itself holds."""
+        return len(self.packed or b"") if self.payload is None else len(self.payload.encode())
+
+
+class BlobRow(NamedTuple):
+    """A payload that is stored apart: its SHA-256, its size, and its text as a zlib stream."""
+
+    sha256: bytes
+    size: int
+    data: bytes
+
+
+class LinkRow(NamedTuple):
+    """A link from a session of the tree to a task session, of any tree or missing."""
+
+    parent_key: int
+    position: int
+    task_id: str
+    child_id: str
+
+
+class MoveRow(NamedTuple):
+    """A change of a leaf that is no plain append."""
+
+    session_key: int
+    revision: int
+    from_entry: str | None
+    to_entry: str | None
+    reason: str
+    undoes: int | None
+    moved_by: str | None
+    at: int
+
+
+class RequestRow(NamedTuple):
+    """An operation that was asked for with an idempotency key. ``result`` is JSON text."""
+
+    session_key: int
+    idempotency_key: str
+    operation: str
+    digest: bytes
+    result: str
+
+
+class MarkRow(NamedTuple):
+    """A session's mark on an entry."""
+
+    session_key: int
+    entry_id: str
+    kind: str
+    value: str | None
+    at: int
+
+
+class CallRow(NamedTuple):
+    """A paid model call. ``cost`` is in picodollars."""
+
+    scope: str
+    provider: str
+    call_id: str
+    session_key: int
+    entry_id: str | None
+    purpose: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_5m_tokens: int
+    cache_write_1h_tokens: int
+    reasoning_tokens: int
+    total_tokens: int
+    cost: int | None
+    price_source: str | None
+    at: int
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What tells the call from all others of a store: scope, provider, call id."""
+        return self[:3]
+
+    @property
+    def tokens(self) -> int:
+        """All tokens: the reported total, or the sum of the kinds where none was reported."""
+        return self.total_tokens or sum(self[7:12])
+
+
+class Payer(NamedTuple):
+    """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone."""
+
+    session_key: int
+    session_id: str
+
+
+# -- trees ------------------------------------------------------------------------------------------------------------
+
+
+class SessionHead(NamedTuple):
+    """What tells one state of a session from another: every change but a deletion counts its revision."""
+
+    id: str
+    scope: str
+    key: str | None
+    kind: str
+    leaf: str | None
+    revision: int
+    entry_count: int
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeHead:
+    """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
+
+    tree_id: int
+    sessions: tuple[SessionHead, ...]
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are the same wherever the tree is in the same state, and else are others."""
+        text = json.dumps(sorted(self.sessions), ensure_ascii=True, separators=(",", ":"))
+        return blake2b(text.encode(), digest_size=16).digest()
+
+    @property
+    def own_entries(self) -> int:
+        """How many entries its sessions count as theirs: about how large the tree is."""
+        return sum(session.entry_count for session in self.sessions)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCopy:
+    """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
+
+    ``payers`` name the sessions of ``calls``; one of them may be gone while entries it made are still there.
+    ``entries`` are ordered by lane and depth. ``epoch`` is the store's.
+    """
+
+    tree_id: int
+    epoch: int
+    sessions: Sequence[SessionRow]
+    lanes: Sequence[LaneRow]
+    entries: Sequence[EntryRow]
+    blobs: Sequence[BlobRow]
+    links: Sequence[LinkRow]
+    moves: Sequence[MoveRow]
+    requests: Sequence[RequestRow]
+    marks: Sequence[MarkRow]
+    calls: Sequence[CallRow]
+    payers: Sequence[Payer]
+
+    @property
+    def head(self) -> TreeHead:
+        """The tree without its history."""
+        return TreeHead(self.tree_id, tuple(head_of(session) for session in self.sessions))
+
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes of payload there are, as they are stored."""
+        return sum(entry.stored_bytes for entry in self.entries) + sum(len(blob.data) for blob in self.blobs)
+
+    def all_keys(self) -> list[int]:
+        """Return every internal key that its rows name, in order: the tree's, and those of sessions there or gone."""
+        found = {self.tree_id, *(session.session_key for session in self.sessions)}
+        found.update(entry.session_key for entry in self.entries)
+        found.update(payer.session_key for payer in self.payers)
+        return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class GonePayer:
+    """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
+
+    payer: Payer
+    tree_id: int
+    member: str | None
+    calls: Sequence[CallRow]
+
+
+def head_of(session: SessionRow) -> SessionHead:
+    """Return a session's row without what its revision tells anyway."""
+    return SessionHead(
+        session.id,
+        session.scope,
+        session.key,
+        session.kind,
+        session.leaf,
+        session.revision,
+        session.entry_count,
+        session.created_at,
+        session.updated_at,
+    )
+
+
+# -- whether a store may take a tree ----------------------------------------------------------------------------------
+
+TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTree:
+    """A tree of the target in which a session of the source's tree was found.
+
+    ``stamps`` are what its sessions bear: the fingerprint of the tree as it was when it was copied there; None for a
+    session that was made in another way.
+    """
+
+    head: TreeHead
+    stamps: frozenset[bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a target stands to a tree of the source.
+
+    ``missing``: it has nothing of it. ``same``: it has it as it is. ``behind``: it has a copy that nobody has written
+    to, of an earlier state; ``tree_id`` is that copy's, ``removed`` are sessions that the source has deleted since.
+    ``refused``: it has something else, as ``refusal`` says.
+    """
+
+    state: TreeState
+    tree_id: int | None = None
+    removed: tuple[str, ...] = ()
+    refusal: SessionExists | None = None
+
+
+def standing_of(head: TreeHead, found: Sequence[FoundTree], holder_of: Callable[[str, str], str | None]) -> Standing:
+    """Return how a target stands to a tree.
+
+    ``found`` are its trees that have sessions of the same ids; ``holder_of`` returns the session of the target that
+    has a key, given the scope and the key.
+    """
+    if len(found) == 1 and found[0].head.fingerprint == head.fingerprint:
+        return Standing("same", found[0].head.tree_id)
+    refusal = _refusal(head, found)
+    there = {session.id for tree in found for session in tree.head.sessions}
+    for session in head.sessions:
+        holder = None if refusal is not None or session.key is None else holder_of(session.scope, session.key)
+        if holder is not None and holder not in there:
+            refusal = SessionExists(
+                session.id,
+                detail=f"session {session.id!r}: its key {session.key!r} belongs to session {holder!r} in the target; "
+                "delete that one there, then copy again",
+            )
+    if refusal is not None:
+        return Standing("refused", refusal=refusal)
+    if not found:
+        return Standing("missing")
+    ids = {session.id for session in head.sessions}
+    removed = tuple(session.id for session in found[0].head.sessions if session.id not in ids)
+    return Standing("behind", found[0].head.tree_id, removed)
+
+
+def _refusal(head: TreeHead, found: Sequence[FoundTree]) -> SessionExists | None:
+    ids = {session.id: session for session in head.sessions}
+    for tree in found:
+        common = next(session for session in tree.head.sessions if session.id in ids)
+        if tree.stamps == {None}:
+            return _refused(common.id, "is in the target already, and is not a copy of this one")
+        if tree.stamps != {tree.head.fingerprint}:
+            return _refused(common.id, "was copied before, and its copy has been changed in the target since")
+        for theirs in tree.head.sessions:
+            ours = ids.get(theirs.id)
+            if ours is not None and ours.created_at != theirs.created_at:
+                return _refused(theirs.id, "is in the target already, and is another session of that id")
+            if ours is not None and ours.revision < theirs.revision:
+                return _refused(theirs.id, "is at a later revision in the target than in the source")
+    if len(found) > 1:
+        return _refused(head.sessions[0].id, "belongs to a tree that is several trees in the target")
+    return None
+
+
+def _refused(session_id: str, what: str) -> SessionExists:
+    return SessionExists(session_id, detail=f"session {session_id!r} {what}; delete it there, then copy again")
+
+
+def check_is_earlier(head: TreeHead, copy: TreeCopy) -> None:
+    """Raise `SessionExists` where a copy that is behind is no earlier state of the tree.
+
+    What a session's leaf was at is there as long as the session is: where it is missing, the source was set back, and
+    has gone on in another way.
+    """
+    sessions = {session.id for session in copy.sessions}
+    leaves = {session.leaf: session.id for session in head.sessions if session.id in sessions}
+    missing = leaves.keys() - {None, *(entry.id for entry in copy.entries)}
+    for leaf in missing:
+        raise _refused(leaves[leaf], f"has entry {leaf!r} in the target, which the source does not have")
+
+
+def call_refused(call: CallRow, payer: str, owner: str) -> SessionExists:
+    """Return the error for a paid call that another session of the target has reported before."""
+    return SessionExists(
+        payer,
+        detail=f"session {payer!r}: its paid call {call.call_id!r} is in the target's ledger as one of session "
+        f"{owner!r}, and would be paid twice; copy into another store",
+    )
