@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 import flue_py
-from tests.edges.cli_runs import COMMAND, Flue, in_own_process
+from tests.edges.cli_runs import COMMAND, Flue
 from tests.postgres import NewDatabase
 
 
@@ -48,6 +48,14 @@ def append_to(database: Path, session_id: str, text: str = "more") -> None:
     asyncio.run(work())
 
 
+def make_another(database: Path) -> str:
+    async def work() -> str:
+        async with flue_py.open(database) as store:
+            return (await store.create_session(title="Another")).id
+
+    return asyncio.run(work())
+
+
 def test_everything_is_copied_and_verified_at_both_ends(flue: Flue, target: Path) -> None:
     session = flue.import_every_type()
     flue.run("fork", session, "--title", "What if")
@@ -71,7 +79,7 @@ def test_the_target_is_made_for_its_owner_alone(flue: Flue, target: Path) -> Non
 
 def test_a_later_run_brings_what_is_new(flue: Flue, target: Path) -> None:
     session = flue.import_every_type()
-    flue.import_real()
+    make_another(flue.database)
     arguments = ("copy", str(flue.database), str(target))
     assert flue.json(*arguments)["treesCopied"] == 2
     append_to(flue.database, session)
@@ -118,7 +126,7 @@ def test_what_was_changed_in_the_target_is_refused_by_name_and_the_rest_is_copie
     flue.run(*arguments)
     append_to(target, session, "there")
     append_to(flue.database, session, "here")
-    other = flue.import_real()
+    other = make_another(flue.database)
     there = in_target(target)
     before = there.json("tree", session)
     result = flue.run(*arguments, code=1)
@@ -279,5 +287,4 @@ def test_a_bar_is_shown_on_stderr_where_that_is_a_terminal(flue: Flue, target: P
 
 def test_nothing_is_shown_on_stderr_elsewhere(flue: Flue, target: Path) -> None:
     flue.import_every_type()
-    done = in_own_process("copy", str(flue.database), str(target))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert flue.run("copy", str(flue.database), str(target)).stderr == ""

@@ -145,7 +145,7 @@ def test_a_history_goes_on_wherever_it_is_moved(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", MOST_KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=slow_where(KINDS[kind].share < 0.4)) for kind in KINDS])
 async def test_a_copy_that_broke_off_is_taken_up_again(
     open_kind: Opening, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

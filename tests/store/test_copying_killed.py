@@ -47,7 +47,7 @@ def copy_until_killed(source: Path, target: str, trees: int) -> None:
 async def make_source(path: Path) -> Backend:
     source = await open_sqlite(path, sources=counted_sources())
     await make_everything(source)
-    for _ in range(40):
+    for _ in range(16):
         session = await new_session(source, *talk(4))
         fork = await source.fork(session.id, STORED, NewSession())
         await add(source, fork.id, *talk(2))
@@ -74,7 +74,7 @@ async def check_is_completed(source: Backend, target: Backend) -> None:
 async def test_a_copy_to_a_file_that_is_killed_is_completed_by_another(tmp_path: Path) -> None:
     source = await make_source(tmp_path / "a.db")
     try:
-        copy_until_killed(tmp_path / "a.db", str(tmp_path / "b.db"), 25)
+        copy_until_killed(tmp_path / "a.db", str(tmp_path / "b.db"), 18)
         target = await open_sqlite(tmp_path / "b.db", sources=counted_sources())
         try:
             await check_is_completed(source, target)
@@ -84,6 +84,7 @@ async def test_a_copy_to_a_file_that_is_killed_is_completed_by_another(tmp_path:
         await source.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_copy_to_postgresql_that_is_killed_again_and_again_is_completed_by_another(
     tmp_path: Path, new_database: NewDatabase
