@@ -26,7 +26,7 @@ from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite_file import Durability, file_size, translate
+from flue_py.store.sqlite_file import Durability, LogKeeper, file_size, translate
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ class EngineRunner:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
         self._closed = False
+        self._log = LogKeeper(self._path, int(busy_timeout * 1000))
 
     @property
     def backend_name(self) -> str:
@@ -256,6 +257,9 @@ class EngineRunner:
                     connection.exec_driver_sql("ROLLBACK")
                 raise
             else:
+                # What fails here is no concern of this write.
+                with contextlib.suppress(DBAPIError):
+                    self._log.after_commit(connection.exec_driver_sql)
                 return result
         raise CorruptStore(f"{self.location}: a write contradicts what is stored; run verify()") from failure
 

@@ -25,6 +25,7 @@ from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
     Durability,
+    LogKeeper,
     begin_immediate,
     connect,
     file_size,
@@ -337,9 +338,11 @@ class SqliteRunner:
             self._tell_ready(ready, error)
             return
         self._tell_ready(ready, None)
+        log = LogKeeper(self._path)
         while (batch := self._next_batch()) is not None:
             self._run_batch(connection, batch)
             self._post(self._settle_writes, batch)
+            log.after_commit(connection.execute)
         connection.close()
 
     def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:

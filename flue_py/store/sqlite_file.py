@@ -7,10 +7,10 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import uniform
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
 
@@ -31,6 +31,9 @@ _UNAVAILABLE = (
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 BUSY_POLL_MS = 50
 """How long one statement waits for a lock; `begin_immediate` tries again, with jitter."""
+LOG_LIMIT = 16 * 1024 * 1024
+"""How many bytes the write-ahead log may have before writers wait for readers to let go of it."""
+_LONGEST_LOG_WAIT_MS = 1000
 
 
 def make_private_file(path: Path) -> None:
@@ -145,3 +148,50 @@ def begin_immediate(connection: sqlite3.Connection, busy_timeout: float) -> None
             wait = min(wait * 2, _LONGEST_WAIT)
         else:
             return
+
+
+class Cursor(Protocol):
+    """What a driver or SQLAlchemy returns for a statement."""
+
+    def fetchone(self) -> object:
+        """Return the next row, or None."""
+
+
+class LogKeeper:
+    """Keeps a file's write-ahead log bounded, where SQLite alone would not.
+
+    SQLite moves the log into the database every 1,000 pages, and begins the log anew once all of it is moved and
+    nobody reads from it. While reads overlap, that moment never comes, and a log that has grown stays as long as it
+    is. So beyond `LOG_LIMIT` a writer waits for readers for a moment, twice as long each time the log has doubled.
+    ``busy_ms`` is how long statements of the writer's connection wait for locks otherwise.
+    """
+
+    def __init__(self, path: Path, busy_ms: int = BUSY_POLL_MS) -> None:
+        self._log = f"{path}-wal"
+        self._busy_ms = busy_ms
+        self._due = LOG_LIMIT
+
+    def after_commit(self, execute: Callable[[str], Cursor]) -> None:
+        """Empty the log if it is too long and can be had. ``execute`` runs SQL on the writer's connection.
+
+        What fails here is no concern of the transaction before, and the next one will meet it. One look at the
+        file's size, as a rule; a wait of 50 ms to a second at each doubling while a long read goes on.
+        """
+        try:
+            size = os.stat(self._log).st_size
+        except OSError:
+            return
+        if size <= LOG_LIMIT:
+            self._due = LOG_LIMIT
+            return
+        with contextlib.suppress(sqlite3.Error):
+            # The log may begin anew by itself, once a long read has ended: from then on it is cut.
+            execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}").fetchone()
+            if size >= self._due:
+                self._due = 2 * size
+                wait = min(BUSY_POLL_MS * size // LOG_LIMIT, _LONGEST_LOG_WAIT_MS)
+                execute(f"PRAGMA busy_timeout = {wait}").fetchone()
+                try:
+                    execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    execute(f"PRAGMA busy_timeout = {self._busy_ms}").fetchone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +14,7 @@ from flue_py.store.backend import Backend, Sources
 from flue_py.store.memory import MemoryBackend
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.sources import OpenBackend
+from tests.store.sqlite_workers import Nursery, nursery
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,10 @@ def kind(request: pytest.FixtureRequest) -> BackendKind:
 def open_backend(kind: BackendKind, request: pytest.FixtureRequest) -> OpenBackend:
     """A function that opens a new, empty store of the backend in turn."""
     return kind.opening(request)
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Nursery]:
+    """The process that all worker processes on SQLite files are forked from."""
+    with nursery() as started:
+        yield started

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -33,10 +32,8 @@ from flue_py.errors import (
 )
 from flue_py.store import appending, creating, queries, sqlite
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
-from flue_py.store.migrate import open_file
-from flue_py.store.payloads import SPILL_ABOVE
 from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite import SqliteRunner, open_sqlite
+from flue_py.store.sqlite import open_sqlite
 from flue_py.store.sqlite_file import begin_immediate
 from flue_py.store.transaction import IdTaken, Transaction
 from flue_py.testing.checks import refused, unchanged
@@ -50,82 +47,18 @@ from flue_py.testing.samples import (
     path_of,
     placed,
     session_info,
-    store_snapshot,
     talk,
     user,
 )
 from flue_py.testing.sources import counted_sources, repeating_sources
+from tests.store.sqlite_batches import GUARD_SECONDS, Gate, held_writer, in_one_batch, in_the_queue, opened, runner_of
 
 pytestmark = pytest.mark.anyio
-
-GUARD_SECONDS = 60
-"""Turns a test that hangs into one that fails; nothing is measured with it."""
-
-
-@asynccontextmanager
-async def opened(path: Path, sources: Sources | None = None, **options: Any) -> AsyncIterator[SqlBackend]:
-    backend = await open_sqlite(path, sources=sources or counted_sources(), **{"durability": "normal", **options})
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "s.db"
-
-
-def runner_of(backend: SqlBackend) -> SqliteRunner:
-    runner = backend._runner
-    assert isinstance(runner, SqliteRunner)
-    return runner
-
-
-class Gate:
-    """Holds whatever thread comes to it until it is opened."""
-
-    def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._opened = threading.Event()
-
-    def hold(self, _: Transaction | None = None) -> None:
-        self._loop.call_soon_threadsafe(self.reached.set)
-        assert self._opened.wait(GUARD_SECONDS)
-
-    def open(self) -> None:
-        self._opened.set()
-
-
-@asynccontextmanager
-async def held_writer(backend: SqlBackend) -> AsyncIterator[Gate]:
-    """The writer thread is kept busy inside, so that what is asked of it meanwhile waits in its queue."""
-    gate = Gate()
-    held = asyncio.create_task(runner_of(backend).write(gate.hold))
-    try:
-        await gate.reached.wait()
-        yield gate
-    finally:
-        gate.open()
-        await held
-
-
-async def in_the_queue(backend: SqlBackend, *operations: Awaitable[Any]) -> list[asyncio.Future[Any]]:
-    """Start operations while the writer is held, and return when each waits in the queue."""
-    runner = runner_of(backend)
-    before = runner._writes.qsize()
-    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(operation) for operation in operations]
-    await asyncio.sleep(0)
-    assert runner._writes.qsize() == before + len(tasks)
-    return tasks
-
-
-async def in_one_batch(backend: SqlBackend, *operations: Awaitable[Any]) -> list[Any]:
-    """Run operations as one batch; return their results and errors."""
-    async with held_writer(backend):
-        tasks = await in_the_queue(backend, *operations)
-    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture
@@ -877,291 +810,3 @@ async def test_a_change_made_elsewhere_wakes_everyone_who_waits(path: Path) -> N
             await asyncio.sleep(0)
             await add(other, session.id, user("b"))
             await asyncio.gather(*waiting)
-
-
-CHILD = """
-import asyncio, secrets, sys, time
-from flue_py.core.entries import new_message
-from flue_py.core.sessions import NewSession
-from flue_py.store.backend import Sources
-from flue_py.store.sqlite import open_sqlite
-
-async def main(path, session_id, number):
-    sources = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
-    backend = await open_sqlite(path, sources=sources, durability="normal")
-    print("ready", flush=True)
-    for n in range(number):
-        message = new_message({"role": "assistant", "content": [], "usage": {"input": 1}, "n": n, "pad": "x" * 300})
-        result = await backend.append(session_id, [message])
-        print(result.entry_ids[0], flush=True)
-    await backend.close()
-
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
-"""
-
-
-def child(path: Path, session_id: str, number: int) -> subprocess.Popen[str]:
-    """A process that appends to a session, and prints the id of each append once it is acknowledged."""
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(path), session_id, str(number)], stdout=subprocess.PIPE, text=True
-    )
-
-
-def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """The complete lines that a process has left to say."""
-    assert process.stdout is not None
-    return [line.strip() for line in process.stdout if line.endswith("\n")]
-
-
-def wait_until_ready(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
-
-
-async def test_two_processes_and_this_one_writing_to_one_session_lose_nothing(path: Path) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend)
-        processes = [child(path, session.id, 60) for _ in range(2)]
-        try:
-            for process in processes:
-                await asyncio.to_thread(wait_until_ready, process)
-            own = [(await add(backend, session.id, user()))[0] for _ in range(60)]
-            said = [await asyncio.to_thread(lines_of, process) for process in processes]
-            assert [process.wait(GUARD_SECONDS) for process in processes] == [0, 0]
-        finally:
-            for process in processes:
-                end(process)
-        ids = await path_ids(backend, session.id)
-        assert len(ids) == 180
-        assert sorted(ids) == sorted([*own, *said[0], *said[1]])
-        for written in (own, *said):
-            assert [each for each in ids if each in written] == written
-        info = await session_info(backend, session.id)
-        assert (info.revision, info.spent_tokens) == (180, 120)
-        assert (await backend.verify()).problems == []
-
-
-async def test_what_was_acknowledged_survives_a_process_that_is_killed(path: Path) -> None:
-    acknowledged: list[str] = []
-    async with opened(path) as backend:
-        session = await new_session(backend)
-    for stop_after in (1, 20, 45):
-        process = child(path, session.id, 100_000)
-        try:
-            assert process.stdout is not None
-            wait_until_ready(process)
-            said = [process.stdout.readline().strip() for _ in range(stop_after)]
-            process.send_signal(signal.SIGKILL)
-            said += lines_of(process)
-            assert process.wait(GUARD_SECONDS) == -signal.SIGKILL
-        finally:
-            end(process)
-        acknowledged += said
-        async with opened(path) as backend:
-            ids = await path_ids(backend, session.id)
-            assert [each for each in ids if each in set(acknowledged)] == acknowledged
-            # What was committed and not yet said when the end came: one append for each process at most.
-            assert len(ids) <= len(acknowledged) + 3
-            assert (await backend.verify()).problems == []
-            assert len(await add(backend, session.id, user("on it goes"))) == 1
-    assert len(acknowledged) >= 66
-
-
-# -- statements that fail -------------------------------------------------------------------------------------------
-
-
-def disk_error() -> sqlite3.Error:
-    error = sqlite3.OperationalError("the disk is gone")
-    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    return error
-
-
-class Brittle:
-    """The writer's connection, on which statements can be made to fail.
-
-    ``fail_at`` is the number of the statement that fails, counted in ``seen``, those of the transaction itself left
-    out; with ``after`` it fails when it has run. ``poison`` fails whatever statement is given a value with that
-    text. ``failing`` fails that very statement, ``failures`` times.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self.fail_at: int | None = None
-        self.after = False
-        self.seen = 0
-        self.poison: str | None = None
-        self.failing: str | None = None
-        self.failures = 0
-
-    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        if sql == self.failing and self.failures:
-            self.failures -= 1
-            raise disk_error()
-        if sql in ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"):
-            return self._connection.execute(sql, *args)
-        return self._statement(self._connection.execute, sql, *args)
-
-    def executemany(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        return self._statement(self._connection.executemany, sql, *args)
-
-    def _statement(self, run: Callable[..., sqlite3.Cursor], sql: str, *args: Any) -> sqlite3.Cursor:
-        if self.poison is not None and self.poison in repr(args):
-            raise disk_error()
-        self.seen += 1
-        fails = self.seen == self.fail_at
-        if fails and not self.after:
-            raise disk_error()
-        cursor = run(sql, *args)
-        if fails:
-            # The error's traceback would keep the statement open, and an open one keeps others from committing.
-            cursor.close()
-            raise disk_error()
-        return cursor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-
-@pytest.fixture
-def brittle(monkeypatch: pytest.MonkeyPatch) -> list[Brittle]:
-    """The connections of the writers of the stores that are opened from here on."""
-    connections: list[Brittle] = []
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        connections.append(Brittle(open_file(*args, **kwargs)))
-        return connections[-1]
-
-    monkeypatch.setattr(sqlite, "open_file", wrapped)
-    return connections
-
-
-Operation = Callable[[SqlBackend, str, Sequence[str]], Awaitable[Any]]
-
-LARGE = user("".join(chr(33 + n * n % 90) + str(n) for n in range(SPILL_ABOVE)))
-OPERATIONS: dict[str, Operation] = {
-    "append": lambda backend, session, _: backend.append(session, [user("x"), assistant("y", tokens=5, dollars=0.1)]),
-    "append with a key": lambda backend, session, _: backend.append(session, [user("x")], idempotency_key="k"),
-    "append to a branch": lambda backend, session, ids: backend.append(
-        session, [user("x")], expected=ids[0], on_conflict="branch"
-    ),
-    "append of a compaction and a blob": lambda backend, session, ids: backend.append(
-        session, [LARGE, compaction(ids[1], tokens=7)]
-    ),
-    "import": lambda backend, session, _: backend.import_entries(
-        session, [placed(user("x"), "i1"), placed(user("y"), "i2", "i1"), placed(user("z"), "i3", "i1")], leaf="i3"
-    ),
-    "move": lambda backend, session, ids: backend.move(session, ids[1], idempotency_key="m"),
-    "retract": lambda backend, session, ids: backend.retract(session, ids[-1]),
-    "undo": lambda backend, session, _: backend.undo(session),
-    "fork": lambda backend, session, ids: backend.fork(session, ids[1], NewSession(key="f"), idempotency_key="f"),
-    "create a session": lambda backend, *_: backend.create_session(NewSession(key="c")),
-    "create a task": lambda backend, session, _: backend.create_task(session, "t", NewSession()),
-    "label": lambda backend, session, ids: backend.set_label(session, ids[1], "here"),
-    "update": lambda backend, session, _: backend.update_session(session, title="t", metadata_text='{"a":1}'),
-    "delete": lambda backend, session, _: backend.delete_tree(session),
-}
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before it ran", "after it ran"])
-@pytest.mark.parametrize("name", OPERATIONS)
-async def test_whichever_statement_fails_nothing_is_left_and_a_retry_succeeds(
-    path: Path, brittle: list[Brittle], name: str, after: bool
-) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend, *talk(4), LARGE, assistant("end", tokens=3, dollars=0.01))
-        fork = await backend.fork(session.id, STORED, NewSession())
-        await add(backend, fork.id, *talk(2), LARGE)
-        task = await backend.create_task(session.id, "task", NewSession())
-        await add(backend, task.id, *talk(2))
-        ids = await path_ids(backend, session.id)
-        before = await store_snapshot(backend)
-        (connection,) = brittle
-        connection.after = after
-        for fail_at in count(1):
-            connection.fail_at, connection.seen = fail_at, 0
-            operation = asyncio.ensure_future(OPERATIONS[name](backend, session.id, ids))
-            await asyncio.wait([operation])
-            connection.fail_at = None
-            if connection.seen < fail_at:
-                operation.result()
-                break
-            with pytest.raises(StoreUnavailable, match="the disk is gone"):
-                operation.result()
-            assert await store_snapshot(backend) == before
-            assert (await backend.verify()).problems == []
-        assert fail_at > 2
-        assert await store_snapshot(backend) != before
-        assert (await backend.verify()).problems == []
-
-
-async def test_a_failing_statement_in_a_batch_fails_its_own_operation_alone(path: Path, brittle: list[Brittle]) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend)
-        brittle[0].poison = "poison"
-        results = await in_one_batch(
-            backend, *[backend.append(session.id, [user(text)]) for text in ("1", "poison", "2", "poison", "3")]
-        )
-        assert [type(result) for result in results] == [
-            Appended, StoreUnavailable, Appended, StoreUnavailable, Appended,
-        ]  # fmt: skip
-        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["1", "2", "3"]
-        assert (await backend.verify()).problems == []
-
-
-@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
-async def test_a_transaction_that_cannot_begin_or_commit_changes_nothing(
-    path: Path, brittle: list[Brittle], statement: str
-) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend, user("a"))
-        (connection,) = brittle
-        connection.failing, connection.failures = statement, 1
-        async with refused(backend, StoreUnavailable):
-            await backend.append(session.id, [user("b")])
-        assert len(await add(backend, session.id, user("b"))) == 1
-
-
-@pytest.mark.parametrize("failures", [1, 2, 3, 4])
-async def test_when_the_commit_of_a_batch_fails_each_operation_is_told_what_became_of_it(
-    path: Path, brittle: list[Brittle], failures: int
-) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend)
-        (connection,) = brittle
-        left = [failures]
-
-        def arm(_: Transaction) -> None:
-            if left:
-                connection.failing, connection.failures = "COMMIT", left.pop()
-
-        _, *outcomes = await in_one_batch(
-            backend, runner_of(backend).write(arm), *[backend.append(session.id, [user(text)]) for text in "abc"]
-        )
-        stored = [entry.fields["content"] for entry in await path_of(backend, session.id)]
-        told = [text for text, outcome in zip("abc", outcomes, strict=True) if isinstance(outcome, Appended)]
-        assert stored == told
-        # The first failure is the batch's, the second that of the operation before these.
-        assert len(told) == 3 - max(failures - 2, 0)
-        assert all(isinstance(outcome, (Appended, StoreUnavailable)) for outcome in outcomes)
-        assert (await backend.verify()).problems == []
-
-
-async def test_a_full_disk_is_told_and_leaves_everything_as_it_was(path: Path, brittle: list[Brittle]) -> None:
-    async with opened(path) as backend:
-        session = await new_session(backend, *talk(4))
-        (connection,) = brittle
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-        async with refused(backend, StoreUnavailable) as caught:
-            await backend.append(session.id, [LARGE, *talk(200)])
-        assert str(path) in str(caught.value)
-        connection.execute(f"PRAGMA max_page_count = {pages + 1000}")
-        assert len(await add(backend, session.id, LARGE, *talk(200))) == 201
-        assert (await backend.verify()).problems == []

@@ -1,0 +1,80 @@
+"""A SQLite store whose writer is held, so that what is asked of it meanwhile is committed as one group."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from flue_py.store.backend import Sources
+from flue_py.store.sql import SqlBackend
+from flue_py.store.sqlite import SqliteRunner, open_sqlite
+from flue_py.store.transaction import Transaction
+from flue_py.testing.sources import counted_sources
+
+GUARD_SECONDS = 60
+"""Turns a test that hangs into one that fails; nothing is measured with it."""
+
+
+@asynccontextmanager
+async def opened(path: Path, sources: Sources | None = None, **options: Any) -> AsyncIterator[SqlBackend]:
+    backend = await open_sqlite(path, sources=sources or counted_sources(), **{"durability": "normal", **options})
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def runner_of(backend: SqlBackend) -> SqliteRunner:
+    runner = backend._runner
+    assert isinstance(runner, SqliteRunner)
+    return runner
+
+
+class Gate:
+    """Holds whatever thread comes to it until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._opened = threading.Event()
+
+    def hold(self, _: Transaction | None = None) -> None:
+        self._loop.call_soon_threadsafe(self.reached.set)
+        assert self._opened.wait(GUARD_SECONDS)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@asynccontextmanager
+async def held_writer(backend: SqlBackend) -> AsyncIterator[Gate]:
+    """The writer thread is kept busy inside, so that what is asked of it meanwhile waits in its queue."""
+    gate = Gate()
+    held = asyncio.create_task(runner_of(backend).write(gate.hold))
+    try:
+        await gate.reached.wait()
+        yield gate
+    finally:
+        gate.open()
+        await held
+
+
+async def in_the_queue(backend: SqlBackend, *operations: Awaitable[Any]) -> list[asyncio.Future[Any]]:
+    """Start operations while the writer is held, and return when each waits in the queue."""
+    runner = runner_of(backend)
+    before = runner._writes.qsize()
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(operation) for operation in operations]
+    await asyncio.sleep(0)
+    assert runner._writes.qsize() == before + len(tasks)
+    return tasks
+
+
+async def in_one_batch(backend: SqlBackend, *operations: Awaitable[Any]) -> list[Any]:
+    """Run operations as one batch; return their results and errors."""
+    async with held_writer(backend):
+        tasks = await in_the_queue(backend, *operations)
+    return await asyncio.gather(*tasks, return_exceptions=True)
