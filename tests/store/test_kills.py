@@ -59,16 +59,16 @@ async def totals(backend: Backend) -> StoreInfo:
     return replace(await backend.info(), backend="", location="", size_bytes=None)
 
 
-def bills(path: Path) -> dict[tuple[str, str, str], tuple[int, int]]:
+def bills(path: Path) -> dict[tuple[str, str, str], tuple[int, int | None]]:
     """Return the paid calls of a file: tokens and cost by scope, provider and call."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT scope, provider, call_id, total_tokens, cost FROM ledger").fetchall()
     return {(scope, provider, call): (tokens, cost) for scope, provider, call, tokens, cost in rows}
 
 
-def expected_bills(model: MemoryBackend) -> dict[tuple[str, str, str], tuple[int, int]]:
+def expected_bills(model: MemoryBackend) -> dict[tuple[str, str, str], tuple[int, int | None]]:
     """Return the paid calls of the model."""
-    return {call: (usage.total_tokens, usage.cost_total) for call, (_, usage) in model._ledger.items()}
+    return {identity: (call.total_tokens, call.cost) for identity, call in model._ledger.items()}
 
 
 def copy_store(path: Path, copy: Path) -> None:
