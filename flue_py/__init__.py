@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
+    from flue_py.core.salvaging import BackupReport, Loss, SalvageReport
     from flue_py.core.sessions import (
         STORED,
         Appended,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.sessions.opening import open
+    from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
 
@@ -73,6 +75,7 @@ else:
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
+        "flue_py.core.salvaging": ("BackupReport", "Loss", "SalvageReport"),
         "flue_py.core.sessions": (
             "STORED",
             "Appended",
@@ -89,6 +92,7 @@ else:
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
         "flue_py.sessions.opening": ("open",),
+        "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
         "flue_py.sessions.store": ("Store",),
     }
@@ -116,6 +120,7 @@ __all__ = [
     "STORED",
     "AmbiguousId",
     "Appended",
+    "BackupReport",
     "Change",
     "ContextEntry",
     "CorruptStore",
@@ -134,6 +139,7 @@ __all__ = [
     "JsonObject",
     "JsonValue",
     "LeafConflict",
+    "Loss",
     "Message",
     "MissingExtra",
     "Moved",
@@ -143,6 +149,7 @@ __all__ = [
     "OutcomeUnknown",
     "Problem",
     "RetryOrRebase",
+    "SalvageReport",
     "Session",
     "SessionExists",
     "SessionInfo",
@@ -163,5 +170,6 @@ __all__ = [
     "WrongEventLoop",
     "__version__",
     "open",
+    "salvage",
     "sync",
 ]

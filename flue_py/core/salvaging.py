@@ -1,8 +1,22 @@
-"""What a rescue tells: what could be read, what could not, and what is no longer as it was."""
+"""What a backup tells, and what a rescue does: what could be read, and what is no longer as it was."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """A copy of a store that was made: where it is, its size, and how much it holds.
+
+    ``is_verified`` says whether `verify` was run on the copy; then it found nothing.
+    """
+
+    path: str
+    size_bytes: int
+    sessions: int
+    entries: int
+    is_verified: bool = True
 
 
 @dataclass(frozen=True, slots=True)

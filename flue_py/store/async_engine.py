@@ -163,6 +163,10 @@ class EngineRunner:
     def location(self) -> str:
         return self._engine.url.render_as_string(hide_password=True)
 
+    @property
+    def file(self) -> Path | None:
+        return self._path
+
     async def size_bytes(self) -> int | None:
         return file_size(self._path)
 

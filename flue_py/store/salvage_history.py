@@ -82,8 +82,8 @@ class History:
             self._forks[tree, lane] = (parent, depth)
         for row in self.found.tables["lanes"].values():
             match row:
-                case {"tree_id": int(tree), "lane_id": int(lane), "parent_lane": parent, "fork_depth": int(depth)}:
-                    self._forks[tree, lane] = (parent if isinstance(parent, int) else None, depth)
+                case {"tree_id": int(tree), "lane_id": int(lane), "parent_lane": above, "fork_depth": int(fork)}:
+                    self._forks[tree, lane] = (above if isinstance(above, int) else None, fork)
 
     def _take_sessions(self) -> None:
         """Take the sessions whose rows are there, each id and each key once."""
@@ -111,7 +111,7 @@ class History:
                 names.add((str(row["scope"]), name))
             mended = row.pop("mended", None)
             if mended:
-                self.found.changes.append(Loss("session", session_id, None, f"lost what it had as its {mended}"))
+                self.found.changes.append(Loss("session", session_id, None, f"lost what it had as its {mended!s}"))
             metadata = checked_object(row["metadata"])
             if metadata != row["metadata"]:
                 row["metadata"] = metadata
@@ -152,8 +152,8 @@ class History:
             if self._places.setdefault((entry.tree, entry.lane, entry.depth), entry) is not entry:
                 extra.add(id(entry))
             self._last_lane[entry.tree] = max(entry.lane, self._last_lane.get(entry.tree, 0))
-        for tree, lane in self._forks:
-            self._last_lane[tree] = max(lane, self._last_lane.get(tree, 0))
+        for tree, number in self._forks:
+            self._last_lane[tree] = max(number, self._last_lane.get(tree, 0))
         for entry in sorted(self.entries, key=lambda entry: (entry.tree, entry.depth, entry.lane)):
             parent, is_cut = self._parent(entry)
             above = None if parent is None else self.placed[id(parent)]
@@ -263,7 +263,7 @@ class History:
             point, leaf = row["forked_from_entry"], row["leaf"]
             if isinstance(point, str) and (tree, point) not in self.by_id:
                 row["forked_from_entry"] = self._survivor(tree, point, key)
-                detail = f"began at entry {point}, which is lost; it begins at {row['forked_from_entry']} now"
+                detail = f"began at entry {point}, which is lost; it begins at {row['forked_from_entry']!s} now"
                 self.found.changes.append(Loss("fork point", session_id, point, detail))
             made = row.pop("made", None)
             if not made and (not isinstance(leaf, str) or (tree, leaf) in self.by_id):
@@ -273,7 +273,7 @@ class History:
                 left = deepest[key].id
             row["leaf"] = left or row["forked_from_entry"]
             if not made:
-                detail = f"was at entry {leaf}, which is lost; it is at {row['leaf']} now"
+                detail = f"was at entry {leaf!s}, which is lost; it is at {row['leaf']!s} now"
                 self.found.changes.append(Loss("leaf", session_id, str(leaf), detail))
 
     def _rank(self, entry: EntryRow) -> tuple[int, int, int]:
@@ -374,7 +374,7 @@ class History:
             cost = _number(row["cost"])
             if min(*kinds, total, cost) < 0 or tokens[key] + amount > MAX_AMOUNT or costs[key] + cost > MAX_AMOUNT:
                 session_id = self.found.session_id(key)
-                self.found.losses.append(Loss("call", session_id, None, f"call {place[2]} has impossible amounts"))
+                self.found.losses.append(Loss("call", session_id, None, f"call {place[2]!s} has impossible amounts"))
                 del calls[place]
                 continue
             tokens[key] += amount

@@ -78,7 +78,7 @@ class PageFile:
             raise StoreUnavailable(f"{str(path)!r} cannot be read: {error}") from error
         self._log_file: BinaryIO | None = None
         with contextlib.suppress(OSError):
-            self._log_file = Path(f"{path}-wal").open("rb")
+            self._log_file = Path(f"{path}-wal").open("rb")  # noqa: SIM115 - closed with the database
         self.size = self._file.seek(0, 2)
         self.header = self._read(self._file, 0, 100)
         log_size = None if self._log_file is None else log_page_size(self._read(self._log_file, 0, 32))
@@ -139,7 +139,11 @@ class PageFile:
             if kind not in KINDS or not count or pointers + 2 * count > start + size:
                 continue
             offsets = struct.unpack_from(f">{count}H", sample, pointers)
-            if len(set(offsets)) == count and min(offsets) >= pointers + 2 * count - start and max(offsets) >= size // 2:
+            if (
+                len(set(offsets)) == count
+                and min(offsets) >= pointers + 2 * count - start
+                and max(offsets) >= size // 2
+            ):
                 found += max(offsets) < size
         return found
 
@@ -150,7 +154,7 @@ class PageFile:
         if number in self.log.newest:
             return Image(number, self.log.newest[number], True)
         position = (number - 1) * self.page_size
-        return Image(number, position, False) if 0 < number and position < self.size else None
+        return Image(number, position, False) if number > 0 and position < self.size else None
 
     def older_images(self) -> Iterator[Image]:
         """Yield the versions of pages that newer ones in the log have replaced."""
@@ -177,7 +181,7 @@ class PageFile:
         return None if image is None else self.data(image)
 
     def parse(self, image: Image, kind: int | None = None) -> Page | None:
-        """Return a b-tree page taken apart; None for one that is none. ``kind`` is taken instead of the one it tells."""
+        """Return a b-tree page taken apart; None for one that is none. ``kind`` replaces the one it tells."""
         data = self.data(image)
         base = 100 if image.number == 1 else 0
         told = data[base]

@@ -187,7 +187,8 @@ class Gathered:
                 role, blob = row["role"], row["blob"]
                 found = EntryRow(
                     tree, lane, depth, entry_id, kind, role if isinstance(role, str) else None, session, revision,
-                    ordinal, created, row["counted"] != 0, blob if isinstance(blob, bytes) else None, rowid, live, where,
+                    ordinal, created, row["counted"] != 0, blob if isinstance(blob, bytes) else None, rowid, live,
+                    where,
                 )  # fmt: skip
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
@@ -199,7 +200,8 @@ class Gathered:
     def straighten(self) -> None:
         """Take what the indexes say of entries whose rows contradict them or make no sense. After all trees."""
         known = self.witnesses
-        for row, rowid, where, live in self._crooked:
+        crooked, self._crooked = self._crooked, []
+        for row, rowid, where, live in crooked:
             names, values = self._witnessed(rowid)
             if not names or not isinstance(row["kind"], str):
                 self.unreadable["entries"] += live
@@ -207,15 +209,17 @@ class Gathered:
             at = row["created_at"]
             row.update(zip(names, values, strict=True), created_at=at if isinstance(at, int) else 0)
             self._take_entry(row, rowid, where, live=live)
-        self._crooked.clear()
+        # What was mended and makes no sense all the same is in the list again.
+        self.unreadable["entries"] += sum(item[3] for item in self._crooked)
+        self._crooked = []
         places = {(row.tree, row.lane, row.depth) for versions in self.entries.values() for row in versions}
         named = set(known.entry_places.values())
         for versions in self.entries.values():
             for entry in versions:
                 place = known.entry_places.get(entry.rowid or 0)
-                if place is not None and place[0] == entry.tree and place not in places and not (
-                    (entry.tree, entry.lane, entry.depth) in named
-                ):  # fmt: skip
+                if place is None or place[0] != entry.tree or place in places:
+                    continue
+                if (entry.tree, entry.lane, entry.depth) not in named:
                     _, entry.lane, entry.depth = place
 
     def _witnessed(self, rowid: int | None) -> tuple[tuple[str, ...], tuple[Value, ...]]:

@@ -19,7 +19,6 @@ from flue_py.store.salvage_pages import (
     INDEX_INTERIOR,
     INDEX_LEAF,
     INTERIOR,
-
     TABLE_INTERIOR,
     TABLE_LEAF,
     Cell,
@@ -101,13 +100,15 @@ def shapes(page_size: int) -> Shapes:
         made.execute(f"PRAGMA page_size = {page_size}")
         for statement in (*stamp_statements(), *schema_statements()):
             made.execute(statement)
-        rows = made.execute(f"SELECT type, name, tbl_name, rootpage FROM {_MASTER}").fetchall()  # noqa: S608
+        rows = made.execute(f"SELECT type, name, tbl_name, rootpage FROM {_MASTER}").fetchall()
         found = {}
-        for kind, name, table, root in rows:
+        for kind, name, table, _ in rows:
             if kind == "view":
                 continue
             columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
-            order = [row[2] for row in made.execute(f"PRAGMA index_xinfo({name})")] if kind == "index" else list(columns)
+            order = (
+                [row[2] for row in made.execute(f"PRAGMA index_xinfo({name})")] if kind == "index" else list(columns)
+            )
             has_rowid = not _is_without_rowid(made, table)
             keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
             alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
@@ -190,9 +191,7 @@ class Scan:
             master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=True)
             Scan._tree(self, master, 1, note)
         self.found_schema = bool(named.keys() & self._shapes.by_name.keys())
-        return self._shapes.roots | {
-            name: root for name, root in named.items() if self.file.image(root) is not None
-        }
+        return self._shapes.roots | {name: root for name, root in named.items() if self.file.image(root) is not None}
 
     def _tree(self, shape: Shape, root: int | None, sink: Sink | None = None) -> None:
         """Read one b-tree. Pages that turn out to belong to another one, or to none, are bad."""
@@ -268,7 +267,11 @@ class Scan:
             if count > self.file.usable // 4 - 2:
                 return False
             leaves = {int.from_bytes(data[8 + 4 * index : 12 + 4 * index]) for index in range(count)}
-            if len(leaves) != count or leaves & (free | self.reached) or not all(0 < leaf <= self.file.count for leaf in leaves):
+            if (
+                len(leaves) != count
+                or leaves & (free | self.reached)
+                or not all(0 < leaf <= self.file.count for leaf in leaves)
+            ):
                 return False
             free |= leaves | {trunk}
             trunk = int.from_bytes(data[:4])
@@ -330,5 +333,3 @@ class Scan:
             for shape in wide[kind]:
                 if shape.fits(cell):
                     self.sink(shape, kind, cell, False)
-
-

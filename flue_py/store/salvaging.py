@@ -13,18 +13,18 @@ from pathlib import Path
 import pydantic_core
 
 from flue_py.core.salvaging import Loss, SalvageReport
+from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store import queries
 from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.backing_up import verify_connection
 from flue_py.store.migrate import open_file
 from flue_py.store.private_files import Part
 from flue_py.store.salvage_history import History, Placed
 from flue_py.store.salvage_pages import PageFile, Value
 from flue_py.store.salvage_rows import EntryRow, Found, Gathered, checked_object
 from flue_py.store.salvage_tables import Scan, shapes
-from flue_py.store.sqlite import SqliteTransaction
 from flue_py.store.sqlite_file import APPLICATION_ID, check_magic, translated
-from flue_py.store.verifying import verify
 
 _REFERRING = {"leaf_moves": "move", "marks": "mark", "requests": "request", "task_links": "link"}
 """Tables of rows that belong to a session, and what one of theirs is called."""
@@ -88,7 +88,7 @@ def _report_pages(scan: Scan, found: Gathered) -> None:
             found.losses.append(Loss("page", None, None, f"{count} rows of {table} make no sense"))
 
 
-# -- writing ------------------------------------------------------------------------------------------------------------
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def _write(path: Path, history: History, names: dict[str, int]) -> int:
@@ -105,9 +105,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         calls = _write_ledger(connection, history)
         _write_state(connection, history)
         connection.execute("COMMIT")
-        problems = [str(problem) for problem in verify(SqliteTransaction(connection)).problems]
-        problems += [str(row[0]) for row in connection.execute(queries.INTEGRITY_CHECK.sql) if row[0] != "ok"]
-        problems += [f"foreign key of {row[0]}" for row in connection.execute(queries.FOREIGN_KEY_CHECK.sql)]
+        problems = verify_connection(connection, str(path)).problems
         if problems:
             raise CorruptStore(f"what was rescued contradicts itself ({problems[0]}); nothing was written")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -158,7 +156,7 @@ def _place(row: Found, entry: EntryRow, placed: Placed) -> None:
         revision=entry.revision, ordinal=entry.ordinal, created_at=entry.created, role=entry.role,
         counted=int(entry.counted),
     )  # fmt: skip
-    row.update(zip(queries.TOTAL_COLUMNS, placed.totals, strict=True))
+    row.update(zip(TOTAL_COLUMNS, placed.totals, strict=True))
 
 
 def _write_rows_of_sessions(connection: sqlite3.Connection, history: History) -> None:
@@ -217,13 +215,13 @@ def _missing_entries(history: History, session: Found, table: str, row: Found) -
 def _shown(table: str, row: Found) -> str:
     match table:
         case "leaf_moves":
-            return f"revision {row['revision']} ({row['reason']})"
+            return f"revision {row['revision']!r} ({row['reason']!s})"
         case "marks":
-            return f"{row['kind']} {'' if row['value'] is None else repr(row['value'])}".strip()
+            return f"{row['kind']!s} {'' if row['value'] is None else repr(row['value'])}".strip()
         case "requests":
-            return f"{row['operation']} {row['idempotency_key']!r}"
+            return f"{row['operation']!s} {row['idempotency_key']!r}"
         case _:
-            return f"{row['task_id']!r} to session {row['child_id']}"
+            return f"{row['task_id']!r} to session {row['child_id']!s}"
 
 
 def _write_ledger(connection: sqlite3.Connection, history: History) -> int:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS = {
     "Opening": ("open", "Store", "Session", "sync"),
+    "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),

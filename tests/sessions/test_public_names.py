@@ -16,6 +16,7 @@ ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type
 NAMES = {
     "STORED",
     "Appended",
+    "BackupReport",
     "Change",
     "ContextEntry",
     "Cost",
@@ -23,11 +24,13 @@ NAMES = {
     "Entry",
     "JsonObject",
     "JsonValue",
+    "Loss",
     "Message",
     "Moved",
     "NewEntry",
     "NewSession",
     "Problem",
+    "SalvageReport",
     "Session",
     "SessionInfo",
     "SessionPage",
@@ -40,6 +43,7 @@ NAMES = {
     "VerifyReport",
     "__version__",
     "open",
+    "salvage",
     "sync",
 }
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession
 from flue_py.formats.pi import parse_pi
 from flue_py.store.salvage_pages import Cell, PageFile
@@ -124,7 +123,7 @@ def template_of(path: Path) -> Template:
     return Template(path.read_bytes(), rows_of(path), pages, frozenset(id_pages), frozenset(schema | {1}))
 
 
-# -- destroying ---------------------------------------------------------------------------------------------------------
+# -- destroying -------------------------------------------------------------------------------------------------------
 
 
 def zeroed(random: Random, page: bytes) -> bytes:

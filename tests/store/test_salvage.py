@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from flue_py.core.salvaging import SalvageReport
-from flue_py.errors import FlueError
 from flue_py.store.salvaging import salvage
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.sources import counted_sources
