@@ -23,7 +23,7 @@ KINDS = (INDEX_INTERIOR, TABLE_INTERIOR, INDEX_LEAF, TABLE_LEAF)
 
 _PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
 _SAMPLE = 512 * 1024
-_FIXED_SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
+_FIXED_SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0, 10: 0, 11: 0}
 
 
 class Lost(Enum):
@@ -204,8 +204,11 @@ class PageFile:
         right = int.from_bytes(data[base + 8 : base + 12]) if kind in INTERIOR else None
         return Page(kind, cells, right, sound)
 
-    def cell(self, image: Image, offset: int, kind: int) -> Cell | None:
-        """Return the cell at a place of a page; None where none can be."""
+    def cell(self, image: Image, offset: int, kind: int, *, strict: bool = False) -> Cell | None:
+        """Return the cell at a place of a page; None where none can be.
+
+        Without ``strict`` the sizes of its values need not add up to its own, as SQLite does not ask it either.
+        """
         data = self.data(image)
         at, child, rowid = offset, None, None
         try:
@@ -223,8 +226,8 @@ class PageFile:
         if not 2 <= size <= self.size + len(self.log.newest) * self.page_size or at + local > self.usable:
             return None
         payload = data[at : at + local]
-        layout = _layout(payload, size)
-        if layout is None:
+        layout = _layout(payload)
+        if layout is None or (strict and layout[0] + sum(layout[2]) != size):
             return None
         overflow: tuple[int, ...] = ()
         if local < size:
@@ -266,7 +269,7 @@ class PageFile:
         while offset < self.usable - 8:
             found = None
             for kind in (TABLE_LEAF, INDEX_LEAF):
-                cell = self.cell(image, offset, kind)
+                cell = self.cell(image, offset, kind, strict=True)
                 if cell is not None and fits(kind, cell):
                     found = (kind, cell)
                     break
@@ -289,8 +292,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value << 8 | data[at + 8], at + 9
 
 
-def _layout(payload: bytes, size: int) -> tuple[int, list[int], list[int]] | None:
-    """Return where a record's values begin, and their types and sizes; None where they do not add up to its size."""
+def _layout(payload: bytes) -> tuple[int, list[int], list[int]] | None:
+    """Return where a record's values begin, and their types and sizes; None where it has no proper header."""
     try:
         header, at = _varint(payload, 0)
         if not 2 <= header <= len(payload):
@@ -302,7 +305,7 @@ def _layout(payload: bytes, size: int) -> tuple[int, list[int], list[int]] | Non
     except IndexError:
         return None
     sizes = [_FIXED_SIZES.get(serial, (serial - 12) // 2 if serial >= 12 else -1) for serial in types]
-    if at != header or not sizes or min(sizes) < 0 or header + sum(sizes) != size:
+    if at != header or not sizes or min(sizes) < 0:
         return None
     return header, types, sizes
 
@@ -313,8 +316,8 @@ def _values(payload: bytes, at: int, types: Sequence[int], sizes: Sequence[int])
         at += size
         if len(data) < size:
             yield LOST
-        elif serial == 0:
-            yield None
+        elif serial in (0, 10, 11):
+            yield None  # the last two are reserved, and read so by SQLite
         elif serial in (8, 9):
             yield serial - 8
         elif serial <= 6:

@@ -30,6 +30,11 @@ _KEYS = {
 }  # fmt: skip
 """How many of a table's first columns are its key."""
 
+_REFERENCES = {
+    "sessions": ("leaf", "forked_from_entry"), "ledger": ("entry_id",), "leaf_moves": ("from_entry", "to_entry"),
+    "marks": ("entry_id",),
+}  # fmt: skip
+
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "leaf": "", "forked_from_entry": "",
@@ -118,6 +123,7 @@ class Gathered:
     losses: list[Loss] = field(default_factory=list)
     changes: list[Loss] = field(default_factory=list)
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
+    _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
     rows: int = 0
 
@@ -210,8 +216,10 @@ class Gathered:
             row.update(zip(names, values, strict=True), created_at=at if isinstance(at, int) else 0)
             self._take_entry(row, rowid, where, live=live)
         # What was mended and makes no sense all the same is in the list again.
-        self.unreadable["entries"] += sum(item[3] for item in self._crooked)
+        if self._crooked:
+            self.unreadable["entries"] += sum(item[3] for item in self._crooked)
         self._crooked = []
+        self._rename()
         places = {(row.tree, row.lane, row.depth) for versions in self.entries.values() for row in versions}
         named = set(known.entry_places.values())
         for versions in self.entries.values():
@@ -221,6 +229,27 @@ class Gathered:
                     continue
                 if (entry.tree, entry.lane, entry.depth) not in named:
                     _, entry.lane, entry.depth = place
+
+    def _rename(self) -> None:
+        """Give entries the ids that the index has for their rows, where their own are named by nothing at all."""
+        known = self.witnesses.entry_ids
+        named = set(known.values())
+        for tree, entry_id in [place for place in self.entries if place not in named]:
+            versions = self.entries[tree, entry_id]
+            right = {known.get(version.rowid or 0) for version in versions}
+            name = right.pop()
+            if right or name is None or name[0] != tree or name in self.entries or self._is_referred_to(entry_id):
+                continue
+            self.entries[name] = self.entries.pop((tree, entry_id))
+            for version in versions:
+                version.id = name[1]
+
+    def _is_referred_to(self, entry_id: str) -> bool:
+        """Return whether a session, a call, a move or a mark names an entry."""
+        if not self._referred:
+            for table, columns in _REFERENCES.items():
+                self._referred |= {row[name] for row in self.tables[table].values() for name in columns}
+        return entry_id in self._referred
 
     def _witnessed(self, rowid: int | None) -> tuple[tuple[str, ...], tuple[Value, ...]]:
         """Return the columns of an entry that the indexes name, where all of them do; else nothing."""
@@ -332,6 +361,8 @@ class Gathered:
     def _checked(self, entry: EntryRow, names: Mapping[str, int]) -> EntryRow:
         value = decode_json(self.text(self.columns(entry, names)))
         fields: JsonObject = value if isinstance(value, dict) else {}
+        if entry.role is not None and fields.get("role") == entry.role:
+            entry.kind = MESSAGE  # nothing else has a role; a bit of the kind has flipped
         if entry.kind == MESSAGE:
             role = fields.get("role")
             entry.role = role if isinstance(role, str) else None

@@ -200,6 +200,5 @@ def _rows(connection: sqlite3.Connection, sql: str, values: tuple[object, ...] =
 
 def _note(found: set[tuple[int, str]], row: tuple[object, ...], template: Template) -> None:
     whole = template.rows["entries"].get(row[:2])
-    # Behind the key: every column; the digest and the payload are the last but one group of them.
-    if whole is not None and set(row[2:]) <= set(whole):
+    if whole is not None and row[2:] == (whole[24], whole[28], whole[26], whole[25]):
         found.add((int(str(row[0])), str(row[1])))
