@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -260,22 +260,35 @@ class PageFile:
             number = int.from_bytes(data[:4])
         return b"".join(parts), tuple(numbers)
 
-    def carve(self, image: Image, fits: Callable[[int, Cell], bool]) -> Iterator[tuple[int, Cell]]:
-        """Yield what looks like a row, with the kind of page it belongs on, wherever it begins in a damaged page."""
+    def carve(
+        self, image: Image, headers: Mapping[int, frozenset[int]], fits: Callable[[int, Cell], bool]
+    ) -> Iterator[tuple[int, Cell]]:
+        """Yield what looks like a row, with the kind of page it belongs on, wherever it begins in a damaged page.
+
+        ``headers`` are the lengths that the headers of records have, by kind of page: most places are told by it.
+        """
         data = self.data(image)
         if not any(data):
             return
-        offset = 0
-        while offset < self.usable - 8:
-            found = None
-            for kind in (TABLE_LEAF, INDEX_LEAF):
+        for offset in range(self.usable - 8):
+            for kind, lengths in headers.items():
+                at = _behind_varint(data, offset)
+                if kind == TABLE_LEAF:
+                    at = _behind_varint(data, at)
+                if at >= self.usable or data[at] not in lengths:
+                    continue
                 cell = self.cell(image, offset, kind, strict=True)
                 if cell is not None and fits(kind, cell):
-                    found = (kind, cell)
-                    break
-            if found is not None:
-                yield found
-            offset += 1
+                    yield kind, cell
+
+
+def _behind_varint(data: bytes, at: int) -> int:
+    """Return where a number of up to four bytes ends: no size of a row, and no rowid in use, has more."""
+    for number in data[at : at + 3]:
+        at += 1
+        if number < 0x80:
+            return at
+    return at + 1
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -125,7 +125,6 @@ class Gathered:
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
-    rows: int = 0
 
     def take(self, shape: Shape, kind: int, cell: Cell, live: bool) -> None:
         """Take a row of a table or index, as `Scan` finds it."""
@@ -160,7 +159,6 @@ class Gathered:
         if (shape.table, key) not in self._ranks or rank > self._ranks[shape.table, key]:
             self._ranks[shape.table, key] = rank
             self.tables[shape.table][key] = row
-        self.rows += 1
 
     def _mended_session(self, shape: Shape, row: Found, cell: Cell) -> Found:
         """Return a session's row with what is missing where a value is not of its type; its id may be None."""
@@ -199,7 +197,6 @@ class Gathered:
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
                 versions.sort(key=lambda version: not version.live)
-                self.rows += 1
             case _:
                 self._crooked.append((row, rowid, where, live))
 

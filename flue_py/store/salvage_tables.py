@@ -188,7 +188,7 @@ class Scan:
                 named[values[1]] = values[3]
 
         if self.file.page(1) is not None:
-            master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=True)
+            master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=False)
             Scan._tree(self, master, 1, note)
         self.found_schema = bool(named.keys() & self._shapes.by_name.keys())
         return self._shapes.roots | {name: root for name, root in named.items() if self.file.image(root) is not None}
@@ -329,7 +329,16 @@ class Scan:
                 and (any(column.words for column in shape.columns) or shape.table == "ledger")
             ],
         }
-        for kind, cell in self.file.carve(image, lambda kind, cell: any(shape.fits(cell) for shape in wide[kind])):
+        # One byte for its own length, then one for each column, or two where that is long.
+        headers = {
+            kind: frozenset(
+                length for shape in fitting for length in range(len(shape.columns) + 1, len(shape.columns) + 12)
+            )
+            for kind, fitting in wide.items()
+        }
+        for kind, cell in self.file.carve(
+            image, headers, lambda kind, cell: any(shape.fits(cell) for shape in wide[kind])
+        ):
             for shape in wide[kind]:
                 if shape.fits(cell):
                     self.sink(shape, kind, cell, False)

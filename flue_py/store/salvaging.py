@@ -72,7 +72,7 @@ def _read(file: PageFile, damaged: Path) -> tuple[Scan, Gathered]:
         scan.older_pages()
     found.straighten()
     is_ours = file.has_header and int.from_bytes(file.header[68:72]) == APPLICATION_ID
-    if not found.rows and not is_ours:
+    if not (is_ours or found.entries or found.tables["sessions"] or found.tables["flue_store"]):
         check_magic(damaged)
         raise NotAStore(f"nothing of a store of flue_py is found in {damaged}; name another file")
     return scan, found
