@@ -5,6 +5,7 @@ Payloads are not kept: where each is, is, so that memory stays a small part of t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ _REFERENCES = {
     "marks": ("entry_id",),
 }  # fmt: skip
 
+_PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "leaf": "", "forked_from_entry": "",
@@ -71,6 +73,8 @@ class Witnesses:
 
     entry_ids: dict[int, tuple[int, str]] = field(default_factory=dict)
     entry_places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    id_pages: dict[int, int] = field(default_factory=dict)
+    place_pages: dict[int, int] = field(default_factory=dict)
     entry_sessions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     session_ids: dict[int, str] = field(default_factory=dict)
     session_keys: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -81,13 +85,15 @@ class Witnesses:
     links: dict[tuple[int, int], str] = field(default_factory=dict)
     calls: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
-    def note(self, shape: Shape, values: tuple[Value, ...]) -> None:
-        """Take the row of an index."""
+    def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
+        """Take the row of an index, and on which page it is."""
         match (shape.table, tuple(column.name for column in shape.columns), values):
             case "entries", ("tree_id", "id", _), (int(tree), str(entry_id), int(rowid)):
                 self.entry_ids[rowid] = (tree, entry_id)
+                self.id_pages[rowid] = page
             case "entries", ("tree_id", "lane_id", "depth", _), (int(tree), int(lane), int(depth), int(rowid)):
                 self.entry_places[rowid] = (tree, lane, depth)
+                self.place_pages[rowid] = page
             case "entries", ("session_key", *_), (int(session), int(revision), int(ordinal), int(rowid)):
                 self.entry_sessions[rowid] = (session, revision, ordinal)
             case "sessions", ("id", _), (str(session_id), int(key)):
@@ -123,6 +129,9 @@ class Gathered:
     losses: list[Loss] = field(default_factory=list)
     changes: list[Loss] = field(default_factory=list)
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
+    suspect: set[int] = field(default_factory=set)
+    """The numbers of pages that hold some things that cannot be right."""
+
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
 
@@ -133,7 +142,7 @@ class Gathered:
             return
         if not shape.holds_rows:
             if shape.fits(cell):
-                self.witnesses.note(shape, values)
+                self.witnesses.note(shape, values, cell.image.number)
             return
         row = dict(zip([column.name for column in shape.columns], values, strict=True))
         where = (cell.image, cell.offset, kind)
@@ -224,22 +233,37 @@ class Gathered:
                 place = known.entry_places.get(entry.rowid or 0)
                 if place is None or place[0] != entry.tree or place in places:
                     continue
-                if (entry.tree, entry.lane, entry.depth) not in named:
+                if known.place_pages[entry.rowid or 0] in self.suspect:
+                    continue
+                beside = {(entry.tree, entry.lane, entry.depth + step) for step in (-1, 1)}
+                if (entry.tree, entry.lane, entry.depth) not in named and not beside & places:
                     _, entry.lane, entry.depth = place
 
     def _rename(self) -> None:
-        """Give entries the ids that the index has for their rows, where their own are named by nothing at all."""
+        """Give entries the ids that the index has for their rows, where it is more likely that theirs are damaged."""
         known = self.witnesses.entry_ids
         named = set(known.values())
         for tree, entry_id in [place for place in self.entries if place not in named]:
             versions = self.entries[tree, entry_id]
             right = {known.get(version.rowid or 0) for version in versions}
             name = right.pop()
-            if right or name is None or name[0] != tree or name in self.entries or self._is_referred_to(entry_id):
+            if right or name is None or name[0] != tree or name in self.entries:
+                continue
+            if not self._is_likelier(name[1], entry_id, versions[0]):
                 continue
             self.entries[name] = self.entries.pop((tree, entry_id))
             for version in versions:
                 version.id = name[1]
+
+    def _is_likelier(self, in_index: str, in_row: str, row: EntryRow) -> bool:
+        """Return whether the index has an entry's id right, where a bit has flipped there or in the row."""
+        if self.witnesses.id_pages[row.rowid or 0] in self.suspect:
+            return False
+        if row.where[0].number in self.suspect:
+            return True
+        if self._is_referred_to(in_row) or self._is_referred_to(in_index):
+            return not self._is_referred_to(in_row)
+        return _PLAIN.fullmatch(in_row) is None and _PLAIN.fullmatch(in_index) is not None
 
     def _is_referred_to(self, entry_id: str) -> bool:
         """Return whether a session, a call, a move or a mark names an entry."""

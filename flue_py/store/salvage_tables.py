@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from flue_py.core.usage import TOTAL_COLUMNS
@@ -37,6 +38,7 @@ _WORDS = {
     ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
 }
+_RANKS = {int: 1, float: 1, str: 2, bytes: 3}
 _MASTER = "sqlite_master"
 _MIN_CARVED_COLUMNS = 5
 
@@ -142,6 +144,16 @@ class BadPage:
     table: str | None
 
 
+def _is_in_order(cells: list[Cell]) -> bool:
+    """Return whether the rows of a page are sorted as SQLite sorts them: by rowid, or by their values."""
+    keys = [(cell.rowid,) if cell.rowid is not None else cell.values or () for cell in cells]
+    ranked = [[(_RANKS.get(type(value), 0), 0 if value is None else value) for value in key] for key in keys]
+    try:
+        return all(before <= after for before, after in pairwise(ranked))
+    except TypeError:
+        return False
+
+
 @dataclass(slots=True)
 class Scan:
     """Reads a file's rows into a sink. What it met on the way is in its fields."""
@@ -155,6 +167,9 @@ class Scan:
     """Whether something points to a page that is not what it should be, so that others may hang loose."""
 
     found_schema: bool = False
+    suspect: set[int] = field(default_factory=set)
+    """The numbers of pages that could be read, and not all of whose rows are what and where they should be."""
+
     broken: set[str] = field(default_factory=set)
     """The names of the trees of which not every page could be read whole."""
 
@@ -210,6 +225,8 @@ class Scan:
             if page.kind == leaf:
                 leaf_depth = depth if leaf_depth is None else leaf_depth
             strange = any(cell.values is not None and shape.values(cell) is None for cell in page.cells)
+            if not page.sound or strange or not _is_in_order(page.cells):
+                self.suspect.add(number)
             if (sink is None and strange) or not page.sound or (page.kind == leaf and depth != leaf_depth):
                 self.broken.add(shape.name)
                 self.torn = self.torn or page.kind == interior or depth != leaf_depth

@@ -60,7 +60,7 @@ def _read(file: PageFile, damaged: Path) -> tuple[Scan, Gathered]:
     found = Gathered(file)
     scan = Scan(file, found.take)
     scan.along_trees()
-    found.complete = scan.whole_trees
+    found.complete, found.suspect = scan.whole_trees, scan.suspect
     stamp = found.tables["flue_store"].get(("format",), {}).get("value")
     if isinstance(stamp, int) and FORMAT_VERSION < stamp < 2**16:
         raise FormatTooNew(f"{damaged} has format {stamp}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py")
