@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import Problem, VerifyReport
-from flue_py.errors import CorruptStore
+from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite import SqliteTransaction
@@ -22,6 +22,8 @@ def back_up(
 ) -> BackupReport:
     """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
     check_magic(path)
+    if overwrite and target.exists() and target.samefile(path):
+        raise InvalidArgument(f"{target} is the database itself; name another file")
     with Part(target, overwrite=overwrite) as part:
         with closing(connect(path, "full", read_only=True)) as source, translated(path):
             copy_into(source, part.path, progress)
