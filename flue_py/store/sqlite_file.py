@@ -116,7 +116,7 @@ def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
     if primary == sqlite3.SQLITE_NOTADB:
         return NotAStore(f"{path} is not a SQLite database; name another file")
     if primary == sqlite3.SQLITE_CORRUPT:
-        return CorruptStore(f"{path} is damaged ({error}); run verify() to see what is affected")
+        return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
     if primary in _UNAVAILABLE:
         return StoreUnavailable(f"{path} cannot be used: {error}")
     return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")

