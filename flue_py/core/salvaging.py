@@ -21,10 +21,10 @@ class BackupReport:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One thing that a rescue lost, or had to change: ``what`` it is, whose, and what happened to it.
+    """One thing that a rescue lost or had to change.
 
-    ``what`` is ``entry``, ``session``, ``lane``, ``leaf``, ``fork point``, ``mark``, ``move``, ``request``, ``link``,
-    ``call`` or ``page``. ``session_id`` and ``entry_id`` are None where they do not apply or are lost, too.
+    ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``request``, ``link``,
+    ``call`` and ``page``. ``session_id`` and ``entry_id`` are None where they do not apply or are lost, too.
     """
 
     what: str

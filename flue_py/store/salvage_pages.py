@@ -24,6 +24,7 @@ KINDS = (INDEX_INTERIOR, TABLE_INTERIOR, INDEX_LEAF, TABLE_LEAF)
 _PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
 _SAMPLE = 512 * 1024
 _FIXED_SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0, 10: 0, 11: 0}
+_EMPTY: dict[int, int | str | bytes] = {8: 0, 9: 1, 12: b"", 13: ""}
 
 
 class Lost(Enum):
@@ -324,23 +325,22 @@ def _layout(payload: bytes) -> tuple[int, list[int], list[int]] | None:
 
 
 def _values(payload: bytes, at: int, types: Sequence[int], sizes: Sequence[int]) -> Iterator[Value]:
+    end = len(payload)
     for serial, size in zip(types, sizes, strict=True):
-        data = payload[at : at + size]
-        at += size
-        if len(data) < size:
+        start, at = at, at + size
+        if not size:
+            # The types 10 and 11 are reserved, and read as NULL by SQLite.
+            yield _EMPTY.get(serial)
+        elif at > end:
             yield LOST
-        elif serial in (0, 10, 11):
-            yield None  # the last two are reserved, and read so by SQLite
-        elif serial in (8, 9):
-            yield serial - 8
-        elif serial <= 6:
-            yield int.from_bytes(data, signed=True)
+        elif serial < 7:
+            yield int.from_bytes(payload[start:at], signed=True)
         elif serial == 7:
-            yield float(struct.unpack(">d", data)[0])
-        elif serial % 2 == 0:
-            yield data
+            yield float(struct.unpack(">d", payload[start:at])[0])
+        elif serial % 2:
+            yield _text(payload[start:at])
         else:
-            yield _text(data)
+            yield payload[start:at]
 
 
 def _text(data: bytes) -> str | Lost:

@@ -5,6 +5,7 @@ Payloads are not kept: where each is, is, so that memory stays a small part of t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -65,6 +66,7 @@ class EntryRow:
     where: tuple[Image, int, int]
     usage: UsageTotals = NO_USAGE
     preview: str | None = None
+    is_sound: bool = False
 
 
 @dataclass(slots=True)
@@ -205,6 +207,10 @@ class Gathered:
                 )  # fmt: skip
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
+                if found.blob is None:
+                    # While its payload is at hand. Why it is not sound is asked of the best version only.
+                    with contextlib.suppress(FlueError):
+                        self._check(found, row)
                 versions.sort(key=lambda version: not version.live)
             case _:
                 self._crooked.append((row, rowid, where, live))
@@ -380,7 +386,13 @@ class Gathered:
                     self.losses.append(Loss("entry", self.session_id(versions[0].session), place[1], reason))
 
     def _checked(self, entry: EntryRow, names: Mapping[str, int]) -> EntryRow:
-        value = decode_json(self.text(self.columns(entry, names)))
+        if not entry.is_sound:
+            self._check(entry, self.columns(entry, names))
+        return entry
+
+    def _check(self, entry: EntryRow, row: Found) -> None:
+        """Read an entry's payload, and note what it says. Raises `CorruptStore` where it is not whole."""
+        value = decode_json(self.text(row))
         fields: JsonObject = value if isinstance(value, dict) else {}
         if entry.role is not None and fields.get("role") == entry.role:
             entry.kind = MESSAGE  # nothing else has a role; a bit of the kind has flipped
@@ -393,7 +405,7 @@ class Gathered:
                 entry.usage = reported_usage(entry.kind, entry.role, fields)
             except FlueError:
                 entry.counted = False
-        return entry
+        entry.is_sound = True
 
 
 def checked_object(text: Value) -> str:

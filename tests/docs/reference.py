@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS = {
     "Opening": ("open", "Store", "Session", "sync"),
-    "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
+    "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "__version__"),
 }
 
@@ -61,8 +61,8 @@ REMEDIES = {
     "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",
     "NotAStore": "Name another file; this one is not touched.",
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
-    "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is readable: see"
-    " [back up and rescue](../how-to/back-up-and-rescue.md).",
+    "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is"
+    " readable: see [back up and rescue](../how-to/back-up-and-rescue.md).",
     "MissingExtra": "Install the extra that the message names.",
 }
 """What to do about each error."""
@@ -134,7 +134,7 @@ def api_page() -> str:
         "",
         "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
         "",
-        "Everything public is a name of `flue_py`; `flue_py.sync` has blocking twins of `open`, `Store` and `Session`.",
+        "Everything public is a name of `flue_py`; `flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",
     ]
@@ -151,9 +151,10 @@ def api_page() -> str:
         "",
     ]
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
+    lines += _section("flue_py.salvage", "flue_py.salvage(damaged, new)", paragraphs(flue_py.salvage))
     for owner in (flue_py.Store, flue_py.Session):
         lines += _class_section(owner)
-    for group in ("Entries and context", "Sessions", "Results", "Usage"):
+    for group in ("Entries and context", "Sessions", "Results", "Usage", "Damage"):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -163,7 +164,7 @@ def api_page() -> str:
 
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session") or dataclasses.is_dataclass(value)
+    has_section = name in ("open", "salvage", "Store", "Session") or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 

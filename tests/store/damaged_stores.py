@@ -37,8 +37,8 @@ async def make_store(path: Path) -> None:
     parsed = parse_pi(real_lines())
     real = await backend.import_session(parsed.session, parsed.entries, leaf=parsed.leaf)
     ids = await path_ids(backend, real.id)
-    for number in range(6):
-        fork = await backend.fork(real.id, ids[len(ids) * number // 6], NewSession(key=f"fork-{number}"))
+    for number in range(3):
+        fork = await backend.fork(real.id, ids[len(ids) * number // 3], NewSession(key=f"fork-{number}"))
         await add(backend, fork.id, *talk(8), user(noise(number, 40_000)), assistant("after", tokens=3, dollars=0.1))
         kept = (await path_ids(backend, fork.id))[-5]
         await backend.append(fork.id, [compaction(kept, tokens=5, dollars=0.5)], idempotency_key="once")
@@ -52,7 +52,7 @@ async def make_store(path: Path) -> None:
         await backend.retract(fork.id, failed)
         task = await backend.create_task(fork.id, f"task-{number}", NewSession(title="a task"))
         await add(backend, task.id, *talk(6))
-    for number in range(30):
+    for number in range(12):
         session = await new_session(backend, *talk(10), key=f"small-{number}")
         await backend.update_session(session.id, metadata_text='{"note": "' + "n" * 300 + '"}')
         left = await path_ids(backend, session.id)
@@ -157,10 +157,10 @@ def swapped(random: Random, page: bytes) -> bytes:
 KINDS: list[Callable[[Random, bytes], bytes]] = [zeroed, scrambled, flipped, half_lost, swapped]
 
 
-def destroyed(random: Random, template: Template) -> tuple[bytes, set[int]]:
-    """Return the file with some of it destroyed at random, and the pages it was done to."""
+def destroyed(random: Random, template: Template, *, most: int = 20) -> tuple[bytes, set[int]]:
+    """Return the file with up to ``most`` pages and its end destroyed at random, and the pages it was done to."""
     data, touched = bytearray(template.data), set()
-    for _ in range(random.choice([1, 2, 5, 20])):
+    for _ in range(random.choice([1, 2, min(5, most), most])):
         page = 1 if random.random() < 0.05 else random.randrange(template.count) + 1
         start = (page - 1) * PAGE
         data[start : start + PAGE] = random.choice(KINDS)(random, bytes(data[start : start + PAGE]))
