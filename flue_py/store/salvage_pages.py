@@ -23,7 +23,8 @@ KINDS = (INDEX_INTERIOR, TABLE_INTERIOR, INDEX_LEAF, TABLE_LEAF)
 
 _PAGE_SIZES = (4096, 512, 1024, 2048, 8192, 16384, 32768, 65536)
 _SAMPLE = 512 * 1024
-_FIXED_SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0, 10: 0, 11: 0}
+_SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((serial - 12) // 2 for serial in range(12, 0x80)))
+"""The size of a value by its type, for the types of one byte."""
 _EMPTY: dict[int, int | str | bytes] = {8: 0, 9: 1, 12: b"", 13: ""}
 
 
@@ -310,18 +311,20 @@ def _layout(payload: bytes) -> tuple[int, list[int], list[int]] | None:
     """Return where a record's values begin, and their types and sizes; None where it has no proper header."""
     try:
         header, at = _varint(payload, 0)
-        if not 2 <= header <= len(payload):
+        if not at < header <= len(payload):
             return None
         types: list[int] = []
         while at < header:
-            serial, at = _varint(payload, at)
+            serial = payload[at]
+            at += 1
+            if serial >= 0x80:
+                serial, at = _varint(payload, at - 1)
             types.append(serial)
     except IndexError:
         return None
-    sizes = [_FIXED_SIZES.get(serial, (serial - 12) // 2 if serial >= 12 else -1) for serial in types]
-    if at != header or not sizes or min(sizes) < 0:
+    if at != header:
         return None
-    return header, types, sizes
+    return header, types, [_SIZES[serial] if serial < 0x80 else (serial - 12) // 2 for serial in types]
 
 
 def _values(payload: bytes, at: int, types: Sequence[int], sizes: Sequence[int]) -> Iterator[Value]:
