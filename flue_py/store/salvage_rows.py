@@ -21,7 +21,7 @@ from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.salvage_pages import Cell, Image, PageFile, Value
-from flue_py.store.salvage_tables import DERIVED, Shape
+from flue_py.store.salvage_tables import Shape
 
 Found: TypeAlias = dict[str, Value]
 Key: TypeAlias = tuple[Value, ...]
@@ -182,7 +182,7 @@ class Gathered:
                 good = 0 <= value < _MAX_KEY
             if value is None and not column.required:
                 good = True
-            if not good and column.name not in DERIVED:
+            if not good and not column.is_derived:
                 changed.append(column.name)
             mended[column.name] = value if good else _SESSION_DEFAULTS.get(column.name)
         if not isinstance(mended["session_key"], int):

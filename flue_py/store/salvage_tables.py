@@ -28,7 +28,7 @@ from flue_py.store.salvage_pages import (
     Value,
 )
 
-DERIVED = frozenset({*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost"})
+_DERIVED = frozenset({*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost"})
 """Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
 
 _WORDS = {
@@ -50,6 +50,7 @@ class Column(NamedTuple):
     type: type
     required: bool
     words: frozenset[str] | None = None
+    is_derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Shape:
         return values is not None and all(
             (value is None and not column.required)
             or (type(value) is column.type and (column.words is None or value in column.words))
-            or column.name in DERIVED
+            or column.is_derived
             for column, value in zip(self.columns, values, strict=True)
         )
 
@@ -129,7 +130,9 @@ def _column(table: str, name: str | None, columns: dict[str, tuple[object, ...]]
     row = columns[name]
     declared = str(row[2])
     kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
-    return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)))
+    # The ledger has columns of the same names; they are what it says, and derived from nothing.
+    is_derived = table in ("entries", "sessions") and name in _DERIVED
+    return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)
 
 
 Sink: TypeAlias = Callable[[Shape, int, Cell, bool], None]
