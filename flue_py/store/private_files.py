@@ -33,8 +33,8 @@ class Part:
         for path in taken if not self._overwrite else []:
             if os.path.lexists(path):
                 raise InvalidArgument(f"{path} is there already; name another file, or remove it")
-        if self._overwrite and self.target.is_dir():
-            raise InvalidArgument(f"{self.target} is a directory; name a file")
+        if self._overwrite and os.path.lexists(self.target) and not self.target.is_file():
+            raise InvalidArgument(f"{self.target} is a directory or a device; name a file")
 
     def __enter__(self) -> Part:
         return self

@@ -44,7 +44,7 @@ def make_private_file(path: Path) -> None:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise NotAStore(f"{path} is a directory; name a file")
-        if status.st_size == 0 and status.st_uid == os.geteuid():
+        if stat.S_ISREG(status.st_mode) and status.st_size == 0 and status.st_uid == os.geteuid():
             path.chmod(0o600)
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{str(path)!r} cannot be created or read: {_reason(error)}") from error

@@ -159,6 +159,16 @@ async def test_nobody_else_s_file_is_replaced_that_came_meanwhile(tmp_path: Path
     assert names(tmp_path) == ["a.db", "b.db"]
 
 
+async def test_only_a_file_is_replaced_by_a_backup(tmp_path: Path) -> None:
+    await fill(tmp_path / "a.db")
+    os.mkfifo(tmp_path / "pipe", 0o622)
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(InvalidArgument, match="name a file"):
+            back_up(tmp_path / "a.db", tmp_path / name, overwrite=True)
+    assert names(tmp_path) == ["a.db", "folder", "pipe"]
+
+
 async def test_a_store_does_not_replace_itself(tmp_path: Path) -> None:
     ids = await fill(tmp_path / "a.db")
     with pytest.raises(InvalidArgument, match="itself"):

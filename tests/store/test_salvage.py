@@ -281,6 +281,18 @@ def test_calls_that_are_lost_are_named(small: Small) -> None:
     assert rows_of(new)["ledger"] == {}
 
 
+def test_a_call_whose_amounts_are_no_numbers_is_lost_and_what_was_spent_is_derived_anew(small: Small) -> None:
+    with closing(sqlite3.connect(small.path)) as connection:
+        connection.execute("UPDATE ledger SET input_tokens = 'many' WHERE entry_id = ?", (small.ids[1],))
+        connection.execute("UPDATE sessions SET spent_cost = 'much' WHERE id = ?", (small.fork,))
+        connection.commit()
+    before = rows_of(small.path)["ledger"]
+    report, new = salvaged(small)
+    assert len(rows_of(new)["ledger"]) == len(before) - 1
+    assert {loss.what for loss in report.losses} == {"page", "call"}
+    assert small.ids[1] in str(report.losses[-1])
+
+
 # -- with a write-ahead log -------------------------------------------------------------------------------------------
 
 
