@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from flue_py.core.limits import Limits
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
+    from flue_py.core.salvaging import BackupReport, Loss, SalvageReport
     from flue_py.core.sessions import (
         STORED,
         Appended,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
+    from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
 
@@ -76,6 +78,7 @@ else:
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
         "flue_py.core.limits": ("Limits",),
+        "flue_py.core.salvaging": ("BackupReport", "Loss", "SalvageReport"),
         "flue_py.core.sessions": (
             "STORED",
             "Appended",
@@ -93,6 +96,7 @@ else:
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
+        "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
         "flue_py.sessions.store": ("Store",),
     }
@@ -120,6 +124,7 @@ __all__ = [
     "STORED",
     "AmbiguousId",
     "Appended",
+    "BackupReport",
     "Change",
     "ContextEntry",
     "CopyProgress",
@@ -142,6 +147,7 @@ __all__ = [
     "JsonValue",
     "LeafConflict",
     "Limits",
+    "Loss",
     "Message",
     "MissingExtra",
     "Moved",
@@ -151,6 +157,7 @@ __all__ = [
     "OutcomeUnknown",
     "Problem",
     "RetryOrRebase",
+    "SalvageReport",
     "Session",
     "SessionExists",
     "SessionInfo",
@@ -172,5 +179,6 @@ __all__ = [
     "__version__",
     "copy_store",
     "open",
+    "salvage",
     "sync",
 ]

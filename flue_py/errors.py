@@ -164,7 +164,7 @@ class StoreUnavailable(FixTheStore, OSError):
 
 
 class CorruptStore(FixTheStore):
-    """What is stored contradicts itself; run verify()."""
+    """What is stored contradicts itself; run verify(), restore a backup, or rescue what is readable by salvage."""
 
 
 class MissingExtra(FixTheSetup, ImportError):

@@ -15,14 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial, update_wrapper
+from os import PathLike
 from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import Limits
+from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind
-from flue_py.sessions import opening
+from flue_py.sessions import opening, salvaging
+from flue_py.sessions.salvaging import salvage_file
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
 
@@ -220,6 +223,7 @@ class Store(_Twin[AsyncStore]):
 
     verify = _blocking(AsyncStore.verify)
     info = _blocking(AsyncStore.info)
+    backup = _blocking(AsyncStore.backup)
     close = _blocking(AsyncStore.close)
 
 
@@ -248,3 +252,10 @@ def _opening(
 
 
 open = _opening(opening.open)
+
+
+def salvage(damaged: str | PathLike[str], new: str | PathLike[str]) -> SalvageReport:
+    return salvage_file(damaged, new)
+
+
+salvage.__doc__ = salvaging.salvage.__doc__

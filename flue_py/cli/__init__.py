@@ -45,6 +45,8 @@ _COMMANDS = {
     "label": _Home("flue_py.cli.moving", "label", "Label an entry, or clear its label."),
     "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
     "verify": _Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
+    "backup": _Home("flue_py.cli.rescuing", "backup", "Copy the database into a file while others write."),
+    "salvage": _Home("flue_py.cli.rescuing", "salvage", "Rescue what is readable in a damaged file."),
     "info": _Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
     "copy": _Home("flue_py.cli.copying", "copy", "Copy every session into another database."),
     "migrate": _Home("flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     Deletion,
     NewSession,
@@ -23,7 +26,7 @@ from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionN
 from flue_py.sessions.arguments import HasId, checked_choice, checked_prefix, encode_metadata, id_of
 from flue_py.sessions.finishing import finish
 from flue_py.sessions.session import Session
-from flue_py.store.backend import Backend
+from flue_py.store.backend import Backend, CopiedAsFile
 
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
@@ -200,6 +203,29 @@ class Store:
     async def verify(self) -> VerifyReport:
         """Re-derive everything that is stored twice; ``problems`` names what disagrees. O(store)."""
         return await self._backend.verify()
+
+    async def backup(
+        self,
+        path: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        verify: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackupReport:
+        """Copy a store that is a SQLite file into another file, as it is at one moment, while writers go on. O(store).
+
+        The copy is readable by its owner only, and appears under its name when it is whole and, with ``verify``,
+        verified. ``progress`` is called, on another thread, with the pages copied and the pages in all. Raises
+        `InvalidArgument` where there is a file, unless ``overwrite``, and for a store in memory or on PostgreSQL;
+        `CorruptStore` where the copy does not verify, because the store does not.
+        """
+        backend = self._backend
+        if not isinstance(backend, CopiedAsFile):
+            info = await backend.info()
+            raise InvalidArgument(
+                f"{info.location} is no file, so there is nothing to back up; copy it into one with flue-py copy"
+            )
+        return await finish(backend.backup(Path(path), overwrite=overwrite, verified=verify, progress=progress))
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""

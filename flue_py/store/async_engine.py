@@ -167,6 +167,10 @@ class EngineRunner:
     def location(self) -> str:
         return self._engine.url.render_as_string(hide_password=True)
 
+    @property
+    def file(self) -> Path | None:
+        return self._path
+
     async def size_bytes(self) -> int | None:
         return file_size(self._path)
 
@@ -266,7 +270,10 @@ class EngineRunner:
     async def storage_problems(self) -> list[Problem]:
         def check(tx: Transaction) -> list[Problem]:
             found = [str(row[0]) for row in tx.rows(queries.INTEGRITY_CHECK, {})]
-            return [Problem("damaged database", self.location, line) for line in found if line != "ok"]
+            problems = [Problem("damaged database", self.location, line) for line in found if line != "ok"]
+            for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
+                problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
+            return problems
 
         return await self.read(check)
 

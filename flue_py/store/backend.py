@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.limits import DEFAULT_LIMITS
+from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -299,3 +301,18 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Finish what was started, refuse what comes later (`StoreClosed`), and let go. Twice is no error."""
+
+
+@runtime_checkable
+class CopiedAsFile(Protocol):
+    """What a backend can do, too, whose store is a file."""
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        """Copy the store, as it is at one moment, into a file of its own, while others go on writing. O(store).
+
+        The file is its owner's alone, appears under its name when it is whole, and with ``verified`` only if `verify`
+        finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all. Raises
+        `InvalidArgument` where ``target`` is there, unless ``overwrite``, and where the store is no file after all.
+        """

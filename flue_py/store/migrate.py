@@ -22,6 +22,8 @@ from flue_py.store.ddl import (
     schema_statements,
     stamp_statements,
 )
+from flue_py.store.private_files import Part
+from flue_py.store.sqlite_copy import copy_into
 from flue_py.store.sqlite_file import (
     BUSY_POLL_MS,
     Durability,
@@ -135,8 +137,9 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
     from sqlalchemy.pool import StaticPool  # noqa: PLC0415
 
     backup = backup_path(path, found)
-    backup.touch(mode=0o600)
-    connection.execute("VACUUM INTO ?", (str(backup),))
+    with Part(backup) as part:
+        copy_into(connection, part.path)
+        part.publish()
     # The pool must neither close nor reset a connection that belongs to the runner.
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
     event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))

@@ -46,15 +46,18 @@ def unpack(packed: bytes) -> str:
     """Return the text of a packed payload. Raises `CorruptStore` where it cannot be read."""
     try:
         return zlib.decompress(packed).decode()
-    except (zlib.error, UnicodeDecodeError) as error:
+    except (zlib.error, UnicodeDecodeError, TypeError) as error:
         raise CorruptStore(f"a packed payload cannot be read ({error}); run verify() to find it") from error
 
 
 def unpack_blob(blob: bytes, data: bytes | None) -> str:
     """Return the text of a blob, verified by its SHA-256. Raises `CorruptStore` where it is missing or differs."""
+    # SQLite may hold something else than bytes in either column.
+    if not isinstance(blob, bytes):
+        raise CorruptStore(f"{blob!r} is not the SHA-256 of a blob; run verify()")
     if data is None:
         raise CorruptStore(f"blob {blob.hex()} is missing; run verify()")
-    text = unpack(bytes(data))
+    text = unpack(data)
     if sha256(text.encode()).digest() != blob:
         raise CorruptStore(f"blob {blob.hex()} does not match its SHA-256; run verify()")
     return text

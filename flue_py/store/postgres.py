@@ -200,6 +200,10 @@ class PostgresRunner:
         shown = {name: value for name, value in url.query.items() if name in ("host", "port")}
         return url.set(query=shown).render_as_string(hide_password=True)
 
+    @property
+    def file(self) -> None:
+        """None: the files are the server's."""
+
     async def size_bytes(self) -> int | None:
         row = await self.read(lambda tx: tx.first(queries.DATABASE_SIZE, {}), loose=True)
         return None if row is None else int(row[0])

@@ -520,15 +520,20 @@ DELETE_SESSIONS = _per_dialect(
 
 INTEGRITY_CHECK = Statement("PRAGMA integrity_check")
 FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
+# Numbers that are compared or counted on are cast: SQLite may hold anything in them, which then is a wrong number.
 ALL_SESSIONS = Statement(
-    "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, s.revision, s.entry_count, s.message_count,"
+    "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
+    " s.entry_count, s.message_count,"
     " s.spent_tokens, s.spent_cost, s.first_message FROM sessions s ORDER BY s.session_key"
 )
-ALL_LANES = Statement(f"SELECT {_LANE} FROM lanes l ORDER BY l.tree_id, l.fork_depth, l.lane_id")
+ALL_LANES = Statement(
+    "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
+    " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
+)
 LANE_ENTRIES = _per_dialect(
     lambda dialect: (
-        "SELECT e.depth, e.id, e.session_key, e.kind, e.role, e.counted, e.revision, e.digest,"
-        f" {_TOTALS}, {_stored_bytes(dialect, 'e.payload')}, e.packed, e.blob, e.ordinal,"
+        "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
+        f" e.digest, {_TOTALS}, {_stored_bytes(dialect, 'e.payload')}, e.packed, e.blob, CAST(e.ordinal AS BIGINT),"
         f" {_storage_class(dialect, 'e.payload')} FROM entries e"
         " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
     )
@@ -547,7 +552,14 @@ UNUSED_BLOBS = Statement(
     " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)"
 )
 ALL_RETRACTED = Statement("SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'")
-LAST_REVISIONS = Statement("SELECT m.session_key, MAX(m.revision) FROM leaf_moves m GROUP BY m.session_key")
+LAST_REVISIONS = Statement(
+    "SELECT m.session_key, CAST(MAX(m.revision) AS BIGINT) FROM leaf_moves m GROUP BY m.session_key"
+)
+LAST_KEY = Statement("SELECT MAX(s.session_key) FROM sessions s")
+DANGLING_MARKS = Statement(
+    "SELECT s.id, m.entry_id, m.kind FROM marks m JOIN sessions s ON s.session_key = m.session_key"
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL"
+)
 LEDGER_SUMS = Statement(
     "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
     " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
@@ -555,14 +567,16 @@ LEDGER_SUMS = Statement(
 )
 ROWS_OF_NO_SESSION = {
     table: Statement(
-        f"SELECT DISTINCT t.{column} FROM {table} t LEFT JOIN sessions s ON s.session_key = t.{column}"
-        " WHERE s.session_key IS NULL"
+        f"SELECT t.{column}, COUNT(*), MIN({example}), (SELECT MIN(n.session_id) FROM ledger_sessions n"
+        f" WHERE n.session_key = t.{column}) FROM {table} t LEFT JOIN sessions s ON s.session_key = t.{column}{join}"
+        f" WHERE s.session_key IS NULL GROUP BY t.{column} ORDER BY t.{column}"
     )
-    for table, column in (
-        ("lanes", "owner_key"),
-        ("task_links", "parent_key"),
-        ("leaf_moves", "session_key"),
-        ("requests", "session_key"),
-        ("marks", "session_key"),
+    for table, column, example, join in (
+        ("lanes", "owner_key", "e.id", " LEFT JOIN entries e ON e.tree_id = t.tree_id AND e.lane_id = t.lane_id"),
+        ("task_links", "parent_key", "t.child_id", ""),
+        ("leaf_moves", "session_key", "t.to_entry", ""),
+        ("requests", "session_key", "t.idempotency_key", ""),
+        ("marks", "session_key", "t.entry_id", ""),
     )
 }
+"""Of each table: the missing session's key, its rows (of lanes: their entries), one they name, and the session's id."""

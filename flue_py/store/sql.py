@@ -6,10 +6,13 @@ The operations (`appending`, `moving`, `creating`, `deleting`, `reading`, `verif
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -35,7 +38,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
-from flue_py.errors import StoreClosed
+from flue_py.errors import InvalidArgument, StoreClosed
 from flue_py.store import appending, copying, creating, deleting, moving, queries, reading, verifying
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.transaction import Transaction
@@ -53,6 +56,10 @@ class Runner(Protocol):
     @property
     def location(self) -> str:
         """Where the database is, without secrets."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file of the database, where it is one."""
 
     async def size_bytes(self) -> int | None:
         """Return how large the database is on disk, where that can be told."""
@@ -286,6 +293,20 @@ class SqlBackend(Backend):
         storage = await self._runner.storage_problems()
         report = await self._runner.read(verifying.verify)
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        # Refused where the store is closed, as everything is.
+        await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
+        path = self._runner.file
+        if path is None:
+            raise InvalidArgument(
+                f"{self._runner.location} is no file: back it up with pg_dump, or copy it into a file with flue-py copy"
+            )
+        from flue_py.store.backing_up import back_up  # noqa: PLC0415 - it imports a runner, which imports this
+
+        return await asyncio.to_thread(back_up, path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:
         row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)

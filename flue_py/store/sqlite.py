@@ -196,6 +196,10 @@ class SqliteRunner:
     def location(self) -> str:
         return str(self._path)
 
+    @property
+    def file(self) -> Path | None:
+        return self._path
+
     async def size_bytes(self) -> int | None:
         return file_size(self._path)
 

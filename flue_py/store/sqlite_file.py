@@ -47,7 +47,7 @@ def make_private_file(path: Path) -> None:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise NotAStore(f"{path} is a directory; name a file")
-        if status.st_size == 0 and status.st_uid == os.geteuid():
+        if stat.S_ISREG(status.st_mode) and status.st_size == 0 and status.st_uid == os.geteuid():
             path.chmod(0o600)
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{str(path)!r} cannot be created or read: {_reason(error)}") from error
@@ -119,7 +119,7 @@ def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
     if primary == sqlite3.SQLITE_NOTADB:
         return NotAStore(f"{path} is not a SQLite database; name another file")
     if primary == sqlite3.SQLITE_CORRUPT:
-        return CorruptStore(f"{path} is damaged ({error}); run verify() to see what is affected")
+        return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
     if primary in _UNAVAILABLE:
         return StoreUnavailable(f"{path} cannot be used: {error}")
     return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")

@@ -62,6 +62,7 @@ def verify(tx: Transaction) -> VerifyReport:
     _check_holds(lanes, sessions, found)
     _check_ledger(tx, sessions, found)
     _check_leftovers(tx, found)
+    _check_next_key(tx, found)
     counted = tx.first(queries.COUNT_ENTRIES, {})
     return VerifyReport(len(sessions), 0 if counted is None else counted[0], found.problems)
 
@@ -192,6 +193,17 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
             found.report("wrong spending", f"session {row[1]}", f"stores {stored}, its ledger rows sum to {derived}")
 
 
+def _check_next_key(tx: Transaction, found: _Found) -> None:
+    """Where keys are counted, the next one must be new: else a session would get what another one left."""
+    row, last = tx.first(queries.READ_STATE, {"name": "next_key"}), tx.first(queries.LAST_KEY, {})
+    highest = 0 if last is None or last[0] is None else last[0]
+    if row is None:
+        if tx.is_alone:
+            found.report("wrong next key", "table flue_store", "lacks next_key")
+    elif not isinstance(row[0], int) or row[0] <= highest:
+        found.report("wrong next key", "table flue_store", f"says {row[0]!r}, and key {highest} is taken")
+
+
 def _check_leftovers(tx: Transaction, found: _Found) -> None:
     for (entry_id,) in tx.rows(queries.LANELESS_ENTRIES, {}):
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
@@ -201,9 +213,17 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
             if size != len(unpack_blob(sha256, data).encode()):
-                found.report("wrong blob size", f"blob {sha256.hex()}", f"stores {size}")
+                found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
     for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
-        found.report("orphaned blob", f"blob {bytes(sha256).hex()}", "belongs to no entry")
+        found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
     for table, statement in queries.ROWS_OF_NO_SESSION.items():
-        for (key,) in tx.rows(statement, {}):
-            found.report("rows of no session", f"table {table}", f"has rows of session key {key}, which is not there")
+        for key, count, example, session_id in tx.rows(statement, {}):
+            name = "" if session_id is None else f" (session {session_id})"
+            detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
+            found.report("rows of no session", f"table {table}", detail)
+    for session_id, entry_id, kind in tx.rows(queries.DANGLING_MARKS, {}):
+        found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
+
+
+def _blob_name(sha256: object) -> str:
+    return f"blob {sha256.hex() if isinstance(sha256, bytes) else repr(sha256)}"

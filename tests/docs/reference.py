@@ -28,6 +28,7 @@ GROUPS = {
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
+    "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "__version__"),
 }
 
@@ -61,7 +62,8 @@ REMEDIES = {
     "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",
     "NotAStore": "Name another file; this one is not touched.",
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
-    "CorruptStore": "Run `verify()`, and take the last good backup where it tells of damage.",
+    "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is"
+    " readable: see [back up and rescue](../how-to/back-up-and-rescue.md).",
     "MissingExtra": "Install the extra that the message names.",
 }
 """What to do about each error."""
@@ -137,7 +139,7 @@ def api_page() -> str:
         "",
         "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
         "",
-        "Everything public is a name of `flue_py`; `flue_py.sync` has blocking twins of `open`, `Store` and `Session`.",
+        "Everything public is a name of `flue_py`; `flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",
     ]
@@ -154,12 +156,13 @@ def api_page() -> str:
         "",
     ]
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
+    lines += _section("flue_py.salvage", "flue_py.salvage(damaged, new)", paragraphs(flue_py.salvage))
     for owner in (flue_py.Store, flue_py.Session):
         lines += _class_section(owner)
     copying = inspect.signature(flue_py.copy_store)
     call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
     lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house"):
+    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house", "Damage"):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -169,7 +172,7 @@ def api_page() -> str:
 
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session", "copy_store") or dataclasses.is_dataclass(value)
+    has_section = name in ("open", "Store", "Session", "copy_store", "salvage") or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 

@@ -16,6 +16,7 @@ ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type
 NAMES = {
     "STORED",
     "Appended",
+    "BackupReport",
     "Change",
     "ContextEntry",
     "CopyProgress",
@@ -27,11 +28,13 @@ NAMES = {
     "JsonObject",
     "JsonValue",
     "Limits",
+    "Loss",
     "Message",
     "Moved",
     "NewEntry",
     "NewSession",
     "Problem",
+    "SalvageReport",
     "Session",
     "SessionInfo",
     "SessionPage",
@@ -45,6 +48,7 @@ NAMES = {
     "__version__",
     "copy_store",
     "open",
+    "salvage",
     "sync",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 import zlib
@@ -18,7 +19,9 @@ from flue_py.core.sessions import NewSession, Problem, VerifyReport
 from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.errors import FixTheStore
 from flue_py.store.backend import Backend
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.schema import metadata
+from flue_py.store.sqlite import SqliteTransaction, open_sqlite
+from flue_py.store.verifying import verify
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
 from flue_py.testing.sources import counted_sources
 
@@ -279,6 +282,19 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: [("DELETE FROM ledger_sessions WHERE session_id = ?", (made.fork,))],
         lambda made: ("nameless call", f"call {made.fork_entries[1]}"),
     ),
+    # names of what is not there
+    "a label on an entry that is missing": (
+        lambda _: ["UPDATE marks SET entry_id = 'nowhere' WHERE kind = 'label'"],
+        lambda made: ("dangling mark", f"session {made.root}"),
+    ),
+    "a next key that is taken": (
+        lambda _: ["UPDATE flue_store SET value = 2 WHERE name = 'next_key'"],
+        lambda _: ("wrong next key", "table flue_store"),
+    ),
+    "a next key that is missing": (
+        lambda _: ["DELETE FROM flue_store WHERE name = 'next_key'"],
+        lambda _: ("wrong next key", "table flue_store"),
+    ),
     # the database itself
     "a value that a CHECK forbids": (
         lambda made: [("UPDATE sessions SET kind = 'other' WHERE id = ?", (made.heir,))],
@@ -326,6 +342,35 @@ async def test_rows_of_a_session_that_is_not_there_are_named_by_their_table(made
     problems = (await verified(made.path)).problems
     assert ("rows of no session", f"table {table}") in named(problems)
     assert any("999" in problem.detail for problem in problems if problem.where == f"table {table}")
+
+
+async def test_a_session_row_that_is_gone_is_named_by_its_id_with_an_entry_it_left(made: Made) -> None:
+    damage(made.path, ("DELETE FROM sessions WHERE id = ?", (made.fork,)))
+    problems = (await verified(made.path)).problems
+    (lanes,) = [problem for problem in problems if problem.where == "table lanes"]
+    assert lanes.kind == "rows of no session"
+    assert f"(session {made.fork})" in lanes.detail
+    assert lanes.detail.endswith(min(made.fork_entries))
+
+
+COLUMNS = [(table, column.name) for table in metadata.sorted_tables for column in table.columns]
+
+
+@pytest.mark.parametrize("value", ["'x'", "X'00FF'", "0.5"], ids=["text", "bytes", "float"])
+async def test_a_value_of_any_type_in_any_column_is_no_reason_to_fail(made: Made, value: str) -> None:
+    changed = 0
+    with closing(sqlite3.connect(made.path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for table, column in COLUMNS:
+            key = ", ".join(part.name for part in table.primary_key)
+            one_row = f"({key}) = (SELECT {key} FROM {table.name} LIMIT 1)"
+            connection.execute("BEGIN")
+            with contextlib.suppress(sqlite3.IntegrityError):
+                sql = f'UPDATE {table.name} SET "{column}" = {value} WHERE {one_row}'
+                changed += connection.execute(sql).rowcount
+            assert all(str(problem) for problem in verify(SqliteTransaction(connection)).problems)
+            connection.execute("ROLLBACK")
+    assert changed > 90
 
 
 async def test_a_lane_whose_parent_is_missing_is_named(made: Made) -> None:

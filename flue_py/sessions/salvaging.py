@@ -1,0 +1,28 @@
+"""Rescuing what is readable from a damaged SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from os import PathLike
+from pathlib import Path
+
+from flue_py.core.salvaging import SalvageReport
+from flue_py.sessions.finishing import finish
+
+
+async def salvage(damaged: str | PathLike[str], new: str | PathLike[str]) -> SalvageReport:
+    """Write what is readable in a damaged SQLite file into a new store, which verifies clean; return what was lost.
+
+    ``damaged``, with the write-ahead log beside it, is never changed; nobody may write to it meanwhile. ``new`` must
+    not be there, is readable by its owner only, and appears when it is whole. Entries whose ancestors are lost become
+    branches with a root of their own; nothing that is readable is left out. Raises `InvalidArgument` where ``new`` is
+    there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file).
+    """
+    return await finish(asyncio.to_thread(salvage_file, damaged, new))
+
+
+def salvage_file(damaged: str | PathLike[str], new: str | PathLike[str]) -> SalvageReport:
+    """Do the same, blocking."""
+    from flue_py.store import salvaging  # noqa: PLC0415 - needed seldom, and it imports all that makes a store
+
+    return salvaging.salvage(Path(damaged), Path(new))

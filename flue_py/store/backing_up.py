@@ -1,0 +1,61 @@
+"""A copy of a SQLite database as it is at one moment, taken while others write, and verified."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from flue_py.core.salvaging import BackupReport
+from flue_py.core.sessions import Problem, VerifyReport
+from flue_py.errors import CorruptStore, InvalidArgument
+from flue_py.store import queries
+from flue_py.store.private_files import Part
+from flue_py.store.sqlite import SqliteTransaction
+from flue_py.store.sqlite_copy import Progress, copy_into
+from flue_py.store.sqlite_file import check_magic, connect, translated
+from flue_py.store.verifying import verify
+
+
+def back_up(
+    path: Path, target: Path, *, overwrite: bool = False, verified: bool = True, progress: Progress | None = None
+) -> BackupReport:
+    """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
+    check_magic(path)
+    if overwrite and target.exists() and target.samefile(path):
+        raise InvalidArgument(f"{target} is the database itself; name another file")
+    with Part(target, overwrite=overwrite) as part:
+        with closing(connect(path, "full", read_only=True)) as source, translated(path):
+            copy_into(source, part.path, progress)
+        with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
+            report = verify_connection(copy, str(path)) if verified else _counts(copy)
+        if report.problems:
+            count = len(report.problems)
+            raise CorruptStore(
+                f"{path} is not whole, so no backup was kept: {count} problems, first {report.problems[0]}; "
+                "run verify(), and salvage what is readable"
+            )
+        size = part.path.stat().st_size
+        part.publish()
+    return BackupReport(str(target), size, report.sessions, report.entries, verified)
+
+
+def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
+    """Return what `Backend.verify` does, of a connection that nobody else uses."""
+    tx = SqliteTransaction(connection)
+    problems = [
+        Problem("damaged database", location, str(row[0]))
+        for row in tx.rows(queries.INTEGRITY_CHECK, {})
+        if row[0] != "ok"
+    ]
+    problems += [
+        Problem("dangling reference", f"{row[0]} row {row[1]}", f"names no row of {row[2]}")
+        for row in tx.rows(queries.FOREIGN_KEY_CHECK, {})
+    ]
+    report = verify(tx)
+    return VerifyReport(report.sessions, report.entries, problems + report.problems)
+
+
+def _counts(connection: sqlite3.Connection) -> VerifyReport:
+    row = SqliteTransaction(connection).first(queries.COUNTS, {}) or (0, 0)
+    return VerifyReport(row[0], row[1])

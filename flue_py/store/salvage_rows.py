@@ -1,0 +1,417 @@
+"""What was found in a damaged database, checked row by row: by type, by digest, and against the indexes.
+
+Payloads are not kept: where each is, is, so that memory stays a small part of the file's size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from flue_py.core.entries import MESSAGE, message_preview
+from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
+from flue_py.core.messages import message_text
+from flue_py.core.salvaging import Loss
+from flue_py.core.sessions import is_storable
+from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
+from flue_py.errors import CorruptStore, FlueError
+from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.salvage_pages import Cell, Image, PageFile, Value
+from flue_py.store.salvage_tables import Shape
+
+Found: TypeAlias = dict[str, Value]
+Key: TypeAlias = tuple[Value, ...]
+
+_KEYS = {
+    "flue_store": 1, "sessions": 1, "lanes": 2, "task_links": 2, "leaf_moves": 2, "requests": 2, "marks": 3,
+    "ledger": 3, "ledger_sessions": 1,
+}  # fmt: skip
+"""How many of a table's first columns are its key."""
+
+_REFERENCES = {
+    "sessions": ("leaf", "forked_from_entry"), "ledger": ("entry_id",), "leaf_moves": ("from_entry", "to_entry"),
+    "marks": ("entry_id",),
+}  # fmt: skip
+
+_PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
+_SESSION_DEFAULTS: Found = {
+    "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
+    "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "leaf": "", "forked_from_entry": "",
+}  # fmt: skip
+_MAX_KEY = 2**63 - 1
+
+
+@dataclass(slots=True)
+class EntryRow:
+    """An entry that was found: its columns but for the payload, and where its row is."""
+
+    tree: int
+    lane: int
+    depth: int
+    id: str
+    kind: str
+    role: str | None
+    session: int
+    revision: int
+    ordinal: int
+    created: int
+    counted: bool
+    blob: bytes | None
+    rowid: int | None
+    live: bool
+    where: tuple[Image, int, int]
+    usage: UsageTotals = NO_USAGE
+    preview: str | None = None
+    is_sound: bool = False
+
+
+@dataclass(slots=True)
+class Witnesses:
+    """What the indexes say that the tables should hold. ``complete`` has the names of those that were read whole."""
+
+    entry_ids: dict[int, tuple[int, str]] = field(default_factory=dict)
+    entry_places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    id_pages: dict[int, int] = field(default_factory=dict)
+    place_pages: dict[int, int] = field(default_factory=dict)
+    entry_sessions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    session_ids: dict[int, str] = field(default_factory=dict)
+    session_keys: dict[int, tuple[str, str]] = field(default_factory=dict)
+    session_trees: dict[int, int] = field(default_factory=dict)
+    session_times: dict[int, int] = field(default_factory=dict)
+    lane_owners: dict[tuple[int, int], int] = field(default_factory=dict)
+    lane_parents: dict[tuple[int, int], tuple[int | None, int]] = field(default_factory=dict)
+    links: dict[tuple[int, int], str] = field(default_factory=dict)
+    calls: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+    def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
+        """Take the row of an index, and on which page it is."""
+        match (shape.table, tuple(column.name for column in shape.columns), values):
+            case "entries", ("tree_id", "id", _), (int(tree), str(entry_id), int(rowid)):
+                self.entry_ids[rowid] = (tree, entry_id)
+                self.id_pages[rowid] = page
+            case "entries", ("tree_id", "lane_id", "depth", _), (int(tree), int(lane), int(depth), int(rowid)):
+                self.entry_places[rowid] = (tree, lane, depth)
+                self.place_pages[rowid] = page
+            case "entries", ("session_key", *_), (int(session), int(revision), int(ordinal), int(rowid)):
+                self.entry_sessions[rowid] = (session, revision, ordinal)
+            case "sessions", ("id", _), (str(session_id), int(key)):
+                self.session_ids[key] = session_id
+            case "sessions", ("scope", "key", _), (str(scope), str(name), int(key)):
+                self.session_keys[key] = (scope, name)
+            case "sessions", ("tree_id", _), (int(tree), int(key)):
+                self.session_trees[key] = tree
+            case "sessions", ("updated_at", *_), (int(at), *_, int(key)):
+                self.session_times[key] = at
+            case "lanes", ("owner_key", *_), (int(owner), int(tree), int(lane)):
+                self.lane_owners[tree, lane] = owner
+            case "lanes", ("tree_id", "parent_lane", *_), (int(tree), int() | None as parent, int(depth), int(lane)):
+                self.lane_parents[tree, lane] = (parent, depth)
+            case "task_links", ("parent_key", *_), (int(parent), str(child), int(position)):
+                self.links[parent, position] = child
+            case "ledger", _, (int(session), str(scope), str(provider), str(call)):
+                self.calls[scope, provider, call] = session
+            case _:
+                pass
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Everything that was found, by table and key; of several versions of a row, the one to be trusted most."""
+
+    file: PageFile
+    tables: dict[str, dict[Key, Found]] = field(default_factory=lambda: {name: {} for name in _KEYS})
+    entries: dict[tuple[int, str], list[EntryRow]] = field(default_factory=dict)
+    blobs: dict[bytes, list[tuple[Image, int, int]]] = field(default_factory=dict)
+    witnesses: Witnesses = field(default_factory=Witnesses)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    losses: list[Loss] = field(default_factory=list)
+    changes: list[Loss] = field(default_factory=list)
+    _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
+    suspect: set[int] = field(default_factory=set)
+    """The numbers of pages that hold some things that cannot be right."""
+
+    _referred: set[Value] = field(default_factory=set)
+    _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
+
+    def take(self, shape: Shape, kind: int, cell: Cell, live: bool) -> None:
+        """Take a row of a table or index, as `Scan` finds it."""
+        values = shape.values(cell)
+        if values is None:
+            return
+        if not shape.holds_rows:
+            if shape.fits(cell):
+                self.witnesses.note(shape, values, cell.image.number)
+            return
+        row = dict(zip([column.name for column in shape.columns], values, strict=True))
+        where = (cell.image, cell.offset, kind)
+        if shape.table == "entries":
+            self._take_entry(row, cell.rowid, where, live=live)
+        elif shape.table == "blobs":
+            if isinstance(row["sha256"], bytes):
+                self.blobs.setdefault(row["sha256"], []).append(where)
+        elif shape.table in _KEYS:
+            self._take_row(shape, row, cell, live=live)
+
+    def _take_row(self, shape: Shape, row: Found, cell: Cell, *, live: bool) -> None:
+        if shape.table == "sessions":
+            row = self._mended_session(shape, row, cell)
+        elif not shape.fits(cell):
+            self.unreadable[shape.table] += live
+            return
+        key = tuple(row.values())[: _KEYS[shape.table]]
+        if not live and not self._is_vouched_for(shape.table, row):
+            return
+        revision = row.get("revision")
+        rank = (live, revision if isinstance(revision, int) else 0)
+        if (shape.table, key) not in self._ranks or rank > self._ranks[shape.table, key]:
+            self._ranks[shape.table, key] = rank
+            self.tables[shape.table][key] = row
+
+    def _mended_session(self, shape: Shape, row: Found, cell: Cell) -> Found:
+        """Return a session's row with what is missing where a value is not of its type; its id may be None."""
+        mended: Found = {}
+        changed: list[str] = []
+        for column in shape.columns:
+            value = row[column.name]
+            good = type(value) is column.type and (column.words is None or value in column.words)
+            if good and isinstance(value, int):
+                good = 0 <= value < _MAX_KEY
+            if value is None and not column.required:
+                good = True
+            if not good and not column.is_derived:
+                changed.append(column.name)
+            mended[column.name] = value if good else _SESSION_DEFAULTS.get(column.name)
+        if not isinstance(mended["session_key"], int):
+            mended["session_key"] = cell.rowid
+        mended["mended"] = ", ".join(changed)
+        return mended
+
+    def _take_entry(self, row: Found, rowid: int | None, where: tuple[Image, int, int], *, live: bool) -> None:
+        match row:
+            case {
+                "tree_id": int(tree), "lane_id": int(lane), "depth": int(depth), "id": str(entry_id), "kind": str(kind),
+                "session_key": int(session), "revision": int(revision), "ordinal": int(ordinal),
+                "created_at": int(created),
+            } if min(tree, lane, depth, session, revision, ordinal) >= 0 and entry_id and kind and is_storable(
+                entry_id + kind
+            ):  # fmt: skip
+                role, blob = row["role"], row["blob"]
+                found = EntryRow(
+                    tree, lane, depth, entry_id, kind, role if isinstance(role, str) else None, session, revision,
+                    ordinal, created, row["counted"] != 0, blob if isinstance(blob, bytes) else None, rowid, live,
+                    where,
+                )  # fmt: skip
+                versions = self.entries.setdefault((tree, entry_id), [])
+                versions.append(found)
+                if found.blob is None:
+                    # While its payload is at hand. Why it is not sound is asked of the best version only.
+                    with contextlib.suppress(FlueError):
+                        self._check(found, row)
+                versions.sort(key=lambda version: not version.live)
+            case _:
+                self._crooked.append((row, rowid, where, live))
+
+    def straighten(self) -> None:
+        """Take what the indexes say of entries whose rows contradict them or make no sense. After all trees."""
+        known = self.witnesses
+        crooked, self._crooked = self._crooked, []
+        for row, rowid, where, live in crooked:
+            names, values = self._witnessed(rowid)
+            if not names or not isinstance(row["kind"], str):
+                self.unreadable["entries"] += live
+                continue
+            at = row["created_at"]
+            row.update(zip(names, values, strict=True), created_at=at if isinstance(at, int) else 0)
+            self._take_entry(row, rowid, where, live=live)
+        # What was mended and makes no sense all the same is in the list again.
+        if self._crooked:
+            self.unreadable["entries"] += sum(item[3] for item in self._crooked)
+        self._crooked = []
+        self._rename()
+        places = {(row.tree, row.lane, row.depth) for versions in self.entries.values() for row in versions}
+        named = set(known.entry_places.values())
+        for versions in self.entries.values():
+            for entry in versions:
+                place = known.entry_places.get(entry.rowid or 0)
+                if place is None or place[0] != entry.tree or place in places:
+                    continue
+                if known.place_pages[entry.rowid or 0] in self.suspect:
+                    continue
+                beside = {(entry.tree, entry.lane, entry.depth + step) for step in (-1, 1)}
+                if (entry.tree, entry.lane, entry.depth) not in named and not beside & places:
+                    _, entry.lane, entry.depth = place
+
+    def _rename(self) -> None:
+        """Give entries the ids that the index has for their rows, where it is more likely that theirs are damaged."""
+        known = self.witnesses.entry_ids
+        named = set(known.values())
+        for tree, entry_id in [place for place in self.entries if place not in named]:
+            versions = self.entries[tree, entry_id]
+            right = {known.get(version.rowid or 0) for version in versions}
+            name = right.pop()
+            if right or name is None or name[0] != tree or name in self.entries:
+                continue
+            if not self._is_likelier(name[1], entry_id, versions[0]):
+                continue
+            self.entries[name] = self.entries.pop((tree, entry_id))
+            for version in versions:
+                version.id = name[1]
+
+    def _is_likelier(self, in_index: str, in_row: str, row: EntryRow) -> bool:
+        """Return whether the index has an entry's id right, where a bit has flipped there or in the row."""
+        if self.witnesses.id_pages[row.rowid or 0] in self.suspect:
+            return False
+        if row.where[0].number in self.suspect:
+            return True
+        if self._is_referred_to(in_row) or self._is_referred_to(in_index):
+            return not self._is_referred_to(in_row)
+        return _PLAIN.fullmatch(in_row) is None and _PLAIN.fullmatch(in_index) is not None
+
+    def _is_referred_to(self, entry_id: str) -> bool:
+        """Return whether a session, a call, a move or a mark names an entry."""
+        if not self._referred:
+            for table, columns in _REFERENCES.items():
+                self._referred |= {row[name] for row in self.tables[table].values() for name in columns}
+        return entry_id in self._referred
+
+    def _witnessed(self, rowid: int | None) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+        """Return the columns of an entry that the indexes name, where all of them do; else nothing."""
+        known = self.witnesses
+        name, place = known.entry_ids.get(rowid or 0), known.entry_places.get(rowid or 0)
+        session = known.entry_sessions.get(rowid or 0)
+        if name is None or place is None or session is None:
+            return (), ()
+        names = ("tree_id", "id", "lane_id", "depth", "session_key", "revision", "ordinal")
+        return names, (name[0], name[1], place[1], place[2], *session)
+
+    def _is_vouched_for(self, table: str, row: Found) -> bool:
+        """Return whether an index names a row that was found beside its tree, where that index is whole."""
+        known = self.witnesses
+        if table == "sessions" and "sqlite_autoindex_sessions_1" in self.complete:
+            return row["session_key"] in known.session_ids
+        if table == "lanes" and "ix_lanes_owner_key" in self.complete:
+            return (row["tree_id"], row["lane_id"]) in known.lane_owners
+        if table == "ledger" and "ix_ledger_session_key" in self.complete:
+            return (row["scope"], row["provider"], row["call_id"]) in known.calls
+        return True
+
+    complete: set[str] = field(default_factory=set)
+    """The indexes that were read whole, so that what they do not name is not there."""
+
+    # -- what indexes name and tables lack ------------------------------------------------------------------------
+
+    @property
+    def misses_rows(self) -> bool:
+        """Whether the indexes name rows that were not found."""
+        rowids = {version.rowid for versions in self.entries.values() for version in versions}
+        known = self.witnesses
+        named = known.entry_ids.keys() | known.entry_places.keys() | known.entry_sessions.keys()
+        if not named <= rowids:
+            return True
+        if any((key,) not in self.tables["sessions"] for key in known.session_ids):
+            return True
+        return not known.lane_owners.keys() <= self.tables["lanes"].keys() or not known.calls.keys() <= set(
+            self.tables["ledger"]
+        )
+
+    def session_id(self, key: int) -> str | None:
+        """Return the id of a session, from its row or from whatever else names it."""
+        for row in (self.tables["sessions"].get((key,)), self.tables["ledger_sessions"].get((key,))):
+            name = None if row is None else row.get("id", row.get("session_id"))
+            if isinstance(name, str):
+                return name
+        return self.witnesses.session_ids.get(key)
+
+    # -- payloads ---------------------------------------------------------------------------------------------------
+
+    def columns(self, entry: EntryRow, names: Mapping[str, int]) -> Found:
+        """Return the whole row of an entry, read again."""
+        cell = self.file.cell(*entry.where)
+        if cell is None or cell.values is None:
+            raise CorruptStore(f"entry {entry.id} cannot be read again")
+        return {name: cell.values[index] for name, index in names.items()}
+
+    def text(self, row: Found) -> str:
+        """Return an entry's payload. Raises `CorruptStore` where it cannot be read or has another digest."""
+        match row["payload"], row["packed"], row["blob"]:
+            case str(text), None, None:
+                pass
+            case None, bytes(packed), None:
+                text = unpack(packed)
+            case None, None, bytes(sha256):
+                text = self.blob(sha256)[0]
+            case _:
+                raise CorruptStore("its payload cannot be read")
+        try:
+            digest = payload_digest(text)
+        except UnicodeEncodeError as error:
+            raise CorruptStore("its payload is no text") from error
+        if digest != row["digest"]:
+            raise CorruptStore("its payload does not match its digest")
+        return text
+
+    def blob(self, sha256: bytes) -> tuple[str, bytes]:
+        """Return the text of a blob and how it is stored, from any tree that has it. Raises `CorruptStore`."""
+        for where in self.blobs.get(sha256, ()):
+            cell = self.file.cell(*where)
+            data = None if cell is None or cell.values is None else cell.values[3]
+            if isinstance(data, bytes):
+                try:
+                    return unpack_blob(sha256, data), data
+                except FlueError:
+                    continue
+        raise CorruptStore(f"its blob {sha256.hex()} is lost")
+
+    def checked_entries(self, names: Mapping[str, int]) -> Iterator[EntryRow]:
+        """Yield the entries whose payload is whole, with what it says; note the others as lost."""
+        whole = "sqlite_autoindex_entries_2" in self.complete
+        named = set(self.witnesses.entry_ids.values()) if whole else set()
+        for place, versions in self.entries.items():
+            reason = ""
+            for entry in versions:
+                if not entry.live and whole and place not in named:
+                    continue  # it was deleted before
+                try:
+                    yield self._checked(entry, names)
+                except FlueError as error:
+                    reason = str(error)
+                else:
+                    break
+            else:
+                if reason:
+                    self.losses.append(Loss("entry", self.session_id(versions[0].session), place[1], reason))
+
+    def _checked(self, entry: EntryRow, names: Mapping[str, int]) -> EntryRow:
+        if not entry.is_sound:
+            self._check(entry, self.columns(entry, names))
+        return entry
+
+    def _check(self, entry: EntryRow, row: Found) -> None:
+        """Read an entry's payload, and note what it says. Raises `CorruptStore` where it is not whole."""
+        value = decode_json(self.text(row))
+        fields: JsonObject = value if isinstance(value, dict) else {}
+        if entry.role is not None and fields.get("role") == entry.role:
+            entry.kind = MESSAGE  # nothing else has a role; a bit of the kind has flipped
+        if entry.kind == MESSAGE:
+            role = fields.get("role")
+            entry.role = role if isinstance(role, str) else None
+            entry.preview = message_preview(message_text(fields)) if role == "user" else None
+        if entry.counted:
+            try:
+                entry.usage = reported_usage(entry.kind, entry.role, fields)
+            except FlueError:
+                entry.counted = False
+        entry.is_sound = True
+
+
+def checked_object(text: Value) -> str:
+    """Return a stored JSON object, or an empty one where it is none."""
+    try:
+        decode_object(text if isinstance(text, str) else "")
+    except FlueError:
+        return "{}"
+    return str(text)

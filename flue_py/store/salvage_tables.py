@@ -1,0 +1,364 @@
+"""Rows of a damaged database: along the b-trees where they hold, and from single pages where they do not.
+
+A row is told by its shape (how many columns, of which types), so that it is recognised on a page of which nothing says
+any more to what table it belongs. Pages that are free, and so hold what was deleted, are left out where that is known.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.store.ddl import schema_statements, stamp_statements
+from flue_py.store.salvage_pages import (
+    INDEX_INTERIOR,
+    INDEX_LEAF,
+    INTERIOR,
+    TABLE_INTERIOR,
+    TABLE_LEAF,
+    Cell,
+    Image,
+    PageFile,
+    Value,
+)
+
+_DERIVED = frozenset({*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost"})
+"""Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
+
+_WORDS = {
+    ("sessions", "kind"): frozenset({"root", "fork", "task"}),
+    ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
+    ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
+    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
+    ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
+}
+_RANKS = {int: 1, float: 1, str: 2, bytes: 3}
+_MASTER = "sqlite_master"
+_MIN_CARVED_COLUMNS = 5
+
+
+class Column(NamedTuple):
+    """A column as it is in a record: ``type`` is what a value of it must be."""
+
+    name: str
+    type: type
+    required: bool
+    words: frozenset[str] | None = None
+    is_derived: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the records of one table or index look like. ``holds_rows`` is False for an index beside a table."""
+
+    name: str
+    table: str
+    columns: tuple[Column, ...]
+    has_rowid: bool
+    holds_rows: bool
+    alias: int | None = None
+
+    def values(self, cell: Cell) -> tuple[Value, ...] | None:
+        """Return the values of a row, its rowid in their place; None where their number is another."""
+        values = cell.values
+        if values is None or len(values) != len(self.columns):
+            return None
+        if self.alias is not None and values[self.alias] is None:
+            values = (*values[: self.alias], cell.rowid, *values[self.alias + 1 :])
+        return values
+
+    def fits(self, cell: Cell) -> bool:
+        """Return whether a row looks like one of this table's in each of its columns."""
+        values = self.values(cell)
+        return values is not None and all(
+            (value is None and not column.required)
+            or (type(value) is column.type and (column.words is None or value in column.words))
+            or column.is_derived
+            for column, value in zip(self.columns, values, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes of a store, by name, and where a new database of this page size has the root of each."""
+
+    by_name: dict[str, Shape]
+    roots: dict[str, int]
+
+    def of_rows(self, *, rowid: bool) -> list[Shape]:
+        """Return the shapes of tables with, or without, rowids."""
+        return [shape for shape in self.by_name.values() if shape.holds_rows and shape.has_rowid == rowid]
+
+
+@lru_cache(maxsize=8)
+def shapes(page_size: int) -> Shapes:
+    """Return the shapes of a store of the current format: those of one made for it in memory."""
+    with closing(sqlite3.connect(":memory:")) as made:
+        made.execute(f"PRAGMA page_size = {page_size}")
+        for statement in (*stamp_statements(), *schema_statements()):
+            made.execute(statement)
+        rows = made.execute(f"SELECT type, name, tbl_name, rootpage FROM {_MASTER}").fetchall()
+        found = {}
+        for kind, name, table, _ in rows:
+            if kind == "view":
+                continue
+            columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
+            order = (
+                [row[2] for row in made.execute(f"PRAGMA index_xinfo({name})")] if kind == "index" else list(columns)
+            )
+            has_rowid = not _is_without_rowid(made, table)
+            keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
+            alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
+            shape = tuple(_column(table, column, columns) for column in order)
+            found[name] = Shape(name, table, shape, has_rowid and kind == "table", kind == "table", alias)
+        return Shapes(found, {row[1]: row[3] for row in rows if row[3]})
+
+
+def _is_without_rowid(made: sqlite3.Connection, table: str) -> bool:
+    return any(row[1] == table and row[4] for row in made.execute("PRAGMA table_list"))
+
+
+def _column(table: str, name: str | None, columns: dict[str, tuple[object, ...]]) -> Column:
+    if name is None or name == "rowid":
+        return Column("rowid", int, required=True)
+    row = columns[name]
+    declared = str(row[2])
+    kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
+    # The ledger has columns of the same names; they are what it says, and derived from nothing.
+    is_derived = table in ("entries", "sessions") and name in _DERIVED
+    return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)
+
+
+Sink: TypeAlias = Callable[[Shape, int, Cell, bool], None]
+"""Takes a row: what it is, the kind of its page, the row, and whether it is beyond doubt a current one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadPage:
+    """A page that should have held rows of a table and could not be read whole."""
+
+    number: int
+    table: str | None
+
+
+def _is_in_order(cells: list[Cell]) -> bool:
+    """Return whether the rows of a page are sorted as SQLite sorts them: by rowid, or by their values."""
+    keys = [(cell.rowid,) if cell.rowid is not None else cell.values or () for cell in cells]
+    ranked = [[(_RANKS.get(type(value), 0), 0 if value is None else value) for value in key] for key in keys]
+    try:
+        return all(before <= after for before, after in pairwise(ranked))
+    except TypeError:
+        return False
+
+
+@dataclass(slots=True)
+class Scan:
+    """Reads a file's rows into a sink. What it met on the way is in its fields."""
+
+    file: PageFile
+    sink: Sink
+    reached: set[int] = field(default_factory=set)
+    bad: dict[int, str | None] = field(default_factory=dict)
+    free_is_known: bool = False
+    torn: bool = False
+    """Whether something points to a page that is not what it should be, so that others may hang loose."""
+
+    found_schema: bool = False
+    suspect: set[int] = field(default_factory=set)
+    """The numbers of pages that could be read, and not all of whose rows are what and where they should be."""
+
+    broken: set[str] = field(default_factory=set)
+    """The names of the trees of which not every page could be read whole."""
+
+    _to_carve: list[Image] = field(default_factory=list)
+    _shapes: Shapes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shapes = shapes(self.file.page_size)
+
+    def along_trees(self) -> None:
+        """Read every b-tree from its root, and note the free pages. O(file)."""
+        roots = self._roots()
+        for shape in self._shapes.by_name.values():
+            self._tree(shape, roots.get(shape.name))
+        self.free_is_known = self._free_pages()
+
+    @property
+    def is_accounted_for(self) -> bool:
+        """Whether every page is known to belong to a tree or to be free."""
+        return self.free_is_known and len(self.reached) >= self.file.count
+
+    # -- trees ----------------------------------------------------------------------------------------------------
+
+    def _roots(self) -> dict[str, int]:
+        """Return the roots that the schema names; for what it lacks, those of a database that was just made."""
+        named: dict[str, int] = {}
+
+        def note(_: Shape, __: int, cell: Cell, ___: bool) -> None:
+            values = cell.values or ()
+            if len(values) == 5 and isinstance(values[1], str) and isinstance(values[3], int):
+                named[values[1]] = values[3]
+
+        if self.file.page(1) is not None:
+            master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=False)
+            Scan._tree(self, master, 1, note)
+        self.found_schema = bool(named.keys() & self._shapes.by_name.keys())
+        return self._shapes.roots | {name: root for name, root in named.items() if self.file.image(root) is not None}
+
+    def _tree(self, shape: Shape, root: int | None, sink: Sink | None = None) -> None:
+        """Read one b-tree. Pages that turn out to belong to another one, or to none, are bad."""
+        leaf, interior = (TABLE_LEAF, TABLE_INTERIOR) if shape.has_rowid else (INDEX_LEAF, INDEX_INTERIOR)
+        waiting = [(root or 0, 0)]
+        leaf_depth: int | None = None
+        failed: list[tuple[int, int]] = []
+        while waiting:
+            number, depth = waiting.pop()
+            image = self.file.image(number)
+            page = None if image is None or number in self.reached else self.file.parse(image)
+            if page is None or page.kind not in (leaf, interior) or self._is_of_another(page.cells, shape, sink):
+                failed.append((number, depth))
+                continue
+            self.reached.add(number)
+            if page.kind == leaf:
+                leaf_depth = depth if leaf_depth is None else leaf_depth
+            strange = any(cell.values is not None and shape.values(cell) is None for cell in page.cells)
+            if not page.sound or strange or not _is_in_order(page.cells):
+                self.suspect.add(number)
+            if (sink is None and strange) or not page.sound or (page.kind == leaf and depth != leaf_depth):
+                self.broken.add(shape.name)
+                self.torn = self.torn or page.kind == interior or depth != leaf_depth
+                self.bad[number] = shape.table if shape.holds_rows else None
+            self._take(shape, page.kind, page.cells, sink or self.sink)
+            if not page.sound and image is not None and sink is None:
+                self._to_carve.append(image)
+            children = [cell.child for cell in page.cells if cell.child is not None]
+            if page.right is not None:
+                children.append(page.right)
+            waiting += [(child, depth + 1) for child in reversed(children)]
+        for number, depth in failed:
+            self._note_failed(number, depth, leaf_depth, shape)
+
+    def _note_failed(self, number: int, depth: int, leaf_depth: int | None, shape: Shape) -> None:
+        self.broken.add(shape.name)
+        is_leaf = leaf_depth is not None and depth >= leaf_depth
+        self.torn = self.torn or not is_leaf or number in self.reached
+        image = self.file.image(number)
+        if number in self.reached or number in self.bad:
+            return
+        # An inner page of a table with rowids holds no rows itself.
+        holds = shape.holds_rows and (is_leaf or not shape.has_rowid or leaf_depth is None)
+        self.bad[number] = shape.table if holds else None
+        if image is None:
+            return
+        page = self.file.parse(image)
+        if page is not None and page.cells and not is_leaf:
+            return  # it is a page of something else; whose it is will turn out
+        self.reached.add(number)
+        self._to_carve.append(image)
+
+    def _is_of_another(self, cells: Iterable[Cell], shape: Shape, sink: Sink | None) -> bool:
+        """Return whether no row on a page has as many columns as this tree's rows."""
+        rows = [cell for cell in cells if cell.values is not None]
+        return sink is None and bool(rows) and all(shape.values(cell) is None for cell in rows)
+
+    def _take(self, shape: Shape, kind: int, cells: Iterable[Cell], sink: Sink, *, live: bool = True) -> None:
+        for cell in cells:
+            self.reached.update(cell.overflow if live else ())
+            if cell.values is not None and (sink is not self.sink or shape.values(cell) is not None):
+                sink(shape, kind, cell, live)
+
+    def _free_pages(self) -> bool:
+        """Note the pages of the free list; return whether it could be read to its end."""
+        if not self.file.has_header:
+            return False
+        trunk, stated = (int.from_bytes(self.file.header[at : at + 4]) for at in (32, 36))
+        free: set[int] = set()
+        while trunk:
+            data = self.file.page(trunk)
+            if data is None or trunk in free or trunk in self.reached:
+                return False
+            count = int.from_bytes(data[4:8])
+            if count > self.file.usable // 4 - 2:
+                return False
+            leaves = {int.from_bytes(data[8 + 4 * index : 12 + 4 * index]) for index in range(count)}
+            if (
+                len(leaves) != count
+                or leaves & (free | self.reached)
+                or not all(0 < leaf <= self.file.count for leaf in leaves)
+            ):
+                return False
+            free |= leaves | {trunk}
+            trunk = int.from_bytes(data[:4])
+        if len(free) != stated:
+            return False
+        self.reached |= free
+        return True
+
+    # -- single pages -----------------------------------------------------------------------------------------------
+
+    @property
+    def whole_trees(self) -> set[str]:
+        """The names of the trees that were read whole."""
+        return self._shapes.by_name.keys() - self.broken
+
+    def damaged_pages(self) -> None:
+        """Look for single rows in the pages of trees that could not be read whole. After all trees."""
+        for image in self._to_carve:
+            self._carve(image)
+
+    def loose_pages(self) -> None:
+        """Read the pages that nothing leads to: what hung below a page that is damaged."""
+        for number in range(1, self.file.count + 1):
+            image = self.file.image(number)
+            if number not in self.reached and image is not None:
+                self._loose(image)
+        for number in range(self.file.in_file + 1, self.file.count + 1):
+            if self.file.image(number) is None and number not in self.reached:
+                self.bad.setdefault(number, None)
+
+    def older_pages(self) -> None:
+        """Read what newer versions of pages have replaced, for rows whose newer page in the log is damaged."""
+        for image in self.file.older_images():
+            self._loose(image)
+
+    def _loose(self, image: Image) -> None:
+        page = self.file.parse(image)
+        if page is None or not page.cells:
+            self._carve(image)
+            return
+        candidates = self._shapes.of_rows(rowid=page.kind in (TABLE_LEAF, TABLE_INTERIOR))
+        for shape in candidates:
+            self._take(shape, page.kind, [cell for cell in page.cells if shape.fits(cell)], self.sink, live=False)
+        if not page.sound and page.kind not in INTERIOR:
+            self._carve(image)
+
+    def _carve(self, image: Image) -> None:
+        """Find rows in a damaged page by their shape alone; few and short columns would fit too much."""
+        wide = {
+            TABLE_LEAF: [s for s in self._shapes.of_rows(rowid=True) if len(s.columns) >= _MIN_CARVED_COLUMNS - 1],
+            INDEX_LEAF: [
+                shape
+                for shape in self._shapes.of_rows(rowid=False)
+                if len(shape.columns) >= _MIN_CARVED_COLUMNS
+                and (any(column.words for column in shape.columns) or shape.table == "ledger")
+            ],
+        }
+        # One byte for its own length, then one for each column, or two where that is long.
+        headers = {
+            kind: frozenset(
+                length for shape in fitting for length in range(len(shape.columns) + 1, len(shape.columns) + 12)
+            )
+            for kind, fitting in wide.items()
+        }
+        for kind, cell in self.file.carve(
+            image, headers, lambda kind, cell: any(shape.fits(cell) for shape in wide[kind])
+        ):
+            for shape in wide[kind]:
+                if shape.fits(cell):
+                    self.sink(shape, kind, cell, False)

@@ -1,0 +1,259 @@
+"""Rescuing what is readable from a damaged SQLite database into a new one, which verifies clean.
+
+The damaged file and its write-ahead log are only read. The new database is made beside its final name and takes that
+name when it is whole.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pydantic_core
+
+from flue_py.core.salvaging import Loss, SalvageReport
+from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
+from flue_py.store import queries
+from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.backing_up import verify_connection
+from flue_py.store.migrate import open_file
+from flue_py.store.private_files import Part
+from flue_py.store.salvage_history import History, Placed
+from flue_py.store.salvage_pages import PageFile, Value
+from flue_py.store.salvage_rows import EntryRow, Found, Gathered, checked_object
+from flue_py.store.salvage_tables import Scan, shapes
+from flue_py.store.sqlite_file import APPLICATION_ID, check_magic, translated
+
+_REFERRING = {"leaf_moves": "move", "marks": "mark", "requests": "request", "task_links": "link"}
+"""Tables of rows that belong to a session, and what one of theirs is called."""
+
+
+def salvage(damaged: Path, new: Path) -> SalvageReport:
+    """Write what is readable in ``damaged`` into ``new``, which must not be there; return what was lost.
+
+    ``damaged`` and the log beside it are never changed; nothing may write to them meanwhile. Raises `InvalidArgument`
+    where ``new`` is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file);
+    memory: a small part of it.
+    """
+    with Part(new) as part, PageFile(damaged) as file:
+        scan, found = _read(file, damaged)
+        names = {column.name: n for n, column in enumerate(shapes(file.page_size).by_name["entries"].columns)}
+        history = History(found, list(found.checked_entries(names)))
+        history.rebuild()
+        _report_pages(scan, found)
+        calls = _write(part.path, history, names)
+        part.publish()
+    return SalvageReport(
+        len(history.sessions),
+        len(history.entries),
+        calls,
+        tuple(sorted(scan.bad)),
+        tuple(found.losses),
+        tuple(found.changes),
+    )
+
+
+def _read(file: PageFile, damaged: Path) -> tuple[Scan, Gathered]:
+    """Return everything that can be found in the file. Raises as `salvage` says."""
+    found = Gathered(file)
+    scan = Scan(file, found.take)
+    scan.along_trees()
+    found.complete, found.suspect = scan.whole_trees, scan.suspect
+    stamp = found.tables["flue_store"].get(("format",), {}).get("value")
+    if isinstance(stamp, int) and FORMAT_VERSION < stamp < 2**16:
+        raise FormatTooNew(f"{damaged} has format {stamp}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py")
+    found.straighten()
+    scan.damaged_pages()
+    if scan.free_is_known or scan.torn or found.misses_rows:
+        scan.loose_pages()
+    if file.log.damaged:
+        scan.older_pages()
+    found.straighten()
+    is_ours = file.has_header and int.from_bytes(file.header[68:72]) == APPLICATION_ID
+    if not (is_ours or found.entries or found.tables["sessions"] or found.tables["flue_store"]):
+        check_magic(damaged)
+        raise NotAStore(f"nothing of a store of flue_py is found in {damaged}; name another file")
+    return scan, found
+
+
+def _report_pages(scan: Scan, found: Gathered) -> None:
+    """Say of which tables pages are damaged, so that rows may be lost that nothing else names."""
+    for number, table in sorted(scan.bad.items()):
+        if table is not None and table not in ("entries", "flue_store", "alembic_version", "lanes", "blobs"):
+            found.losses.append(Loss("page", None, None, f"page {number}, of {table}, was not readable whole"))
+    for table, count in sorted(found.unreadable.items()):
+        if table not in ("lanes", "flue_store"):
+            found.losses.append(Loss("page", None, None, f"{count} rows of {table} make no sense"))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write(path: Path, history: History, names: dict[str, int]) -> int:
+    """Write the new database and verify it; return how many calls it has."""
+    connection = open_file(path, "full", 0.0)
+    with closing(connection), translated(path):
+        # Until it is published nobody needs what a crash would leave of it.
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        _write_sessions(connection, history)
+        _write_entries(connection, history, names)
+        _write_rows_of_sessions(connection, history)
+        calls = _write_ledger(connection, history)
+        _write_state(connection, history)
+        connection.execute("COMMIT")
+        problems = verify_connection(connection, str(path)).problems
+        if problems:
+            raise CorruptStore(f"what was rescued contradicts itself ({problems[0]}); nothing was written")
+        connection.execute("PRAGMA journal_mode = WAL")
+    return calls
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: Found) -> None:
+    columns = ", ".join(f'"{name}"' for name in row)
+    connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
+
+
+def _write_sessions(connection: sqlite3.Connection, history: History) -> None:
+    for row in history.sessions.values():
+        row.pop("mended", None)
+        _insert(connection, "sessions", row)
+    for lane in history.lanes.values():
+        row = {
+            "tree_id": lane.tree, "lane_id": lane.id, "owner_key": lane.owner, "parent_lane": lane.parent,
+            "fork_depth": lane.fork_depth,
+        }  # fmt: skip
+        _insert(connection, "lanes", row)
+
+
+def _write_entries(connection: sqlite3.Connection, history: History, names: dict[str, int]) -> None:
+    """Write the entries as they were, at the places they have now, in the order of the file."""
+    blobs: set[tuple[int, bytes]] = set()
+    for entry in sorted(history.entries, key=lambda entry: (entry.rowid or 0, entry.where)):
+        found = history.found
+        row = found.columns(entry, names)
+        _place(row, entry, history.placed[id(entry)])
+        if row["extra"] is not None and checked_object(row["extra"]) != row["extra"]:
+            row["extra"] = None
+            found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, "lost its extra fields"))
+        for name in ("role", "source"):
+            if not isinstance(row[name], str):
+                row[name] = None
+        _insert(connection, "entries", row)
+        if entry.blob is not None and (entry.tree, entry.blob) not in blobs:
+            blobs.add((entry.tree, entry.blob))
+            text, data = found.blob(entry.blob)
+            blob: Found = {"tree_id": entry.tree, "sha256": entry.blob, "size": len(text.encode()), "data": data}
+            _insert(connection, "blobs", blob)
+
+
+def _place(row: Found, entry: EntryRow, placed: Placed) -> None:
+    row.update(
+        tree_id=entry.tree, lane_id=placed.lane, depth=placed.depth, id=entry.id, session_key=entry.session,
+        revision=entry.revision, ordinal=entry.ordinal, created_at=entry.created,
+        kind=entry.kind, role=entry.role,
+        counted=int(entry.counted),
+    )  # fmt: skip
+    row.update(zip(TOTAL_COLUMNS, placed.totals, strict=True))
+
+
+def _write_rows_of_sessions(connection: sqlite3.Connection, history: History) -> None:
+    """Write moves, marks, requests and links, and report those whose session or entry is lost."""
+    found = history.found
+    links: set[tuple[Value, Value]] = set()
+    for table, what in _REFERRING.items():
+        for row in found.tables[table].values():
+            key = row["parent_key" if table == "task_links" else "session_key"]
+            session = history.sessions.get(key) if isinstance(key, int) else None
+            if session is None:
+                owner = found.session_id(key) if isinstance(key, int) else None
+                found.losses.append(Loss(what, owner, None, f"{_shown(table, row)}: its session is lost"))
+                continue
+            missing = _missing_entries(history, session, table, row)
+            if table == "leaf_moves" and missing:
+                detail = f"{_shown(table, row)} names an entry that is lost; it cannot be undone"
+                found.changes.append(Loss(what, str(session["id"]), missing[0], detail))
+            elif missing:
+                detail = f"{_shown(table, row)}: its entry is lost"
+                found.losses.append(Loss(what, str(session["id"]), missing[0], detail))
+                continue
+            if table == "task_links":
+                if (key, row["child_id"]) in links:
+                    continue
+                links.add((key, row["child_id"]))
+            _insert(connection, table, row)
+    for (parent, position), child in found.witnesses.links.items():
+        if (parent, child) not in links and parent in history.sessions:
+            detail = f"to session {child}, at position {position}: its row is lost"
+            found.losses.append(Loss("link", str(history.sessions[parent]["id"]), None, detail))
+
+
+def _missing_entries(history: History, session: Found, table: str, row: Found) -> list[str]:
+    """Return the entries that a row names and that are not there."""
+    names: list[Value] = []
+    if table == "leaf_moves":
+        names = [row["from_entry"], row["to_entry"]]
+    elif table == "marks":
+        names = [row["entry_id"]]
+    elif table == "requests" and row["operation"] == "append":
+        try:
+            result = pydantic_core.from_json(str(row["result"]))
+        except ValueError:
+            return ["?"]
+        names = list(result[0]) if isinstance(result, list) and result and isinstance(result[0], list) else ["?"]
+    here = history.by_id
+    tree = session["tree_id"]
+    lost = [name for name in names if isinstance(name, str) and (tree, name) not in here]
+    if table == "leaf_moves":
+        # What was deleted long ago may be named by a move; only what was lost now is worth a word.
+        lost = [name for name in lost if isinstance(tree, int) and history.is_lost(tree, name)]
+    return lost
+
+
+def _shown(table: str, row: Found) -> str:
+    match table:
+        case "leaf_moves":
+            return f"revision {row['revision']!r} ({row['reason']!s})"
+        case "marks":
+            return f"{row['kind']!s} {'' if row['value'] is None else repr(row['value'])}".strip()
+        case "requests":
+            return f"{row['operation']!s} {row['idempotency_key']!r}"
+        case _:
+            return f"{row['task_id']!r} to session {row['child_id']!s}"
+
+
+def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
+    found = history.found
+    calls, payers = found.tables["ledger"], found.tables["ledger_sessions"]
+    for row in calls.values():
+        _insert(connection, "ledger", row)
+        key = row["session_key"]
+        if (key,) not in payers and isinstance(key, int):
+            session = history.sessions.get(key)
+            name = found.session_id(key) if session is None else str(session["id"])
+            if name is None:
+                name = f"rescued-{key}"
+                found.changes.append(Loss("call", name, None, "the id of the session that paid is lost"))
+            payers[key,] = {"session_key": key, "session_id": name}
+    for row in payers.values():
+        _insert(connection, "ledger_sessions", row)
+    for call, key in found.witnesses.calls.items():
+        if call not in calls:
+            detail = f"call {call[2]}: its row is lost"
+            if not any(loss.what == "call" and f"call {call[2]} " in loss.detail for loss in found.losses):
+                found.losses.append(Loss("call", found.session_id(key), None, detail))
+    return len(calls)
+
+
+def _write_state(connection: sqlite3.Connection, history: History) -> None:
+    """Write the counters: the next key is new, and caches of a history that was changed are told."""
+    found = history.found
+    stored = found.tables["flue_store"].get(("epoch",), {}).get("value")
+    epoch = stored if isinstance(stored, int) and 0 <= stored < 2**62 else 0
+    if found.losses or found.changes:
+        epoch += 1
+    for name, value in (("epoch", epoch), ("next_key", history.next_key([]))):
+        connection.execute(queries.WRITE_STATE.sql, {"name": name, "number": value})

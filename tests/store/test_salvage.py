@@ -1,0 +1,407 @@
+"""Whatever is destroyed in a file: what is readable is rescued, what is lost is named, and the rest verifies clean."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import flue_py
+from flue_py.core.salvaging import SalvageReport
+from flue_py.core.sessions import NewSession
+from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
+from flue_py.store.salvage_tables import shapes
+from flue_py.store.salvaging import salvage
+from flue_py.store.sqlite import open_sqlite
+from flue_py.testing.samples import add, new_session, path_ids, talk, user
+from flue_py.testing.sources import counted_sources
+from tests.store.damaged_stores import Template, destroyed, make_store, noise, readable_by_sql, rows_of, template_of
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    path = tmp_path_factory.mktemp("salvage") / "template.db"
+    asyncio.run(make_store(path))
+    return template_of(path)
+
+
+async def problems_of(path: Path) -> list[str]:
+    backend = await open_sqlite(path, sources=counted_sources(), durability="normal", create=False)
+    try:
+        return [str(problem) for problem in (await backend.verify()).problems]
+    finally:
+        await backend.close()
+
+
+def rescued(data: bytes, folder: Path, *, verified: bool = True) -> tuple[SalvageReport, Path]:
+    """Salvage a file; return the report and the new file, which verifies clean. The old one stays as it is."""
+    damaged, new = folder / "damaged.db", folder / "new.db"
+    damaged.write_bytes(data)
+    report = salvage(damaged, new)
+    assert damaged.read_bytes() == data
+    assert sorted(path.name for path in folder.iterdir()) == ["damaged.db", "new.db"]
+    assert new.stat().st_mode & 0o777 == 0o600
+    if verified:
+        assert asyncio.run(problems_of(new)) == []
+    return report, new
+
+
+def test_an_undamaged_database_comes_out_as_it_went_in(template: Template, tmp_path: Path) -> None:
+    report, new = rescued(template.data, tmp_path)
+    assert report.is_complete
+    assert report.damaged_pages == ()
+    assert rows_of(new) == template.rows
+    assert report.entries == len(template.rows["entries"])
+    assert report.sessions == len(template.rows["sessions"])
+    assert report.calls == len(template.rows["ledger"])
+
+
+def check_round(seed: int, template: Template, folder: Path) -> None:
+    data, touched = destroyed(Random(seed), template, most=20 if seed >= 1000 else 4)
+    # It verifies what it wrote before it gives it its name; in the slow rounds, and below, it is verified once more.
+    report, new = rescued(data, folder, verified=seed >= 1000)
+    rows = rows_of(new)
+    before, after = template.rows["entries"], rows["entries"]
+    untouched = {place for place, pages in template.pages.items() if not pages & touched}
+    by_sql = readable_by_sql(folder / "damaged.db", template)
+    whole = {place for place in before if place in after and content(after[place]) == content(before[place])}
+    assert untouched <= whole, sorted(untouched - whole)[:5]
+    # Where a bit of an id has flipped nothing may tell which id is right, but the entry is there.
+    kept = {payload(row) for row in after.values()}
+    assert all(payload(before[place]) in kept for place in by_sql)
+    lost = {entry_id for _, entry_id in before.keys() - after.keys()}
+    if not (template.id_pages | template.schema_pages) & touched:
+        assert lost <= set(report.lost_entry_ids)
+        assert len(report.lost_entry_ids) == len(lost)
+    if lost:
+        assert not report.is_complete
+    if not touched & {page for pages in template.pages.values() for page in pages}:
+        assert lost == set()
+
+
+def content(row: tuple[object, ...]) -> tuple[object, ...]:
+    """Return of an entry's row what no rescue may change: not its place, its totals, its creator's state."""
+    return (*row[5:9], *row[10:13], *row[24:27], row[28])
+
+
+def payload(row: tuple[object, ...]) -> tuple[object, ...]:
+    """Return of an entry's row the digest, and the payload, which it proves to be as it was."""
+    return (*row[24:27], row[28])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_readable_is_rescued(seed: int, template: Template, tmp_path: Path) -> None:
+    check_round(seed, template, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_what_is_readable_is_rescued_in_many_more_rounds(seed: int, template: Template, tmp_path: Path) -> None:
+    check_round(seed, template, tmp_path)
+
+
+# -- what is lost, and what becomes of the rest -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small store, and the ids in it: a talk of ten, a fork at its fifth entry, and a session that was deleted."""
+
+    path: Path
+    root: str
+    ids: list[str]
+    fork: str
+    fork_ids: list[str]
+    deleted: list[str]
+
+
+@pytest.fixture(scope="module")
+def small_template(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return asyncio.run(make_small(tmp_path_factory.mktemp("salvage") / "small.db"))
+
+
+async def make_small(path: Path) -> Small:
+    backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
+    root = await new_session(backend, *talk(10), key="root")
+    ids = await path_ids(backend, root.id)
+    await backend.set_label(root.id, ids[2], "here")
+    fork = await backend.fork(root.id, ids[4], NewSession(key="fork", title="a fork"))
+    fork_ids = await add(backend, fork.id, *talk(4, 20), user(noise(1, 60_000)))
+    gone = await new_session(backend, *talk(4, 40), *[user(noise(n, 3_000)) for n in range(30)], key="gone")
+    deleted = await path_ids(backend, gone.id)
+    await backend.delete_tree(gone.id)
+    await backend.close()
+    return Small(path, root.id, ids, fork.id, list(fork_ids), deleted)
+
+
+@pytest.fixture
+def small(small_template: Small, tmp_path: Path) -> Small:
+    copy = tmp_path / "damaged.db"
+    copy.write_bytes(small_template.path.read_bytes())
+    return replace(small_template, path=copy)
+
+
+def salvaged(small: Small) -> tuple[SalvageReport, Path]:
+    new = small.path.with_name("new.db")
+    report = salvage(small.path, new)
+    assert asyncio.run(problems_of(new)) == []
+    return report, new
+
+
+def root_of(path: Path, name: str) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    return int(page)
+
+
+def overwrite(path: Path, page: int, data: bytes = bytes(4096)) -> None:
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(data)
+
+
+def corrupt_payload(path: Path, *entry_ids: str) -> None:
+    """Flip bits in the stored payloads of entries, as a disk would."""
+    data = bytearray(path.read_bytes())
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
+        for entry_id in entry_ids:
+            (digest,) = connection.execute("SELECT digest FROM entries WHERE id = ?", (entry_id,)).fetchone()
+            assert data.count(digest) == 1
+            data[data.index(digest)] ^= 1
+    path.write_bytes(data)
+
+
+async def paths_of(path: Path) -> dict[str, tuple[str | None, list[str]]]:
+    """Return the leaf and the path of every session."""
+    backend = await open_sqlite(path, sources=counted_sources(), create=False)
+    try:
+        page = await backend.list_sessions(scope=None, kind=None, limit=100, cursor=None)
+        return {each.id: (each.leaf_id, await path_ids(backend, each.id)) for each in page.sessions}
+    finally:
+        await backend.close()
+
+
+def test_without_its_first_page_nothing_is_lost_and_nothing_deleted_comes_back(small: Small) -> None:
+    before = rows_of(small.path)
+    overwrite(small.path, 1)
+    report, new = salvaged(small)
+    assert report.losses == report.changes == ()
+    assert rows_of(new) == before
+
+
+def test_what_was_deleted_does_not_come_back_with_its_free_pages_unknown_and_a_tree_torn(small: Small) -> None:
+    overwrite(small.path, 1)
+    overwrite(small.path, shapes(4096).roots["entries"])
+    report, new = salvaged(small)
+    after = {entry_id for _, entry_id in rows_of(new)["entries"]}
+    assert not after & set(small.deleted)
+    assert set(report.lost_entry_ids) == {*small.ids, *small.fork_ids} - after
+
+
+def test_what_hangs_below_a_lost_entry_is_a_branch_of_its_own(small: Small) -> None:
+    corrupt_payload(small.path, small.ids[2])
+    report, new = salvaged(small)
+    (loss, mark) = report.losses
+    assert (loss.what, loss.session_id, loss.entry_id) == ("entry", small.root, small.ids[2])
+    assert (mark.what, mark.session_id, mark.entry_id) == ("mark", small.root, small.ids[2])
+    (change,) = report.changes
+    assert (change.what, change.session_id, change.entry_id) == ("entry", small.root, small.ids[3])
+    paths = asyncio.run(paths_of(new))
+    assert paths[small.root] == (small.ids[9], small.ids[3:])
+    assert paths[small.fork] == (small.fork_ids[-1], small.ids[3:5] + small.fork_ids)
+    after = {entry_id for _, entry_id in rows_of(new)["entries"]}
+    assert after == {*small.ids, *small.fork_ids} - {small.ids[2]}
+
+
+def test_a_lost_leaf_goes_back_to_the_nearest_entry_that_is_left(small: Small) -> None:
+    corrupt_payload(small.path, small.ids[9], small.ids[8], small.fork_ids[4])
+    report, new = salvaged(small)
+    paths = asyncio.run(paths_of(new))
+    assert paths[small.root] == (small.ids[7], small.ids[:8])
+    assert paths[small.fork] == (small.fork_ids[3], small.ids[:5] + small.fork_ids[:4])
+    assert [(change.what, change.session_id, change.entry_id) for change in report.changes] == [
+        ("leaf", small.root, small.ids[9]),
+        ("leaf", small.fork, small.fork_ids[4]),
+    ]
+
+
+def test_a_lost_fork_point_goes_back_too(small: Small) -> None:
+    corrupt_payload(small.path, small.ids[4], *small.fork_ids)
+    report, new = salvaged(small)
+    assert asyncio.run(paths_of(new))[small.fork] == (small.ids[3], small.ids[:4])
+    assert {change.what for change in report.changes} == {"entry", "leaf", "fork point"}
+
+
+def test_a_blob_that_is_lost_is_an_entry_that_is_lost(small: Small) -> None:
+    with closing(sqlite3.connect(f"file:{small.path}?mode=ro&immutable=1", uri=True)) as connection:
+        (data,) = connection.execute("SELECT data FROM blobs").fetchone()
+    file = small.path.read_bytes()
+    start = file.index(data[-400:-200])
+    small.path.write_bytes(file[:start] + b"?" * 100 + file[start + 100 :])
+    report, _ = salvaged(small)
+    assert report.lost_entry_ids == (small.fork_ids[4],)
+    assert "blob" in report.losses[0].detail
+
+
+def test_sessions_whose_rows_are_lost_are_made_from_what_is_left(small: Small) -> None:
+    overwrite(small.path, root_of(small.path, "sessions"))
+    report, new = salvaged(small)
+    rows = {row[2]: row for row in rows_of(new)["sessions"].values()}
+    assert rows.keys() == {small.root, small.fork}
+    assert [rows[each][5] for each in (small.root, small.fork)] == ["root", "fork"]
+    assert asyncio.run(paths_of(new)) == {
+        small.root: (small.ids[9], small.ids),
+        small.fork: (small.fork_ids[-1], small.ids[:5] + small.fork_ids),
+    }
+    assert {change.session_id for change in report.changes if change.what == "session"} == {small.root, small.fork}
+
+
+@pytest.mark.parametrize("name", ["lanes", "sqlite_autoindex_entries_2", "ix_entries_session_key", "ledger_sessions"])
+def test_what_is_stored_elsewhere_too_is_not_lost(small: Small, name: str) -> None:
+    before = rows_of(small.path)
+    overwrite(small.path, root_of(small.path, name))
+    report, new = salvaged(small)
+    assert rows_of(new)["entries"] == before["entries"]
+    assert rows_of(new)["lanes"] == before["lanes"]
+    assert report.lost_entry_ids == report.lost_session_ids == ()
+
+
+def test_calls_that_are_lost_are_named(small: Small) -> None:
+    before = rows_of(small.path)["ledger"]
+    overwrite(small.path, root_of(small.path, "ledger"))
+    report, new = salvaged(small)
+    calls = {loss.detail.split()[1].rstrip(":") for loss in report.losses if loss.what == "call"}
+    assert calls == {call_id for _, _, call_id in before}
+    assert rows_of(new)["ledger"] == {}
+
+
+def test_a_call_whose_amounts_are_no_numbers_is_lost_and_what_was_spent_is_derived_anew(small: Small) -> None:
+    with closing(sqlite3.connect(small.path)) as connection:
+        connection.execute("UPDATE ledger SET input_tokens = 'many' WHERE entry_id = ?", (small.ids[1],))
+        connection.execute("UPDATE sessions SET spent_cost = 'much' WHERE id = ?", (small.fork,))
+        connection.commit()
+    before = rows_of(small.path)["ledger"]
+    report, new = salvaged(small)
+    assert len(rows_of(new)["ledger"]) == len(before) - 1
+    assert {loss.what for loss in report.losses} == {"page", "call"}
+    assert small.ids[1] in str(report.losses[-1])
+
+
+# -- with a write-ahead log -------------------------------------------------------------------------------------------
+
+
+async def with_log(folder: Path) -> tuple[Path, list[str]]:
+    """Return a copy of a store and its log, taken while its writer lives, and the ids in it."""
+    path = folder / "live.db"
+    backend = await open_sqlite(path, sources=counted_sources())
+    session = await new_session(backend, *talk(4))
+    for n in range(4, 40):
+        await add(backend, session.id, *talk(1, n))
+    ids = await path_ids(backend, session.id)
+    copy = folder / "copy"
+    copy.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", copy)
+    await backend.close()
+    return copy / "live.db", ids
+
+
+def test_what_is_only_in_the_log_is_rescued_and_the_log_is_left_alone(tmp_path: Path) -> None:
+    path, ids = asyncio.run(with_log(tmp_path))
+    before = {each.name: each.read_bytes() for each in path.parent.iterdir()}
+    report = salvage(path, tmp_path / "new.db")
+    assert report.is_complete
+    assert {each.name: each.read_bytes() for each in path.parent.iterdir()} == before
+    assert {entry_id for _, entry_id in rows_of(tmp_path / "new.db")["entries"]} == set(ids)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_log_costs_no_more_than_its_damaged_pages(tmp_path: Path, seed: int) -> None:
+    path, ids = asyncio.run(with_log(tmp_path))
+    log = Path(f"{path}-wal")
+    data = bytearray(log.read_bytes())
+    random = Random(seed)
+    frames = (len(data) - 32) // (4096 + 24)
+    assert frames > 30
+    for _ in range(2):
+        start = 32 + random.randrange(frames) * (4096 + 24) + 24
+        data[start : start + 4096] = random.randbytes(4096)
+    if seed % 3 == 0:
+        data[:32] = bytes(32)
+    log.write_bytes(data)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        try:
+            by_sql = {row[0] for row in connection.execute("SELECT id FROM entries NOT INDEXED")}
+        except sqlite3.Error:
+            by_sql = set()
+    report = salvage(path, tmp_path / "new.db")
+    after = {entry_id for _, entry_id in rows_of(tmp_path / "new.db")["entries"]}
+    assert by_sql <= after
+    assert len(after) >= len(ids) - 12
+    assert asyncio.run(problems_of(tmp_path / "new.db")) == []
+    assert report.entries == len(after)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_there_is_not_overwritten(small: Small, tmp_path: Path) -> None:
+    taken = tmp_path / "taken.db"
+    taken.write_text("mine")
+    with pytest.raises(InvalidArgument, match="is there already"):
+        salvage(small.path, taken)
+    assert taken.read_text() == "mine"
+
+
+def test_what_is_no_store_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    text, empty, other = tmp_path / "text", tmp_path / "empty", tmp_path / "other.db"
+    text.write_text("no database " * 2000)
+    empty.touch()
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE t (a, b)")
+        connection.execute("INSERT INTO t VALUES (1, 'x')")
+        connection.commit()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    for path in (text, empty, other):
+        with pytest.raises(NotAStore, match=path.name):
+            salvage(path, tmp_path / "new.db")
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        salvage(tmp_path / "missing.db", tmp_path / "new.db")
+    with pytest.raises(StoreUnavailable, match="cannot be made"):
+        salvage(other, tmp_path / "no folder" / "new.db")
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_a_newer_format_is_refused(small: Small) -> None:
+    with closing(sqlite3.connect(small.path)) as connection:
+        connection.execute("UPDATE flue_store SET value = 99 WHERE name = 'format'")
+        connection.commit()
+    with pytest.raises(FormatTooNew, match="format 99"):
+        salvage(small.path, small.path.with_name("new.db"))
+
+
+def test_an_empty_store_is_rescued_empty(tmp_path: Path) -> None:
+    asyncio.run(problems_of_new(tmp_path / "empty.db"))
+    report = salvage(tmp_path / "empty.db", tmp_path / "new.db")
+    assert report == SalvageReport(0, 0, 0)
+
+
+async def problems_of_new(path: Path) -> None:
+    backend = await open_sqlite(path, sources=counted_sources())
+    await backend.close()
+
+
+@pytest.mark.anyio
+async def test_the_library_rescues_too_in_both_ways(small: Small, tmp_path: Path) -> None:
+    corrupt_payload(small.path, small.ids[9])
+    report = await flue_py.salvage(small.path, tmp_path / "one.db")
+    assert report == await asyncio.to_thread(flue_py.sync.salvage, str(small.path), str(tmp_path / "two.db"))
+    assert report.lost_entry_ids == (small.ids[9],)
+    assert not report.is_complete
+    assert str(report.losses[0]).startswith(f"entry: session {small.root}, entry {small.ids[9]}: ")
