@@ -6,20 +6,21 @@ Of itself it keeps SQLite's rollback journal; here it gets a write-ahead log as 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.database_session_service import DatabaseSessionService
 from google.adk.sessions.schemas.v1 import StorageEvent
-from google.adk.sessions.session import Session
 from google.genai import types
 from sqlalchemy import event, insert
 
 from benchmarks.peers.protocol import Message, Place
+
+if TYPE_CHECKING:
+    from google.adk.sessions.session import Session
 
 APP, USER = "benchmark", "user"
 FIRST_TIME = 1767607200.0
@@ -118,17 +119,12 @@ def make_event(message: Message, at: float | None = None) -> Event:
     """Return a message as an event: its text as text, whatever else its content has as JSON."""
     content, usage = message.get("content", ""), message.get("usage")
     texts = [content] if isinstance(content, str) else [text_of(part) for part in content]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return Event(
-            author="user" if message["role"] == "user" else "agent",
-            invocation_id="",
-            content=types.Content(
-                role="user" if message["role"] == "user" else "model", parts=[types.Part(text=text) for text in texts]
-            ),
-            **({} if at is None else {"timestamp": at}),
-            **({} if usage is None else {"usage_metadata": usage_of(usage), "model_version": message.get("model")}),
-        )
+    fields: dict[str, Any] = {} if at is None else {"timestamp": at}
+    if usage is not None:
+        fields |= {"usage_metadata": usage_of(usage), "model_version": message.get("model")}
+    is_user = message["role"] == "user"
+    said = types.Content(role="user" if is_user else "model", parts=[types.Part(text=text) for text in texts])
+    return Event(author="user" if is_user else "agent", invocation_id="", content=said, **fields)
 
 
 def text_of(part: Message) -> str:

@@ -20,7 +20,10 @@ def chart(results: Results) -> str:
     rows = results.rows()
     stores = [store for store in results.stores() if store != OURS]
     dots = {
-        (row, store): ratio for row in rows for store in stores if (ratio := results.cell(row, store).ratio) is not None
+        (row.name, store.name): ratio
+        for row in rows
+        for store in stores
+        if (ratio := results.cell(row, store).ratio) is not None
     }
     low = min([floor(log10(ratio)) for ratio in dots.values() if ratio > 0], default=0)
     low, high = min(low, -1), max([ceil(log10(ratio)) for ratio in dots.values() if ratio > 0], default=1)
@@ -48,7 +51,7 @@ def _legend(stores: list[Store]) -> list[str]:
     ]
     x, y = 20, 52
     for store in stores:
-        width = 26 + 7.4 * len(store.title)
+        width = 30 + 7.6 * len(store.title)
         if x + width > WIDTH - 10:
             x, y = 20, y + 20
         parts.append(f"<circle cx='{x + 5}' cy='{y - 4}' r='5' fill='{store.color}'/>")
@@ -69,11 +72,11 @@ def _scale(low: int, high: int, across: Callable[[float], float], bottom: float)
 
 
 def _row(
-    row: Row, y: float, dots: dict[tuple[Row, Store], float], stores: list[Store], across: Callable[[float], float]
+    row: Row, y: float, dots: dict[tuple[str, str], float], stores: list[Store], across: Callable[[float], float]
 ) -> list[str]:
     parts = [f"<text x='{LEFT - 14}' y='{y + 4:.1f}' {FONT} text-anchor='end'>{escape(row.title)}</text>"]
     for store in stores:
-        ratio = dots.get((row, store))
+        ratio = dots.get((row.name, store.name))
         if ratio:
             x = across(ratio)
             label = escape(f"{store.title}: {times(ratio)}")

@@ -21,6 +21,7 @@ from benchmarks.peers import work
 from benchmarks.peers.rows import GROUPS
 from benchmarks.peers.stores import BY_NAME
 
+LOG = logging.getLogger(__name__)
 GROUPS_BY_NAME = {group.name: group for group in GROUPS}
 
 
@@ -36,8 +37,8 @@ async def answer_all(store: str, folder: Path, budget: float, answers: IO[str], 
         try:
             rows = {name: asdict(measured) for name, measured in (await measure(bench, group)).items()}
             print(json.dumps({"rows": rows}), file=answers, flush=True)
-        except Exception as error:  # noqa: BLE001 - a peer raises what it raises: told, not hidden
-            logging.exception("%s, %s", store, group.name)
+        except Exception as error:
+            LOG.exception("%s, %s", store, group.name)
             print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
 
 

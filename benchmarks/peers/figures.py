@@ -124,12 +124,16 @@ def table(results: Results) -> str:
     lines += [_line(results, row, stores, marks) for row in results.rows()]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rule = ["-" * width if not column else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
-    printed = [
-        "| " + " | ".join(text.rjust(width) if n else text.ljust(width) for n, (text, width) in enumerate(zip(line, widths, strict=True))) + " |"
-        for line in [lines[0], rule, *lines[1:]]
-    ]  # fmt: skip
+    printed = [_printed(line, widths) for line in (lines[0], rule, *lines[1:])]
     notes = [f"- [{mark}] {note}." for note, mark in marks.items()]
     return "\n".join([*printed, "", *notes]).rstrip()
+
+
+def _printed(line: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        text.rjust(width) if n else text.ljust(width) for n, (text, width) in enumerate(zip(line, widths, strict=True))
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def _line(results: Results, row: Row, stores: Sequence[Store], marks: dict[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -56,7 +57,7 @@ class AdvancedSession:
                 [
                     (
                         self.own.session_id, turn, usage["input"], usage["output"], usage["totalTokens"],
-                        '{"cached_tokens": %d}' % usage["cacheRead"], '{"reasoning_tokens": 0}',
+                        json.dumps({"cached_tokens": usage["cacheRead"]}), '{"reasoning_tokens": 0}',
                     )
                     for turn, usage in enumerate(used, start=1)
                 ],
