@@ -175,7 +175,7 @@ def section(results: Results) -> str:
             BEGIN,
             "",
             f"Measured on {results.machine}, medians of {results.rounds} rounds: {versions}.",
-            f"As found in the databases: {'; '.join(modes)} (2 is `FULL`).",
+            f"Journal and durability, as a new connection finds them: {'; '.join(modes)} (2 is `FULL`).",
             "",
             f"![How many times the cost of flue_py each store's is, by row]({PICTURE})",
             "",
