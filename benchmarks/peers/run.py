@@ -3,8 +3,8 @@
 `python benchmarks/peers/run.py --write` does all of it, in some twenty minutes; `--short` takes a minute, and proves
 only that everything runs. The stores come with the extra `bench`; what is not installed is left out, and said.
 
-Each round starts one process per store. They take turns, row by row, in an order that is reversed in every other
-round, and wait while another measures.
+Each round starts one process per store. They take turns, row by row, in an order of its own, and wait while another
+measures.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ async def measure_all(options: Namespace, folder: Path, stores: list[Store], gro
                 if group.rounds is not None and number >= group.rounds:
                     continue
                 print(f"round {number + 1} of {options.rounds}: {group.name} ...", file=sys.stderr, flush=True)
-                for child in children if number % 2 == 0 else reversed(children):
+                for child in in_turn(children, number):
+                    # What the one before has left to write must not be waited for by this one's fsyncs.
+                    await asyncio.to_thread(os.sync)
                     answer = {row.name: None for row in group.rows}
                     if not any(_was_stopped(measured[row.name][child.store.name]) for row in group.rows):
                         answer = await child.measure(group)
@@ -123,6 +125,13 @@ async def measure_all(options: Namespace, folder: Path, stores: list[Store], gro
                 await child.stop()
     versions = {name: version(name) for name in PACKAGES if _is_installed(name)}
     return Results(machine(), options.rounds, measured, modes, versions, options.short)
+
+
+def in_turn(children: list[Child], number: int) -> list[Child]:
+    """Return the order of a round: each begins with another store, and every other one goes backwards."""
+    first = number * 3 % len(children)
+    order = [*children[first:], *children[:first]]
+    return order if number % 2 == 0 else order[::-1]
 
 
 def _was_stopped(rounds: list[dict[str, Any] | None]) -> bool:
