@@ -168,7 +168,7 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
         usage = read_usage(value["usage"], "message.usage")
         calls = (PaidCall(usage, _text(value.get("provider")), _text(value.get("model"))),)
     elif role == "user":
-        preview = message_preview(models.message_text(value))
+        preview = message_preview(message_text(value))
     return NewEntry(
         MESSAGE,
         text,
@@ -184,6 +184,20 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
 def _text(value: JsonValue) -> str:
     """Return a name for a column of its own: NUL and lone surrogates, which databases refuse, are taken out."""
     return replace_lone_surrogates(value.replace("\0", ""))[0] if isinstance(value, str) else ""
+
+
+def message_text(value: Mapping[str, JsonValue]) -> str:
+    """Return what a person would read of a message: its content, or its text parts joined by newlines.
+
+    Thinking, tool calls, images and other parts are left out. Never raises: what is no message has no text.
+    """
+    content: object = value.get("content") if isinstance(value, Mapping) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, (list, tuple)):
+        return ""
+    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
 PREVIEW_LENGTH = 120

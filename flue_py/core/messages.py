@@ -362,20 +362,6 @@ def message_role(message: Mapping[str, JsonValue] | Message) -> str:
         raise refusal.at("message") from None
 
 
-def message_text(value: Mapping[str, JsonValue]) -> str:
-    """Return what a person would read of a message: its content, or its text parts joined by newlines.
-
-    Thinking, tool calls, images and other parts are left out. Never raises: what is no message has no text.
-    """
-    content: object = value.get("content") if isinstance(value, Mapping) else None
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, (list, tuple)):
-        return ""
-    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-
-
 def _parsed_if_json(value: object) -> object:
     return parse_message(cast("JsonObject", value)) if isinstance(value, Mapping) else value
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import MESSAGE, Entry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.messages import message_text
 
 MODEL_CHANGE = "model_change"
 THINKING_LEVEL_CHANGE = "thinking_level_change"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.messages import message_text
 from flue_py.render.lines import UNICODE, Glyphs, Line, Span, cells, clip, one_line, padded, short_count
 
 STYLES: Mapping[str, str] = {

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flue_py.core.entries import MESSAGE, message_preview
+from flue_py.core.entries import MESSAGE, message_preview, message_text
 from flue_py.core.jsontext import decode_json, payload_digest
 from flue_py.core.lanes import Lane
-from flue_py.core.messages import message_text
 from flue_py.core.sessions import Problem, VerifyReport
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
 from flue_py.errors import CorruptStore, FlueError

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from flue_py.core.entries import message_text
 from flue_py.core.jsontext import MAX_JSON_DEPTH, encode_json, replace_lone_surrogates
 from flue_py.core.messages import (
     AssistantMessage,
@@ -29,7 +30,6 @@ from flue_py.core.messages import (
     UserMessage,
     message_json,
     message_role,
-    message_text,
     parse_message,
     validate_message,
 )

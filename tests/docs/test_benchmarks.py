@@ -35,6 +35,11 @@ PRINTED = {
     "context": ("context of 1,000 entries, 200 kept",),
     "size": ("size of 100 messages of 600 bytes", "size of a real pi transcript"),
     "open": ("open a store of 200 entries", "import flue_py", "flue-py --help"),
+    "large": (
+        "open a database of 0.0 GB, cold",
+        "memory for the context of 200 out of 500 entries",
+        "flue-py context, whole process",
+    ),
     "delete": ("delete a session of 100 entries, per entry",),
     "postgres": ("PostgreSQL",),
 }

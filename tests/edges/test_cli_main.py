@@ -32,6 +32,31 @@ def test_help_imports_nothing_heavy() -> None:
     assert "Commands:" in done.stdout
 
 
+def test_showing_a_context_loads_no_models(tmp_path: Path) -> None:
+    database = str(tmp_path / "store.db")
+    code = (
+        "import asyncio, flue_py, sys\n"
+        "async def make():\n"
+        f"    async with flue_py.open({database!r}) as store:\n"
+        "        session = await store.create_session(key='one')\n"
+        "        await session.append_message({'role': 'user', 'content': 'Hello'})\n"
+        "asyncio.run(make())\n"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    code = (
+        "import sys\n"
+        "from flue_py.cli import main\n"
+        "try:\n"
+        f"    main(['--db', {database!r}, 'context', 'one'], prog_name='flue-py')\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0, end.code\n"
+        "print([name for name in ('pydantic', 'sqlalchemy', 'alembic') if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "Hello" in done.stdout
+
+
 def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:
     overview = runner().invoke(main, ["--help"]).stdout
     context = click.Context(main)

@@ -70,9 +70,13 @@ def test_the_changelog_begins_with_what_is_unreleased() -> None:
 
 
 def test_the_lowest_versions_that_ci_runs_are_the_lower_bounds() -> None:
-    extras = [requirement for extra in EXTRAS.keys() - {"dev"} for requirement in EXTRAS[extra]]
+    extras = [requirement for extra in EXTRAS.keys() - {"bench", "dev"} for requirement in EXTRAS[extra]]
     bounds = lower_bounds([*PYPROJECT["build-system"]["requires"], *PROJECT["dependencies"], *extras])
     assert pins(ROOT / ".ci" / "lowest.txt") == bounds
+
+
+def test_the_extra_bench_pins_exactly_what_was_compared() -> None:
+    assert [requirement for requirement in EXTRAS["bench"] if "==" not in requirement] == []
 
 
 def test_the_bounds_of_the_extra_dev_are_the_tools_that_ci_runs() -> None:

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,7 +83,7 @@ def modules_after(code: str) -> set[str]:
     """Return the top-level modules that a fresh interpreter has loaded after ``code``."""
     script = f"import json, sys\n{code}\nprint(json.dumps([name.partition('.')[0] for name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout))
+    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -99,3 +100,17 @@ async def main():
         await session.append_custom("note", {})
 asyncio.run(main())"""
     assert modules_after(code) & {"sqlalchemy", "alembic", "sqlite3", "aiosqlite", "tiktoken"} == set()
+
+
+def test_reading_a_store_that_is_there_loads_no_models_and_no_engine(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    code = """
+import asyncio, flue_py
+async def main():
+    async with flue_py.open(%r) as store:
+        session = await store.open_session("one", mode="get_or_create")
+        print(len(await session.build_context()), (await session.aggregate_usage_since(None)).usage.output)
+asyncio.run(main())"""
+    modules_after(code % path)
+
+    assert modules_after(code % path) & {"pydantic", "sqlalchemy", "alembic", "aiosqlite", "tiktoken"} == set()
