@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from flue_py.core.entries import MESSAGE, message_preview
+from flue_py.core.entries import MESSAGE, message_preview, message_text
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
-from flue_py.core.messages import message_text
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
