@@ -36,9 +36,11 @@ from flue_py.errors import (
     StoreBusy,
     StoreClosed,
     StoreUnavailable,
+    StoreWarning,
     TaskDepthExceeded,
     UnreadableFile,
     WrongEventLoop,
+    WrongProcess,
 )
 
 if TYPE_CHECKING:
@@ -162,6 +164,7 @@ __all__ = [
     "StoreClosed",
     "StoreInfo",
     "StoreUnavailable",
+    "StoreWarning",
     "TaskDepthExceeded",
     "TaskLink",
     "UnreadableFile",
@@ -169,6 +172,7 @@ __all__ = [
     "UsageWindow",
     "VerifyReport",
     "WrongEventLoop",
+    "WrongProcess",
     "__version__",
     "copy_store",
     "open",

@@ -7,12 +7,12 @@ alembic. Both happen under the write lock, so that of two processes one does it 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import sqlite3
 from importlib.util import find_spec
 from pathlib import Path
 
-from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, NotAStore
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, NotAStore, StoreUnavailable
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.ddl import (
     Dialect,
@@ -22,15 +22,19 @@ from flue_py.store.ddl import (
     schema_statements,
     stamp_statements,
 )
+from flue_py.store.opener import require_not_inherited
 from flue_py.store.sqlite_file import (
     BUSY_POLL_MS,
     Durability,
     begin_immediate,
     check_magic,
+    commit,
     connect,
+    create_private,
     make_private_file,
     translated,
 )
+from flue_py.store.sqlite_journal import WAL, is_shared_memory_missing, journal_mode, leave_wal, try_wal, use_wal
 
 
 def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
@@ -47,12 +51,25 @@ def _open(
     if create:
         make_private_file(path)
     check_magic(path)
+    require_not_inherited(path)
+    with translated(path):
+        try:
+            return _connect_and_prepare(path, durability, busy_timeout)
+        except sqlite3.OperationalError as error:
+            if not is_shared_memory_missing(error):
+                raise
+        leave_wal(path)
+        return _connect_and_prepare(path, durability, busy_timeout)
+
+
+def _connect_and_prepare(
+    path: Path, durability: Durability, busy_timeout: float
+) -> tuple[sqlite3.Connection, Migrated]:
     # Whoever is just making or upgrading the database holds a lock that even reading has to wait for.
     connection = connect(path, durability, read_only=False, timeout=busy_timeout)
     try:
-        with translated(path):
-            done = prepare_database(connection, path, busy_timeout)
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+        done = prepare_database(connection, path, busy_timeout)
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
     except BaseException:
         connection.close()
         raise
@@ -62,13 +79,18 @@ def _open(
 def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
     """Bring a SQLite database to the current format; return what was done.
 
-    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: three
+    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: four
     reads, no write.
     """
     found = _format_of(connection, path)
     if found == FORMAT_VERSION:
+        try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
-    _use_wal(connection, busy_timeout)
+    if journal_mode(connection) != WAL:
+        # The switch cannot be waited for, nor made inside a transaction.
+        begin_immediate(connection, busy_timeout)
+        connection.execute("COMMIT")
+        use_wal(connection, path)
     begin_immediate(connection, busy_timeout)
     try:
         found = _format_of(connection, path)
@@ -77,7 +99,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
+    commit(connection, busy_timeout)
     if found is not None and found < FORMAT_VERSION:
         return _upgrade(connection, path, found, busy_timeout)
     return Migrated(str(path), found)
@@ -99,17 +121,6 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     return checked_stamp(row[0], str(path))
 
 
-def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Switch to write-ahead logging, which the file remembers; it cannot be done inside a transaction."""
-    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode != "wal":
-        begin_immediate(connection, busy_timeout)
-        connection.execute("COMMIT")
-        # Another process may be doing the same; whoever comes second finds it done.
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("PRAGMA journal_mode = WAL")
-
-
 def _create(connection: sqlite3.Connection) -> None:
     """Make a new database inside the transaction that is open: the stamp first, then the tables."""
     for statement in stamp_statements():
@@ -123,7 +134,7 @@ def backup_path(path: Path, found: int) -> Path:
     number = 0
     while True:
         candidate = path.with_name(f"{path.name}.format-{found}{f'-{number}' if number else ''}.bak")
-        if not candidate.exists():
+        if not os.path.lexists(candidate):
             return candidate
         number += 1
 
@@ -135,8 +146,15 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
     from sqlalchemy.pool import StaticPool  # noqa: PLC0415
 
     backup = backup_path(path, found)
-    backup.touch(mode=0o600)
-    connection.execute("VACUUM INTO ?", (str(backup),))
+    try:
+        create_private(backup)
+        connection.execute("VACUUM INTO ?", (str(backup),))
+    except OSError as error:
+        raise StoreUnavailable(f"the backup {backup} cannot be made: {error.strerror}; nothing was changed") from error
+    except BaseException:
+        # Half a backup is none, and may be what has filled the disk.
+        backup.unlink(missing_ok=True)
+        raise
     # The pool must neither close nor reset a connection that belongs to the runner.
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
     event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))

@@ -21,16 +21,19 @@ from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
+from flue_py.store.opener import Opener, OpenFile, forget_file
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
     Durability,
     begin_immediate,
+    commit,
     connect,
     file_size,
     translate,
     translated,
 )
+from flue_py.store.sqlite_journal import WAL, journal_mode, warn_without_wal
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 Result = TypeVar("Result")
@@ -177,6 +180,11 @@ class SqliteRunner:
 
     def __init__(self, path: Path, durability: Durability, busy_timeout: float) -> None:
         self._path = path
+        # The working directory may be another one when a reader connects.
+        self._absolute_path = path.absolute()
+        self._file: OpenFile | None = None
+        self._journal = WAL
+        self._opener = Opener()
         self._durability: Durability = durability
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
@@ -186,6 +194,7 @@ class SqliteRunner:
         self._closed = False
         self._states = _KnownStates()
         self._committed = asyncio.Event()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._changes = 0
         self._watch_lock = threading.Lock()
         self._watched: sqlite3.Connection | None = None
@@ -208,6 +217,7 @@ class SqliteRunner:
         self._threads.append(writer)
         try:
             await asyncio.shield(ready)
+            warn_without_wal(self._journal, self._path)
         except BaseException:
             self._closed = True
             self._writes.put(None)
@@ -228,7 +238,7 @@ class SqliteRunner:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
-        self._require_own_loop()
+        self._require_opener()
         if self._closed:
             raise StoreClosed(f"{self._path} has been closed; open it again")
         job = _Job(work, self._loop)
@@ -241,7 +251,8 @@ class SqliteRunner:
         result = await self._outcome(job)
         raise CommittedBeforeCancellation(result)
 
-    def _require_own_loop(self) -> None:
+    def _require_opener(self) -> None:
+        self._opener.require_here(self._path)
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
@@ -293,12 +304,19 @@ class SqliteRunner:
         return not self._closed
 
     async def close(self) -> None:
-        self._require_own_loop()
+        if not self._opener.is_here:
+            # Nothing here is this process's to close; its files and locks are the parent's.
+            return
+        self._require_opener()
         if self._closed:
             return
         self._closed = True
         self._notify()
-        await self._loop.run_in_executor(None, self._end_threads)
+        # Not on a thread of the loop's: at the end of the interpreter it has none to give.
+        ending = threading.Thread(target=self._end_threads, name=f"flue-closer {self._path.name}", daemon=True)
+        ending.start()
+        await asyncio.shield(self._ended)
+        ending.join()
 
     def _end_threads(self) -> None:
         """Let what is queued finish. The writer lets go last: only it can move the log into the database."""
@@ -311,6 +329,7 @@ class SqliteRunner:
             self._watched.close()
         self._writes.put(None)
         writer.join()
+        self._post(self._ended.set_result, None)
 
     def _notify(self) -> None:
         """Wake whoever waits for a change, and arm a new event for those who come later."""
@@ -324,7 +343,7 @@ class SqliteRunner:
         """Return whether any other connection has committed since the last call (SQLite's data_version)."""
         with self._watch_lock:
             if self._watched is None:
-                self._watched = connect(self._path, self._durability, read_only=True)
+                self._watched = self._connect_reader()
             version = int(self._watched.execute("PRAGMA data_version").fetchone()[0])
             changed = self._data_version not in (None, version)
             self._data_version = version
@@ -333,6 +352,12 @@ class SqliteRunner:
     def _write_loop(self, ready: asyncio.Future[None], create: bool) -> None:
         try:
             connection = open_file(self._path, self._durability, self._busy_timeout, create=create)
+            try:
+                self._file = OpenFile(self._absolute_path, self)
+                self._journal = journal_mode(connection)
+            except BaseException:
+                connection.close()
+                raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is waiting for it
             self._tell_ready(ready, error)
             return
@@ -341,6 +366,7 @@ class SqliteRunner:
             self._run_batch(connection, batch)
             self._post(self._settle_writes, batch)
         connection.close()
+        forget_file(self)
 
     def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:
         def tell() -> None:
@@ -402,7 +428,7 @@ class SqliteRunner:
                     if tx.wrote:
                         raise
                     job.error = error
-            connection.execute("COMMIT")
+            self._commit(connection)
         except BaseException:  # noqa: BLE001 - each job meets its own error when it runs alone
             self._undo(connection)
             for job in batch:
@@ -416,7 +442,7 @@ class SqliteRunner:
                 begin_immediate(connection, self._busy_timeout)
                 self._states.check(connection)
                 job.result = job.work(SqliteTransaction(connection, self._states.current))
-                connection.execute("COMMIT")
+                self._commit(connection)
             except (IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
                 self._undo(connection)
@@ -434,6 +460,19 @@ class SqliteRunner:
                 job.error = None
                 return
 
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Commit to a file that others can find: what is acknowledged must be there tomorrow."""
+        self._require_in_place()
+        commit(connection, self._busy_timeout)
+
+    def _require_in_place(self) -> None:
+        if self._file is not None:
+            self._file.require_in_place()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        # With a rollback journal a read may have to wait for a commit.
+        return connect(self._absolute_path, self._durability, read_only=True, timeout=self._busy_timeout)
+
     def _translated(self, error: sqlite3.Error) -> FlueError:
         ours = translate(error, self._path)
         ours.__cause__ = error
@@ -450,8 +489,9 @@ class SqliteRunner:
             if not job.claim():
                 continue
             try:
+                self._require_in_place()
                 if connection is None:
-                    connection = connect(self._path, self._durability, read_only=True)
+                    connection = self._connect_reader()
                 with translated(self._path):
                     job.result = self._read_snapshot(connection, job.work)
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it

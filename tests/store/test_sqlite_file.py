@@ -332,7 +332,7 @@ async def test_the_file_says_what_it_is_and_keeps_a_write_ahead_log(tmp_path: Pa
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-@pytest.mark.parametrize(("durability", "synchronous"), [("full", 2), ("normal", 1)])
+@pytest.mark.parametrize(("durability", "synchronous"), [("full", 3), ("normal", 1)])
 async def test_a_connection_has_the_settings_it_was_asked_for(
     tmp_path: Path, durability: Any, synchronous: int
 ) -> None:
