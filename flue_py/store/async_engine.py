@@ -269,6 +269,9 @@ class EngineRunner:
             except BaseException:
                 with contextlib.suppress(DBAPIError):
                     connection.exec_driver_sql("ROLLBACK")
+                    if self._file is not None and not self._file.is_in_place:
+                        # As `sqlite_journal.empty_log` says.
+                        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
                 raise
             else:
                 return result

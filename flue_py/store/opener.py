@@ -46,6 +46,14 @@ class OpenFile:
         self._identity = _identity_of(path)
         _open_files.add(holder, self._identity)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to this file."""
+        try:
+            return _identity_of(self._path) == self._identity
+        except OSError:
+            return False
+
     def require_in_place(self) -> None:
         """Raise `StoreUnavailable` where the path no longer leads to this file: nobody would find what is written."""
         try:

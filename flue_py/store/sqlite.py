@@ -33,7 +33,7 @@ from flue_py.store.sqlite_file import (
     translate,
     translated,
 )
-from flue_py.store.sqlite_journal import WAL, journal_mode, warn_without_wal
+from flue_py.store.sqlite_journal import WAL, empty_log, journal_mode, warn_without_wal
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 Result = TypeVar("Result")
@@ -365,6 +365,8 @@ class SqliteRunner:
         while (batch := self._next_batch()) is not None:
             self._run_batch(connection, batch)
             self._post(self._settle_writes, batch)
+        if self._file is not None and not self._file.is_in_place:
+            empty_log(connection)
         connection.close()
         forget_file(self)
 
@@ -482,6 +484,8 @@ class SqliteRunner:
         """Roll back, and forget what the transaction would have left."""
         _roll_back(connection)
         self._states.current.clear()
+        if self._file is not None and not self._file.is_in_place:
+            empty_log(connection)
 
     def _read_loop(self) -> None:
         connection: sqlite3.Connection | None = None

@@ -79,6 +79,16 @@ def warn_without_wal(mode: str, location: str | Path) -> None:
         )
 
 
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Move what the log holds into the database, where nothing is in the way, and leave the log empty.
+
+    For a database that is no longer at its path: its log still is, and would be taken for that of whatever file comes
+    to lie there.
+    """
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
 def is_shared_memory_missing(error: sqlite3.Error) -> bool:
     """Return whether a write-ahead log could not be used for lack of shared memory."""
     return getattr(error, "sqlite_errorcode", None) in _SHARED_MEMORY_FAILED
