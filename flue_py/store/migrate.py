@@ -55,7 +55,7 @@ def _open(
     with translated(path):
         try:
             return _connect_and_prepare(path, durability, busy_timeout)
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, StoreUnavailable) as error:
             if not is_shared_memory_missing(error):
                 raise
         leave_wal(path)

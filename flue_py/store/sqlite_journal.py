@@ -89,9 +89,10 @@ def empty_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def is_shared_memory_missing(error: sqlite3.Error) -> bool:
-    """Return whether a write-ahead log could not be used for lack of shared memory."""
-    return getattr(error, "sqlite_errorcode", None) in _SHARED_MEMORY_FAILED
+def is_shared_memory_missing(error: BaseException) -> bool:
+    """Return whether a write-ahead log could not be used for lack of shared memory, as the driver or we say it."""
+    cause = error if isinstance(error, sqlite3.Error) else error.__cause__
+    return getattr(cause, "sqlite_errorcode", None) in _SHARED_MEMORY_FAILED
 
 
 def leave_wal(path: Path) -> None:
