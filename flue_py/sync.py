@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial, update_wrapper
+from os import PathLike
 from threading import Thread
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -43,7 +44,8 @@ Result = TypeVar("Result")
 class _LoopThread:
     """An event loop on a thread of its own: the way in, for the process that started it."""
 
-    def __init__(self) -> None:
+    def __init__(self, location: str) -> None:
+        self._location = location
         self._opener = Opener()
         started: Future[BlockingPortal] = Future()
 
@@ -71,7 +73,7 @@ class _LoopThread:
 
     def call(self, function: Callable[P, Awaitable[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Return what a coroutine function returns. Raises `WrongProcess` in a forked child."""
-        self._opener.require_here("the store")
+        self._opener.require_here(self._location)
         return self._portal.call(partial(function, *args, **kwargs))
 
     def entering(self, manager: AbstractAsyncContextManager[Returned]) -> AbstractContextManager[Returned]:
@@ -284,12 +286,18 @@ _take_over_docstrings(Session, AsyncSession)
 _take_over_docstrings(Store, AsyncStore)
 
 
+def _shown(target: object) -> str:
+    """Return how to name a store in a message: by its path, while a URL may hold a password."""
+    is_path = isinstance(target, (str, PathLike)) and "://" not in str(target)
+    return str(target) if is_path else "the store"
+
+
 def _opening(
     opener: Callable[P, AbstractAsyncContextManager[AsyncStore]],
 ) -> Callable[P, AbstractContextManager[Store]]:
     @contextmanager
     def blocking(*args: P.args, **kwargs: P.kwargs) -> Iterator[Store]:
-        loop = _LoopThread()
+        loop = _LoopThread(_shown(args[0] if args else kwargs.get("target")))
         ending = ExitStack()
 
         def end(*error: *tuple[type[BaseException] | None, BaseException | None, TracebackType | None]) -> None:

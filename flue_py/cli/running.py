@@ -52,7 +52,7 @@ def make_private_folder(folder: Path) -> None:
     except OSError as error:
         raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     if not folder.is_dir():
-        raise StoreUnavailable(f"{folder} is not a folder; name another database with --db")
+        raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")
 
 
 async def all_sessions(store: Store, *, scope: str | None = None) -> list[SessionInfo]:

@@ -870,6 +870,7 @@ def name_of(call):
     try:
         return call() or "done"
     except Exception as error:
+        assert path in str(error)
         return type(error).__name__
 
 def in_child(session, store, open_again):
