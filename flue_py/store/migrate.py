@@ -90,7 +90,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         # The switch cannot be waited for, nor made inside a transaction.
         begin_immediate(connection, busy_timeout)
         connection.execute("COMMIT")
-        use_wal(connection, path)
+        use_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
         found = _format_of(connection, path)

@@ -30,6 +30,7 @@ from flue_py.store.sqlite_file import (
     commit,
     connect,
     file_size,
+    is_busy,
     translate,
     translated,
 )
@@ -431,8 +432,13 @@ class SqliteRunner:
                         raise
                     job.error = error
             self._commit(connection)
-        except BaseException:  # noqa: BLE001 - each job meets its own error when it runs alone
+        except BaseException as error:  # noqa: BLE001 - each job meets its own error when it runs alone
             self._undo(connection)
+            if isinstance(error, sqlite3.Error) and is_busy(error):
+                # As above: the commit has waited for readers, which it does with a rollback journal.
+                for job in batch:
+                    job.error = self._translated(error)
+                return True
             for job in batch:
                 job.error = None
             return False

@@ -170,15 +170,16 @@ def begin_immediate(connection: sqlite3.Connection, busy_timeout: float) -> None
 
     SQLite's own busy handler polls in lock step and starves whoever waits longest, hence the jitter.
     """
-    _run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout)
+    run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout)
 
 
 def commit(connection: sqlite3.Connection, busy_timeout: float) -> None:
     """Commit. With a rollback journal that waits for reads in progress, which is tried again as the beginning is."""
-    _run_when_free(connection, "COMMIT", busy_timeout)
+    run_when_free(connection, "COMMIT", busy_timeout)
 
 
-def _run_when_free(connection: sqlite3.Connection, statement: str, busy_timeout: float) -> None:
+def run_when_free(connection: sqlite3.Connection, statement: str, busy_timeout: float) -> None:
+    """Run a statement, trying again with jitter for up to ``busy_timeout`` seconds while it meets a lock."""
     deadline = time.monotonic() + busy_timeout
     wait = _FIRST_WAIT
     while True:

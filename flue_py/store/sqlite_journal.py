@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 from flue_py.errors import StoreWarning
-from flue_py.store.sqlite_file import BUSY_POLL_MS
+from flue_py.store.sqlite_file import BUSY_POLL_MS, run_when_free
 
 WAL = "wal"
 _SHARED_MEMORY_FAILED = (
@@ -42,7 +42,7 @@ def can_share_memory(folder: Path) -> bool:
     return True
 
 
-def use_wal(connection: sqlite3.Connection, path: Path) -> None:
+def use_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
     """Switch to a write-ahead log, which the file remembers, where that is possible; outside a transaction.
 
     Otherwise the file keeps its rollback journal. SQLite would note the switch before it finds out that it has no
@@ -52,7 +52,7 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
         return
     # Another process may be doing the same; whoever comes second finds it done.
     with contextlib.suppress(sqlite3.OperationalError):
-        connection.execute("PRAGMA journal_mode = WAL")
+        run_when_free(connection, "PRAGMA journal_mode = WAL", busy_timeout)
 
 
 def try_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
@@ -63,7 +63,7 @@ def try_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> 
     if journal_mode(connection) == WAL:
         return
     connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
-    use_wal(connection, path)
+    use_wal(connection, path, 0)
     connection.execute(f"PRAGMA busy_timeout = {int(busy_timeout * 1000)}")
 
 

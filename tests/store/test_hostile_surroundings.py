@@ -34,12 +34,12 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.core.sessions import NewSession
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from flue_py.store import opener, sqlite_journal
+from flue_py.store import opener, sqlite, sqlite_journal
 from flue_py.store.backend import Sources
 from flue_py.store.migrate import backup_path
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite import SqliteRunner, open_sqlite
-from flue_py.store.sqlite_file import begin_immediate, connect, create_private, file_size
+from flue_py.store.sqlite_file import begin_immediate, commit, connect, create_private, file_size
 from flue_py.store.transaction import Transaction
 from flue_py.testing.checks import refused
 from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, user
@@ -603,15 +603,29 @@ async def test_opening_a_store_with_a_rollback_journal_does_not_wait_for_its_wri
 
 
 @pytest.mark.usefixtures("no_shared_memory")
-async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budget(path: Path) -> None:
+async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budget(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[None] = []
+
+    def counted(connection: sqlite3.Connection, busy_timeout: float) -> None:
+        commits.append(None)
+        commit(connection, busy_timeout)
+
+    monkeypatch.setattr(sqlite, "commit", counted)
     with pytest.warns(StoreWarning):
         async with opened(path, busy_timeout=0.2) as backend:
             session = await new_session(backend, *talk(2))
             with closing(connect(path, "normal", read_only=True)) as reader:
                 reader.execute("BEGIN")
                 reader.execute("SELECT * FROM entries").fetchall()
-                with pytest.raises(StoreBusy, match=str(path)):
-                    await backend.append(session.id, [user("x")])
+                commits.clear()
+                together = [backend.append(session.id, [user(text)]) for text in "abc"]
+                outcomes = await asyncio.gather(*together, return_exceptions=True)
+                assert [type(outcome) for outcome in outcomes] == [StoreBusy] * 3
+                assert str(path) in str(outcomes[0])
+                # They have waited the budget together, or the first alone and then the others.
+                assert len(commits) <= 2
                 assert len(await path_ids(backend, session.id)) == 2
                 reader.execute("ROLLBACK")
             assert len(await add(backend, session.id, user("y"))) == 1
