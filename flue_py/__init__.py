@@ -36,9 +36,11 @@ from flue_py.errors import (
     StoreBusy,
     StoreClosed,
     StoreUnavailable,
+    StoreWarning,
     TaskDepthExceeded,
     UnreadableFile,
     WrongEventLoop,
+    WrongProcess,
 )
 
 if TYPE_CHECKING:
@@ -169,6 +171,7 @@ __all__ = [
     "StoreClosed",
     "StoreInfo",
     "StoreUnavailable",
+    "StoreWarning",
     "TaskDepthExceeded",
     "TaskLink",
     "UnreadableFile",
@@ -176,6 +179,7 @@ __all__ = [
     "UsageWindow",
     "VerifyReport",
     "WrongEventLoop",
+    "WrongProcess",
     "__version__",
     "copy_store",
     "open",

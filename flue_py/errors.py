@@ -16,6 +16,7 @@
     │   ├── TaskDepthExceeded                                                    (ValueError)
     │   ├── UnreadableFile       a file to import is not what it was said to be  (ValueError)
     │   ├── WrongEventLoop       the store was opened in another event loop      (RuntimeError)
+    │   ├── WrongProcess         the store was opened before this process forked (RuntimeError)
     │   └── StoreClosed                                                          (RuntimeError)
     ├── FixTheStore              the database needs attention
     │   ├── FormatTooNew         written by a newer flue_py
@@ -26,6 +27,8 @@
         └── MissingExtra         an optional dependency is not installed         (ImportError)
 
 Each message says what happened, to which id, and what to do. The cause, where there is one, is chained.
+
+`StoreWarning` is a warning (UserWarning): all is well, but not as it could be.
 """
 
 from __future__ import annotations
@@ -151,6 +154,10 @@ class WrongEventLoop(FixTheCall, RuntimeError):
     """The store belongs to the event loop that opened it."""
 
 
+class WrongProcess(FixTheCall, RuntimeError):
+    """The store was opened before ``os.fork()`` and belongs to the process that opened it."""
+
+
 class FormatTooNew(FixTheStore):
     """The database was written by a newer flue_py; nothing was read or written."""
 
@@ -173,3 +180,7 @@ class MissingExtra(FixTheSetup, ImportError):
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
         super().__init__(f"{needed_for} needs an optional dependency: pip install 'flue-py[{extra}]'")
+
+
+class StoreWarning(UserWarning):
+    """The store works, and keeps every promise, but not as well as it does elsewhere."""

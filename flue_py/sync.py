@@ -12,13 +12,19 @@ may be called from several threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+import atexit
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial, update_wrapper
 from os import PathLike
+from threading import Thread
+from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio import run
+from anyio.from_thread import BlockingPortal
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import Limits
@@ -28,6 +34,7 @@ from flue_py.sessions import opening, salvaging
 from flue_py.sessions.salvaging import salvage_file
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
+from flue_py.store.opener import Opener
 
 P = ParamSpec("P")
 Original = TypeVar("Original")
@@ -36,10 +43,55 @@ Returned = TypeVar("Returned")
 Result = TypeVar("Result")
 
 
-class _Twin(Generic[Original_co]):
-    """An asynchronous object, and the portal to the event loop it lives on."""
+class _LoopThread:
+    """An event loop on a thread of its own: the way in, for the process that started it."""
 
-    def __init__(self, portal: BlockingPortal, original: Original_co) -> None:
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._opener = Opener()
+        started: Future[BlockingPortal] = Future()
+
+        async def serve() -> None:
+            async with BlockingPortal() as portal:
+                started.set_result(portal)
+                await portal.sleep_until_stopped()
+
+        def run_loop() -> None:
+            try:
+                run(serve)
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
+
+        self._thread = Thread(target=run_loop, name="flue-loop", daemon=True)
+        self._thread.start()
+        self._portal = started.result()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread is one of this process, not left behind in the process that forked it."""
+        return self._opener.is_here
+
+    def call(self, function: Callable[P, Awaitable[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Return what a coroutine function returns. Raises `WrongProcess` in a forked child."""
+        self._opener.require_here(self._location)
+        return self._portal.call(partial(function, *args, **kwargs))
+
+    def entering(self, manager: AbstractAsyncContextManager[Returned]) -> AbstractContextManager[Returned]:
+        """Return the manager to be entered and left from here."""
+        return self._portal.wrap_async_context_manager(manager)
+
+    def stop(self, error: type[BaseException] | None, *_: object) -> None:
+        """End the loop and its thread; after an error, what still runs there is cancelled."""
+        self._portal.call(self._portal.stop, error is not None)
+        self._thread.join()
+
+
+class _Twin(Generic[Original_co]):
+    """An asynchronous object, and the way to the event loop it lives on."""
+
+    def __init__(self, portal: _LoopThread, original: Original_co) -> None:
         self._portal = portal
         self._original = original
 
@@ -53,7 +105,7 @@ class _Blocking(Generic[Original, P, Returned, Result]):
     def __init__(
         self,
         method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
-        adapt: Callable[[BlockingPortal, Returned], Result],
+        adapt: Callable[[_LoopThread, Returned], Result],
     ) -> None:
         self._method = method
         self._adapt = adapt
@@ -71,22 +123,22 @@ class _Blocking(Generic[Original, P, Returned, Result]):
         bound = partial(self._method, twin._original)
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-            return self._adapt(twin._portal, twin._portal.call(partial(bound, *args, **kwargs)))
+            return self._adapt(twin._portal, twin._portal.call(bound, *args, **kwargs))
 
         update_wrapper(call, self._method)
         call.__dict__["__wrapped__"] = bound  # its signature has no self
         return call
 
 
-def _same(_: BlockingPortal, value: Returned) -> Returned:
+def _same(_: _LoopThread, value: Returned) -> Returned:
     return value
 
 
-def _session(portal: BlockingPortal, session: AsyncSession) -> Session:
+def _session(portal: _LoopThread, session: AsyncSession) -> Session:
     return Session(portal, session)
 
 
-def _session_or_none(portal: BlockingPortal, session: AsyncSession | None) -> Session | None:
+def _session_or_none(portal: _LoopThread, session: AsyncSession | None) -> Session | None:
     return None if session is None else Session(portal, session)
 
 
@@ -237,16 +289,37 @@ _take_over_docstrings(Session, AsyncSession)
 _take_over_docstrings(Store, AsyncStore)
 
 
+def _shown(target: object) -> str:
+    """Return how to name a store in a message: by its path, while a URL may hold a password."""
+    is_path = isinstance(target, (str, PathLike)) and "://" not in str(target)
+    return str(target) if is_path else "the store"
+
+
 def _opening(
     opener: Callable[P, AbstractAsyncContextManager[AsyncStore]],
 ) -> Callable[P, AbstractContextManager[Store]]:
     @contextmanager
     def blocking(*args: P.args, **kwargs: P.kwargs) -> Iterator[Store]:
-        with (
-            start_blocking_portal() as portal,
-            portal.wrap_async_context_manager(opener(*args, **kwargs)) as store,
-        ):
-            yield Store(portal, store)
+        loop = _LoopThread(_shown(args[0] if args else kwargs.get("target")))
+        ending = ExitStack()
+
+        def end(*error: *tuple[type[BaseException] | None, BaseException | None, TracebackType | None]) -> None:
+            atexit.unregister(end)
+            # What a forked child inherits is not its own to end.
+            if loop.is_here:
+                ending.__exit__(*error)
+
+        # Who never leaves the `with` loses nothing; but the interpreter could not end while the loop's thread runs.
+        atexit.register(end, None, None, None)
+        try:
+            ending.push(loop.stop)
+            store = ending.enter_context(loop.entering(opener(*args, **kwargs)))
+            yield Store(loop, store)
+        except BaseException:
+            end(*sys.exc_info())
+            raise
+        else:
+            end(None, None, None)
 
     return update_wrapper(blocking, opener)
 

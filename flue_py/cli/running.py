@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -42,9 +43,16 @@ async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it, for its owner alone. Raises `StoreUnavailable`."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+                # The umask may have taken even the owner's rights.
+                each.chmod(0o700)
     except OSError as error:
         raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+    if not folder.is_dir():
+        raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")
 
 
 async def all_sessions(store: Store, *, scope: str | None = None) -> list[SessionInfo]:

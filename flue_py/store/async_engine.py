@@ -24,9 +24,11 @@ from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClo
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
+from flue_py.store.opener import Opener, OpenFile, forget_file
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite_file import Durability, LogKeeper, file_size, translate
+from flue_py.store.sqlite_file import SYNCHRONOUS, Durability, LogKeeper, file_size, translate
+from flue_py.store.sqlite_journal import WAL, journal_mode, warn_without_wal
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 
 if TYPE_CHECKING:
@@ -148,11 +150,14 @@ class EngineRunner:
         name = engine.url.database
         if not name or name == ":memory:" or name.startswith("file:"):
             raise InvalidArgument(f"{engine.url.render_as_string()}: name a file, or open memory:// instead")
-        self._path = Path(name)
+        self._path = Path(name).absolute()
+        self._file: OpenFile | None = None
+        self._opener = Opener()
         self._engine = engine
         self._owned = owned
         self._durability = durability
         self._busy_timeout = busy_timeout
+        self._journal = WAL
         self._writer = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._committed = asyncio.Event()
@@ -177,10 +182,13 @@ class EngineRunner:
     async def start(self) -> None:
         """Prepare the file and the database, off the event loop. Raises as `open_engine` says."""
         await asyncio.to_thread(self._prepare)
+        warn_without_wal(self._journal, self._path)
 
     def _prepare(self) -> None:
-        connection = open_file(self._path, self._durability, self._busy_timeout)
-        connection.close()
+        with contextlib.closing(open_file(self._path, self._durability, self._busy_timeout)) as connection:
+            self._journal = journal_mode(connection)
+        # The connections of a borrowed engine outlive this store.
+        self._file = OpenFile(self._path, self if self._owned else self._engine)
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
@@ -198,6 +206,7 @@ class EngineRunner:
         self._require_open()
 
         def snapshot(connection: Connection) -> Result:
+            self._require_in_place()
             connection.exec_driver_sql("BEGIN")
             try:
                 return work(EngineTransaction(connection))
@@ -207,8 +216,13 @@ class EngineRunner:
         return await self._in_task(self._transaction(snapshot))
 
     def _require_open(self) -> None:
+        self._opener.require_here(self.location)
         if self._closed:
             raise StoreClosed(f"{self.location} has been closed; open it again")
+
+    def _require_in_place(self) -> None:
+        if self._file is not None:
+            self._file.require_in_place()
 
     async def _in_task(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end even if the caller is cancelled meanwhile: a started commit finishes."""
@@ -241,7 +255,7 @@ class EngineRunner:
 
     def _with_settings(self, connection: Connection, work: Callable[[Connection], Result]) -> Result:
         connection.exec_driver_sql("PRAGMA foreign_keys = ON")
-        connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if self._durability == 'full' else 'NORMAL'}")
+        connection.exec_driver_sql(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
         return work(connection)
 
@@ -251,6 +265,7 @@ class EngineRunner:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 result = work(EngineTransaction(connection))
+                self._require_in_place()
                 connection.exec_driver_sql("COMMIT")
             except (IdTaken, IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
@@ -259,6 +274,9 @@ class EngineRunner:
             except BaseException:
                 with contextlib.suppress(DBAPIError):
                     connection.exec_driver_sql("ROLLBACK")
+                    if self._file is not None and not self._file.is_in_place:
+                        # As `sqlite_journal.empty_log` says.
+                        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
                 raise
             else:
                 # What fails here is no concern of this write.
@@ -288,7 +306,7 @@ class EngineRunner:
                     await committed.wait()
 
     async def close(self) -> None:
-        if self._closed:
+        if self._closed or not self._opener.is_here:
             return
         self._closed = True
         self._committed.set()
@@ -296,3 +314,4 @@ class EngineRunner:
             await asyncio.wait(self._tasks)
         if self._owned:
             await self._engine.dispose()
+            forget_file(self)

@@ -11,9 +11,9 @@ from flue_py.core.sessions import Problem, VerifyReport
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.private_files import Part
-from flue_py.store.sqlite import SqliteTransaction
 from flue_py.store.sqlite_copy import Progress, copy_into
 from flue_py.store.sqlite_file import check_magic, connect, translated
+from flue_py.store.sqlite_transaction import SqliteTransaction
 from flue_py.store.verifying import verify
 
 

@@ -7,12 +7,12 @@ alembic. Both happen under the write lock, so that of two processes one does it 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import sqlite3
 from importlib.util import find_spec
 from pathlib import Path
 
-from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, NotAStore
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, NotAStore, StoreUnavailable
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.ddl import (
     Dialect,
@@ -22,6 +22,7 @@ from flue_py.store.ddl import (
     schema_statements,
     stamp_statements,
 )
+from flue_py.store.opener import require_not_inherited
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite_copy import copy_into
 from flue_py.store.sqlite_file import (
@@ -29,10 +30,12 @@ from flue_py.store.sqlite_file import (
     Durability,
     begin_immediate,
     check_magic,
+    commit,
     connect,
     make_private_file,
     translated,
 )
+from flue_py.store.sqlite_journal import WAL, is_shared_memory_missing, journal_mode, leave_wal, try_wal, use_wal
 
 
 def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
@@ -49,12 +52,25 @@ def _open(
     if create:
         make_private_file(path)
     check_magic(path)
+    require_not_inherited(path)
+    with translated(path):
+        try:
+            return _connect_and_prepare(path, durability, busy_timeout)
+        except (sqlite3.OperationalError, StoreUnavailable) as error:
+            if not is_shared_memory_missing(error):
+                raise
+        leave_wal(path)
+        return _connect_and_prepare(path, durability, busy_timeout)
+
+
+def _connect_and_prepare(
+    path: Path, durability: Durability, busy_timeout: float
+) -> tuple[sqlite3.Connection, Migrated]:
     # Whoever is just making or upgrading the database holds a lock that even reading has to wait for.
     connection = connect(path, durability, read_only=False, timeout=busy_timeout)
     try:
-        with translated(path):
-            done = prepare_database(connection, path, busy_timeout)
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+        done = prepare_database(connection, path, busy_timeout)
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
     except BaseException:
         connection.close()
         raise
@@ -64,13 +80,18 @@ def _open(
 def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
     """Bring a SQLite database to the current format; return what was done.
 
-    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: three
+    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: four
     reads, no write.
     """
     found = _format_of(connection, path)
     if found == FORMAT_VERSION:
+        try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
-    _use_wal(connection, busy_timeout)
+    if journal_mode(connection) != WAL:
+        # The switch cannot be waited for, nor made inside a transaction.
+        begin_immediate(connection, busy_timeout)
+        connection.execute("COMMIT")
+        use_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
         found = _format_of(connection, path)
@@ -79,7 +100,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
+    commit(connection, busy_timeout)
     if found is not None and found < FORMAT_VERSION:
         return _upgrade(connection, path, found, busy_timeout)
     return Migrated(str(path), found)
@@ -101,17 +122,6 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     return checked_stamp(row[0], str(path))
 
 
-def _use_wal(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Switch to write-ahead logging, which the file remembers; it cannot be done inside a transaction."""
-    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode != "wal":
-        begin_immediate(connection, busy_timeout)
-        connection.execute("COMMIT")
-        # Another process may be doing the same; whoever comes second finds it done.
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("PRAGMA journal_mode = WAL")
-
-
 def _create(connection: sqlite3.Connection) -> None:
     """Make a new database inside the transaction that is open: the stamp first, then the tables."""
     for statement in stamp_statements():
@@ -125,7 +135,7 @@ def backup_path(path: Path, found: int) -> Path:
     number = 0
     while True:
         candidate = path.with_name(f"{path.name}.format-{found}{f'-{number}' if number else ''}.bak")
-        if not candidate.exists():
+        if not os.path.lexists(candidate):
             return candidate
         number += 1
 

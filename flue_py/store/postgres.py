@@ -34,6 +34,7 @@ from flue_py.store import queries
 from flue_py.store.appending import PlannedAppend, plan_append
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.creating import PlannedFork, get_session, plan_fork
+from flue_py.store.opener import Opener
 from flue_py.store.postgres_errors import (
     UNIQUE_VIOLATION,
     is_lost_connection,
@@ -181,6 +182,7 @@ class PostgresRunner:
         self._owned = owned
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
+        self._opener = Opener()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loose_reads = 0
         self._no_loose_reads = asyncio.Event()
@@ -347,6 +349,7 @@ class PostgresRunner:
         raise CommittedBeforeCancellation(task.result())
 
     def _require_open(self) -> None:
+        self._opener.require_here(self.location)
         if self._closed:
             raise StoreClosed(f"{self.location} has been closed; open it again")
         if asyncio.get_running_loop() is not self._loop:
@@ -418,8 +421,7 @@ class PostgresRunner:
     # -- watching -----------------------------------------------------------------------------------------------
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
-        if self._closed:
-            raise StoreClosed(f"{self.location} has been closed; open it again")
+        self._require_open()
         try:
             event = await self._listener.add(session_id)
         except FlueError:
@@ -454,7 +456,8 @@ class PostgresRunner:
         return []
 
     async def close(self) -> None:
-        if self._closed:
+        if self._closed or not self._opener.is_here:
+            # In a forked child the sockets are the parent's: to say goodbye on them would end its connections.
             return
         self._closed = True
         await self._listener.close()

@@ -41,6 +41,7 @@ from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
 from flue_py.store import appending, copying, creating, deleting, moving, queries, reading, verifying
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
+from flue_py.store.backing_up import back_up
 from flue_py.store.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -304,8 +305,6 @@ class SqlBackend(Backend):
             raise InvalidArgument(
                 f"{self._runner.location} is no file: back it up with pg_dump, or copy it into a file with flue-py copy"
             )
-        from flue_py.store.backing_up import back_up  # noqa: PLC0415 - it imports a runner, which imports this
-
         return await asyncio.to_thread(back_up, path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -21,18 +21,23 @@ from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
+from flue_py.store.opener import Opener, OpenFile, forget_file
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
     Durability,
     LogKeeper,
     begin_immediate,
+    commit,
     connect,
     file_size,
+    is_busy,
     translate,
     translated,
 )
-from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
+from flue_py.store.sqlite_journal import WAL, empty_log, journal_mode, warn_without_wal
+from flue_py.store.sqlite_transaction import SqliteTransaction
+from flue_py.store.transaction import IdTaken, Transaction
 
 Result = TypeVar("Result")
 
@@ -60,63 +65,6 @@ async def open_sqlite(
     runner = SqliteRunner(Path(path), durability, busy_timeout)
     await runner.start(create=create)
     return SqlBackend(runner, sources)
-
-
-class SqliteTransaction(Transaction):
-    """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
-
-    def __init__(self, connection: sqlite3.Connection, states: dict[str, SessionState] | None = None) -> None:
-        self._connection = connection
-        self.states = {} if states is None else states
-        self.wrote = False
-
-    @property
-    def is_alone(self) -> bool:
-        return True
-
-    def require_snapshot(self) -> None:
-        """Nothing to do: a transaction of SQLite reads one snapshot."""
-
-    def lock_sessions(self, keys: Collection[int]) -> None:
-        """Nothing to do: SQLite has one writer at a time."""
-
-    def lock_session(self, session_id: str) -> None:
-        """Nothing to do: SQLite has one writer at a time."""
-
-    def new_key(self) -> int:
-        row = self.first(queries.READ_STATE, {"name": "next_key"})
-        if row is None:
-            raise CorruptStore("the store has lost its key counter; run verify()")
-        key = int(row[0])
-        self.run(queries.WRITE_STATE, {"name": "next_key", "number": key + 1})
-        return key
-
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
-        cursor = self._connection.execute(statement.sql, parameters)
-        self.wrote = self.wrote or statement.writes
-        return cursor.fetchall()
-
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
-        row: Row | None = self._connection.execute(statement.sql, parameters).fetchone()
-        return row
-
-    def run(self, statement: Statement, parameters: Parameters) -> int:
-        self.wrote = True
-        return self._connection.execute(statement.sql, parameters).rowcount
-
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
-        self.wrote = True
-        if len(parameters) == 1:
-            self._connection.execute(statement.sql, parameters[0])
-        else:
-            self._connection.executemany(statement.sql, parameters)
-
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
-        self.wrote = True
-        if len(rows) == 1:
-            self._connection.execute(statement.positional, rows[0])
-        else:
-            self._connection.executemany(statement.positional, rows)
 
 
 class _Job(Generic[Result]):
@@ -178,6 +126,11 @@ class SqliteRunner:
 
     def __init__(self, path: Path, durability: Durability, busy_timeout: float) -> None:
         self._path = path
+        # The working directory may be another one when a reader connects.
+        self._absolute_path = path.absolute()
+        self._file: OpenFile | None = None
+        self._journal = WAL
+        self._opener = Opener()
         self._durability: Durability = durability
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
@@ -187,6 +140,7 @@ class SqliteRunner:
         self._closed = False
         self._states = _KnownStates()
         self._committed = asyncio.Event()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._changes = 0
         self._watch_lock = threading.Lock()
         self._watched: sqlite3.Connection | None = None
@@ -213,6 +167,7 @@ class SqliteRunner:
         self._threads.append(writer)
         try:
             await asyncio.shield(ready)
+            warn_without_wal(self._journal, self._path)
         except BaseException:
             self._closed = True
             self._writes.put(None)
@@ -233,7 +188,7 @@ class SqliteRunner:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
-        self._require_own_loop()
+        self._require_opener()
         if self._closed:
             raise StoreClosed(f"{self._path} has been closed; open it again")
         job = _Job(work, self._loop)
@@ -246,7 +201,8 @@ class SqliteRunner:
         result = await self._outcome(job)
         raise CommittedBeforeCancellation(result)
 
-    def _require_own_loop(self) -> None:
+    def _require_opener(self) -> None:
+        self._opener.require_here(self._path)
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
@@ -298,12 +254,19 @@ class SqliteRunner:
         return not self._closed
 
     async def close(self) -> None:
-        self._require_own_loop()
+        if not self._opener.is_here:
+            # Nothing here is this process's to close; its files and locks are the parent's.
+            return
+        self._require_opener()
         if self._closed:
             return
         self._closed = True
         self._notify()
-        await self._loop.run_in_executor(None, self._end_threads)
+        # Not on a thread of the loop's: at the end of the interpreter it has none to give.
+        ending = threading.Thread(target=self._end_threads, name=f"flue-closer {self._path.name}", daemon=True)
+        ending.start()
+        await asyncio.shield(self._ended)
+        ending.join()
 
     def _end_threads(self) -> None:
         """Let what is queued finish. The writer lets go last: only it can move the log into the database."""
@@ -316,6 +279,7 @@ class SqliteRunner:
             self._watched.close()
         self._writes.put(None)
         writer.join()
+        self._post(self._ended.set_result, None)
 
     def _notify(self) -> None:
         """Wake whoever waits for a change, and arm a new event for those who come later."""
@@ -329,7 +293,7 @@ class SqliteRunner:
         """Return whether any other connection has committed since the last call (SQLite's data_version)."""
         with self._watch_lock:
             if self._watched is None:
-                self._watched = connect(self._path, self._durability, read_only=True)
+                self._watched = self._connect_reader()
             version = int(self._watched.execute("PRAGMA data_version").fetchone()[0])
             changed = self._data_version not in (None, version)
             self._data_version = version
@@ -338,16 +302,25 @@ class SqliteRunner:
     def _write_loop(self, ready: asyncio.Future[None], create: bool) -> None:
         try:
             connection = open_file(self._path, self._durability, self._busy_timeout, create=create)
+            try:
+                self._file = OpenFile(self._absolute_path, self)
+                self._journal = journal_mode(connection)
+            except BaseException:
+                connection.close()
+                raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is waiting for it
             self._tell_ready(ready, error)
             return
         self._tell_ready(ready, None)
-        log = LogKeeper(self._path)
+        log = LogKeeper(self._absolute_path)
         while (batch := self._next_batch()) is not None:
             self._run_batch(connection, batch)
             self._post(self._settle_writes, batch)
             log.after_commit(connection.execute)
+        if self._file is not None and not self._file.is_in_place:
+            empty_log(connection)
         connection.close()
+        forget_file(self)
 
     def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:
         def tell() -> None:
@@ -409,9 +382,14 @@ class SqliteRunner:
                     if tx.wrote:
                         raise
                     job.error = error
-            connection.execute("COMMIT")
-        except BaseException:  # noqa: BLE001 - each job meets its own error when it runs alone
+            self._commit(connection)
+        except BaseException as error:  # noqa: BLE001 - each job meets its own error when it runs alone
             self._undo(connection)
+            if isinstance(error, sqlite3.Error) and is_busy(error):
+                # As above: the commit has waited for readers, which it does with a rollback journal.
+                for job in batch:
+                    job.error = self._translated(error)
+                return True
             for job in batch:
                 job.error = None
             return False
@@ -423,7 +401,7 @@ class SqliteRunner:
                 begin_immediate(connection, self._busy_timeout)
                 self._states.check(connection)
                 job.result = job.work(SqliteTransaction(connection, self._states.current))
-                connection.execute("COMMIT")
+                self._commit(connection)
             except (IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
                 self._undo(connection)
@@ -441,6 +419,19 @@ class SqliteRunner:
                 job.error = None
                 return
 
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Commit to a file that others can find: what is acknowledged must be there tomorrow."""
+        self._require_in_place()
+        commit(connection, self._busy_timeout)
+
+    def _require_in_place(self) -> None:
+        if self._file is not None:
+            self._file.require_in_place()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        # With a rollback journal a read may have to wait for a commit.
+        return connect(self._absolute_path, self._durability, read_only=True, timeout=self._busy_timeout)
+
     def _translated(self, error: sqlite3.Error) -> FlueError:
         ours = translate(error, self._path)
         ours.__cause__ = error
@@ -450,6 +441,8 @@ class SqliteRunner:
         """Roll back, and forget what the transaction would have left."""
         _roll_back(connection)
         self._states.current.clear()
+        if self._file is not None and not self._file.is_in_place:
+            empty_log(connection)
 
     def _read_loop(self) -> None:
         connection: sqlite3.Connection | None = None
@@ -457,8 +450,9 @@ class SqliteRunner:
             if not job.claim():
                 continue
             try:
+                self._require_in_place()
                 if connection is None:
-                    connection = connect(self._path, self._durability, read_only=True)
+                    connection = self._connect_reader()
                 with translated(self._path):
                     job.result = self._read_snapshot(connection, job.work)
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it

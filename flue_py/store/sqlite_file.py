@@ -16,6 +16,9 @@ from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreBusy, StoreU
 
 Durability: TypeAlias = Literal["full", "normal"]
 
+SYNCHRONOUS: dict[Durability, str] = {"full": "EXTRA", "normal": "NORMAL"}
+"""EXTRA is FULL for a write-ahead log. With a rollback journal it also waits until the journal is gone for good."""
+
 APPLICATION_ID = 0x464C5545
 """Marks the file as ours in its header: "FLUE"."""
 
@@ -28,6 +31,15 @@ _UNAVAILABLE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_NOMEM,
 )
+_LOOK_AT_THE_DISK = "look at the disk and the system's log, then open the store again and run verify()"
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "nothing was changed: make room on the disk, and repeat the call",
+    sqlite3.SQLITE_READONLY: "nothing was changed: this user must be allowed to write to the file and to its folder",
+    sqlite3.SQLITE_CANTOPEN: "this user must be allowed to write to the file and to its folder, and what lies beside "
+    "it as -wal, -shm or -journal must be neither a link nor a folder",
+    sqlite3.SQLITE_PERM: "this user must be allowed to write to the file and to its folder",
+    sqlite3.SQLITE_NOMEM: "the memory ran out; nothing was changed",
+}
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 BUSY_POLL_MS = 50
 """How long one statement waits for a lock; `begin_immediate` tries again, with jitter."""
@@ -43,14 +55,25 @@ def make_private_file(path: Path) -> None:
     """
     try:
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            create_private(path)
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise NotAStore(f"{path} is a directory; name a file")
-        if stat.S_ISREG(status.st_mode) and status.st_size == 0 and status.st_uid == os.geteuid():
+        # A device such as /dev/null is empty too, and belongs to root.
+        _require_plain_file(path, status)
+        if status.st_size == 0 and status.st_uid == os.geteuid():
             path.chmod(0o600)
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{str(path)!r} cannot be created or read: {_reason(error)}") from error
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file with mode 0600, whatever the umask. Raises OSError, also for a link that leads nowhere."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
 
 
 def file_size(path: Path) -> int | None:
@@ -58,19 +81,27 @@ def file_size(path: Path) -> int | None:
     sizes = []
     for suffix in ("", "-wal"):
         with contextlib.suppress(OSError):
-            sizes.append(Path(f"{path}{suffix}").stat().st_size)
+            # The log lies beside the file itself, not beside a link to it.
+            sizes.append(Path(f"{path.resolve()}{suffix}").stat().st_size)
     return sum(sizes) if sizes else None
 
 
 def check_magic(path: Path) -> None:
     """Refuse a file that is no SQLite database before SQLite touches it. Raises `NotAStore`, `StoreUnavailable`."""
     try:
+        # To open a pipe would wait for somebody at its other end.
+        _require_plain_file(path, path.stat())
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{str(path)!r} cannot be read: {_reason(error)}") from error
     if start and start != _MAGIC:
         raise NotAStore(f"{path} is not a SQLite database; name another file")
+
+
+def _require_plain_file(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise NotAStore(f"{path} is a device, a pipe or a socket; name a file")
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -83,15 +114,21 @@ def connect(
 ) -> sqlite3.Connection:
     """Return a connection in autocommit mode with this store's settings. Raises as `translated` does.
 
-    ``timeout`` is how many seconds one statement waits for another process's lock.
+    ``timeout`` is how many seconds one statement waits for another process's lock. A file that is missing is made
+    unless ``read_only``.
     """
     with translated(path):
         connection = sqlite3.connect(
-            path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+            f"{path.absolute().as_uri()}?mode=rw" if read_only else path,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            uri=read_only,
         )
         try:
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+            connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[durability]}")
             connection.execute("PRAGMA temp_store = MEMORY")
             if read_only:
                 connection.execute("PRAGMA query_only = ON")
@@ -121,7 +158,7 @@ def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
     if primary == sqlite3.SQLITE_CORRUPT:
         return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
     if primary in _UNAVAILABLE:
-        return StoreUnavailable(f"{path} cannot be used: {error}")
+        return StoreUnavailable(f"{path} cannot be used: {error}; {_ADVICE.get(primary, _LOOK_AT_THE_DISK)}")
     return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
 
 
@@ -136,11 +173,21 @@ def begin_immediate(connection: sqlite3.Connection, busy_timeout: float) -> None
 
     SQLite's own busy handler polls in lock step and starves whoever waits longest, hence the jitter.
     """
+    run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout)
+
+
+def commit(connection: sqlite3.Connection, busy_timeout: float) -> None:
+    """Commit. With a rollback journal that waits for reads in progress, which is tried again as the beginning is."""
+    run_when_free(connection, "COMMIT", busy_timeout)
+
+
+def run_when_free(connection: sqlite3.Connection, statement: str, busy_timeout: float) -> None:
+    """Run a statement, trying again with jitter for up to ``busy_timeout`` seconds while it meets a lock."""
     deadline = time.monotonic() + busy_timeout
     wait = _FIRST_WAIT
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement)
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() >= deadline:
                 raise

@@ -29,7 +29,7 @@ GROUPS = {
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
-    "Odds and ends": ("STORED", "JsonObject", "JsonValue", "__version__"),
+    "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
 }
 
 SAID_HERE = {
@@ -58,6 +58,7 @@ REMEDIES = {
     "TaskDepthExceeded": "Start the task from a session further up.",
     "UnreadableFile": "Name a file of that format.",
     "WrongEventLoop": "Open a store in each event loop, or use `flue_py.sync`.",
+    "WrongProcess": "Open the store after the fork; or start processes with `spawn` or `forkserver`.",
     "StoreClosed": "Open it again; work inside the `with`.",
     "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",
     "NotAStore": "Name another file; this one is not touched.",

@@ -13,7 +13,9 @@ import pytest
 import flue_py
 from flue_py import errors
 
-ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+RAISED = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+WARNINGS = {"StoreWarning"}
+ERRORS = RAISED - WARNINGS
 NAMES = {
     "STORED",
     "Appended",
@@ -55,12 +57,12 @@ NAMES = {
 
 
 def test_the_public_names_are_these() -> None:
-    assert set(flue_py.__all__) == NAMES | ERRORS
+    assert set(flue_py.__all__) == NAMES | RAISED
     assert sorted(flue_py.__all__) == sorted(set(flue_py.__all__))
     assert set(flue_py.__all__) <= set(dir(flue_py))
 
 
-@pytest.mark.parametrize("name", sorted(NAMES | ERRORS))
+@pytest.mark.parametrize("name", sorted(NAMES | RAISED))
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(flue_py, name) is not None
     assert getattr(flue_py, name) is getattr(flue_py, name)
@@ -68,6 +70,10 @@ def test_every_public_name_is_there(name: str) -> None:
 
 def test_every_error_is_a_flue_error() -> None:
     assert all(issubclass(getattr(flue_py, name), flue_py.FlueError) for name in ERRORS)
+
+
+def test_every_warning_is_the_users_to_filter() -> None:
+    assert all(issubclass(getattr(flue_py, name), UserWarning) for name in WARNINGS)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -20,7 +20,8 @@ from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.errors import FixTheStore
 from flue_py.store.backend import Backend
 from flue_py.store.schema import metadata
-from flue_py.store.sqlite import SqliteTransaction, open_sqlite
+from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sqlite_transaction import SqliteTransaction
 from flue_py.store.verifying import verify
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
 from flue_py.testing.sources import counted_sources
