@@ -44,7 +44,7 @@ from flue_py.store.transaction import Transaction
 from flue_py.testing.checks import refused
 from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
-from tests.store.test_sqlite_runner import OPERATIONS
+from tests.store.failing_operations import OPERATIONS, SESSION, prepare
 
 pytestmark = pytest.mark.anyio
 
@@ -142,21 +142,20 @@ async def test_on_a_full_disk_every_write_is_refused_and_once_there_is_room_the_
     small_disk: SmallDisk,
 ) -> None:
     path = small_disk.folder / "s.db"
+    prepared = await prepare(path)
     async with opened(path, durability="full") as backend:
-        session = await new_session(backend, *talk(6))
-        ids = await path_ids(backend, session.id)
         small_disk.fill()
         for operation in OPERATIONS.values():
             async with refused(backend, StoreUnavailable) as caught:
-                await operation(backend, session.id, ids)
+                await operation(backend, prepared.ids)
             assert str(path) in str(caught.value)
             assert "make room" in str(caught.value)
         assert (await backend.verify()).problems == []
         small_disk.make_room()
         for name, operation in OPERATIONS.items():
-            assert await operation(backend, session.id, await path_ids(backend, session.id)) != name
+            await operation(backend, prepared.ids)
             if name != "delete":
-                assert len(await add(backend, session.id, user("on it goes"))) == 1
+                assert len(await add(backend, SESSION, user("on it goes"))) == 1
         assert (await backend.verify()).problems == []
 
 
