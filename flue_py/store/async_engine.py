@@ -154,6 +154,7 @@ class EngineRunner:
         self._file: OpenFile | None = None
         self._opener = Opener()
         self._engine = engine
+        self._location = engine.url.render_as_string(hide_password=True)
         self._owned = owned
         self._durability = durability
         self._busy_timeout = busy_timeout
@@ -170,7 +171,7 @@ class EngineRunner:
 
     @property
     def location(self) -> str:
-        return self._engine.url.render_as_string(hide_password=True)
+        return self._location
 
     @property
     def file(self) -> Path | None:

@@ -179,6 +179,9 @@ class PostgresRunner:
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, busy_timeout: float) -> None:
         self._engine = engine
+        # The query may hold secrets too.
+        shown = {name: value for name, value in engine.url.query.items() if name in ("host", "port")}
+        self._location = engine.url.set(query=shown).render_as_string(hide_password=True)
         self._owned = owned
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
@@ -197,10 +200,8 @@ class PostgresRunner:
 
     @property
     def location(self) -> str:
-        """The URL without its secrets, of which the query may hold some too."""
-        url = self._engine.url
-        shown = {name: value for name, value in url.query.items() if name in ("host", "port")}
-        return url.set(query=shown).render_as_string(hide_password=True)
+        """The URL without its secrets."""
+        return self._location
 
     @property
     def file(self) -> None:
