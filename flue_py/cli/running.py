@@ -10,7 +10,7 @@ from typing import TypeVar
 import flue_py
 from flue_py.cli.place import Place
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
-from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable
+from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -89,7 +89,7 @@ async def _id_for(store: Store, name: str) -> str:
     named = [info.id for info in everything if info.key == name]
     named = named or [info.id for info in everything if name and (info.key or "").startswith(name)]
     if not named:
-        raise SessionNotFound(name, detail=f"no session has the id or key {name!r}, or one that begins with it")
+        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
     if len(named) > 1:
         raise AmbiguousId(name, tuple(named))
     return named[0]

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
@@ -56,6 +56,8 @@ async def open_engine(
     without the extra ``postgres``, and as `open_sqlite` does.
     """
     owned = isinstance(target, str)
+    if not isinstance(target, (str, AsyncEngine)):
+        raise InvalidArgument(f"engine: {shown(target)} is not an AsyncEngine of SQLAlchemy")
     url = _parsed_url(target) if isinstance(target, str) else target.url
     _require_known(url.drivername)
     if url.drivername == POSTGRES:
