@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from os.path import exists
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: boo
         path = Path(place.target)
         if create:
             make_private_folder(path.parent)
-        elif not path.exists():
+        elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
             raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
     return asyncio.run(_with_store(place.target, work))
 

@@ -38,7 +38,9 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-                raise InvalidArgument(f"limits: {field.name}: {shown(value)} is not a whole number from 1 to {_LARGEST}")
+                raise InvalidArgument(
+                    f"limits: {field.name}: {shown(value)} is not a whole number from 1 to {_LARGEST}"
+                )
         if self.entry_bytes > _LARGEST_ENTRY:
             raise InvalidArgument(
                 f"limits: entry_bytes: {shown(self.entry_bytes)} is more than databases take in a row; "

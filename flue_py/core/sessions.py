@@ -120,6 +120,18 @@ def check_label(text: str | None, what: str) -> None:
         raise InvalidArgument(f"{what}: holds a NUL character or a lone surrogate; remove it")
 
 
+MAX_LABEL_CHARACTERS = 200
+
+
+def check_entry_label(label: str | None) -> None:
+    """Refuse what no backend takes as the label of an entry. Raises `InvalidArgument`."""
+    check_label(label, "label")
+    if label is not None and len(label) > MAX_LABEL_CHARACTERS:
+        raise InvalidArgument(
+            f"label: {len(label)} characters are too many; a label has at most {MAX_LABEL_CHARACTERS}"
+        )
+
+
 MAX_NAME_BYTES = 1_000
 """How long a name may be, in UTF-8: what indexes of every database take."""
 

@@ -12,10 +12,11 @@ from rich.rule import Rule
 from rich.text import Text
 
 import flue_py
+from flue_py.cli.place import expanded
 from flue_py.demo.story import tell
 from flue_py.errors import StoreUnavailable
 from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE
+from flue_py.render.lines import ASCII, UNICODE, printable
 
 
 @click.command()
@@ -30,10 +31,10 @@ def demo(ctx: click.Context, database: str | None) -> None:
         database = ctx.obj.target
     console = Console(highlight=False, markup=False, emoji=False)
     if database is not None:
+        database = expanded(database)
         if "://" not in database:
-            database = str(Path(database).expanduser())
             _make_private_folder(Path(database).parent)
-        console.print(f"database: {database} (kept)", soft_wrap=True)
+        console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
         asyncio.run(_tell(database, console))
         return
     with tempfile.TemporaryDirectory(prefix="flue-py-demo-") as folder:

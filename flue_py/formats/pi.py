@@ -30,7 +30,7 @@ from flue_py.core.entries import (
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.messages import validate_message
-from flue_py.core.sessions import NewSession
+from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
@@ -351,7 +351,10 @@ def _label_changes(by_line: Sequence[Row], notes: Notes) -> Iterable[LabelChange
             continue
         target, label = row.fields.get("targetId"), row.fields.get("label")
         if isinstance(target, str) and target in known:
-            yield LabelChange(row.id, target, (_one_text(label) or None) if isinstance(label, str) else None)
+            text = _one_text(label) if isinstance(label, str) else ""
+            if len(text) > MAX_LABEL_CHARACTERS:
+                notes.repair(row.line, f"a label of {len(text)} characters was cut to {MAX_LABEL_CHARACTERS}")
+            yield LabelChange(row.id, target, text[:MAX_LABEL_CHARACTERS] or None)
         else:
             notes.repair(row.line, f"labels {shown(target)}, which is not in the file; no label was set")
 

@@ -40,6 +40,11 @@ def checked_id(text: str, what: str) -> str:
     return text
 
 
+def checked_place(text: str | None, what: str) -> str | None:
+    """Return an id or None unchanged. Raises `InvalidArgument` for anything else."""
+    return None if text is None else checked_id(text, what)
+
+
 def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
     """Return the choice of a leaf unchanged. Raises `InvalidArgument` for what is no id, None or `STORED`."""
     if leaf is not None and not isinstance(leaf, (str, Stored)):

@@ -24,7 +24,14 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound, StoreClosed
-from flue_py.sessions.arguments import checked_id, checked_leaf, checked_limit, checked_prefix, checked_revision
+from flue_py.sessions.arguments import (
+    checked_id,
+    checked_leaf,
+    checked_limit,
+    checked_place,
+    checked_prefix,
+    checked_revision,
+)
 from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
 Result = TypeVar("Result")
@@ -150,7 +157,7 @@ class SessionView:
 
         O(entries returned + forks on the path).
         """
-        checked_leaf(since, "since")
+        checked_place(since, "since")
         checked_leaf(leaf)
         async with self._turn:
             read = await self._backend.read_path_since(self.id, since, leaf=leaf)
@@ -223,7 +230,7 @@ class SessionView:
         Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
         history. Assistant messages and compactions count. O(forks on the path), whatever the window.
         """
-        checked_leaf(before, "before")
+        checked_place(before, "before")
         checked_leaf(leaf)
         async with self._turn:
             window = await self._backend.read_usage(self.id, before, leaf=leaf)

@@ -26,6 +26,7 @@ from flue_py.core.sessions import (
     OnConflict,
     SessionInfo,
     Stored,
+    check_entry_label,
     check_label,
     check_name,
 )
@@ -37,6 +38,7 @@ from flue_py.sessions.arguments import (
     checked_leaf,
     checked_messages,
     checked_moment,
+    checked_place,
     encode_metadata,
 )
 from flue_py.sessions.reading import SessionView
@@ -182,7 +184,7 @@ class Session(SessionView):
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
         check_imported_entries(entries)
-        _check_target(leaf, "leaf")
+        checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
         return await self._commit(
             lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
@@ -196,7 +198,7 @@ class Session(SessionView):
 
         ``by`` says who did it, for the log. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
         """
-        _check_target(to, "to")
+        checked_place(to, "to")
         check_label(by, "by")
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
@@ -340,7 +342,7 @@ class Session(SessionView):
     async def set_label(self, entry_id: str, label: str | None) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`. O(1)."""
         checked_id(entry_id, "entry_id")
-        check_label(label, "label")
+        check_entry_label(label)
         await self._commit(partial(self._backend.set_label, self.id, entry_id, label), _nothing_to_note)
 
     async def set_title(self, title: str | None) -> SessionInfo:
@@ -379,11 +381,6 @@ class Session(SessionView):
         # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
         if info.leaf_id == self._leaf_id:
             self._revision = info.revision
-
-
-def _check_target(entry_id: str | None, what: str) -> None:
-    if entry_id is not None:
-        checked_id(entry_id, what)
 
 
 def _nothing_to_note(_: object) -> None:

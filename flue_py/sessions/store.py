@@ -26,6 +26,7 @@ from flue_py.sessions.arguments import (
     checked_choice,
     checked_flag,
     checked_id,
+    checked_place,
     checked_prefix,
     encode_metadata,
     id_of,
@@ -185,8 +186,7 @@ class Store:
         """
         check_imported_session(new)
         check_imported_entries(entries)
-        if leaf is not None:
-            checked_id(leaf, "leaf")
+        checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
         return self._session(await self._backend.import_session(new, entries, leaf=leaf))
