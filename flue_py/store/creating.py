@@ -14,6 +14,7 @@ from flue_py.core.sessions import (
     SessionKind,
     Stored,
     check_entry_label,
+    check_label,
     check_name,
     is_storable,
 )

@@ -50,6 +50,8 @@ from flue_py.store.memory_copying import MemoryCopying
 from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
 from flue_py.store.state import content_digest
 
+_ID_ATTEMPTS = 1_000
+
 
 class MemoryBackend(MemoryCopying):
     """A `Backend` that lives and dies with the process."""
@@ -515,6 +517,7 @@ class MemoryBackend(MemoryCopying):
 
 def _unused(draw: Callable[[], str], *taken: Container[str]) -> str:
     """Return a fresh id, asking again while it is taken. Raises `InvalidArgument` where there is no end of it."""
+    drawn = ""
     for _ in range(_ID_ATTEMPTS):
         drawn = draw()
         if not any(drawn in ids for ids in taken):
