@@ -127,7 +127,7 @@ def decode_json(text: str) -> JsonValue:
     """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
     try:
         return cast("JsonValue", pydantic_core.from_json(text, allow_inf_nan=False))
-    except ValueError:
+    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
         pass
     try:
         return cast("JsonValue", json.loads(text, parse_constant=_refuse_constant))

@@ -17,7 +17,7 @@ copy of what came in; treat it as frozen too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from types import NoneType
@@ -435,7 +435,7 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
     given: set[str] = set()
     order: list[str] = []
     for raw_key, item in value.items():
-        key = raw_key if type(raw_key) is str else _plain_key(raw_key)
+        key = raw_key if type(raw_key) is str else _plain_key(raw_key, order)
         order.append(key)
         try:
             if (name := shape.names.get(key)) is None:
@@ -505,7 +505,7 @@ def _checked_arguments(model: type[_JsonModel], data: Mapping[str, object]) -> d
     key_of = {name: key for key, name in shape.names.items()}
     checked: dict[str, object] = {}
     for raw_key, item in data.items():
-        given = raw_key if type(raw_key) is str else _plain_key(raw_key)
+        given = raw_key if type(raw_key) is str else _plain_key(raw_key, checked)
         key = key_of.get(given, given)
         try:
             if key not in shape.names:
@@ -540,7 +540,7 @@ def _plain(value: object, depth: int) -> JsonValue:
             plain: JsonObject = {}
             for raw_key, item in value.items():
                 step = None
-                step = key = raw_key if type(raw_key) is str else _plain_key(raw_key)
+                step = key = raw_key if type(raw_key) is str else _plain_key(raw_key, plain)
                 plain[key] = item if type(item) in _SCALARS else _plain(item, depth + 1)
             return plain
         plain_list: list[JsonValue] = []
@@ -575,10 +575,13 @@ def _of_exact_type(value: object) -> object:
     raise _Refusal(f"a {type(value).__name__} cannot be stored as JSON; convert it first")
 
 
-def _plain_key(key: object) -> str:
+def _plain_key(key: object, taken: Container[str]) -> str:
     if not isinstance(key, str):
         raise _Refusal(f"key {shown(key)} is a {type(key).__name__}; JSON keys are strings")
-    return str.__str__(key)
+    plain = str.__str__(key)
+    if plain in taken:  # a subclass may have its own idea of which keys are the same
+        raise _Refusal(f"two keys are the text {shown(plain)}; leave one of them out")
+    return plain
 
 
 def _finite(value: float) -> float:
