@@ -29,6 +29,7 @@ from flue_py.core.entries import (
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.formats.rows import is_name
 
 VERSION = 3
 
@@ -114,8 +115,8 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
 
 def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
     entry_id, kind, parent = row.get("id"), row.get("type"), row.get("parentId")
-    if not isinstance(entry_id, str) or not entry_id:
-        raise UnreadableFile(f"{where}: has no id")
+    if not is_name(entry_id):
+        raise UnreadableFile(f"{where}: has no id, or one that no store can hold")
     if parent is not None and not isinstance(parent, str):
         raise UnreadableFile(f"{where}: parentId should be a string or null")
     if not isinstance(kind, str):
