@@ -150,5 +150,9 @@ async def test_malformed_cases_of_deletion_and_lifecycle_leave_the_store_sound(b
             ):
                 try:
                     await player.run(each)
-                except (flue_py.FlueError, Mismatch, TypeError, ValueError, KeyError, RecursionError):
+                except (
+                    flue_py.FlueError,
+                    Mismatch,
+                    KeyError,
+                ):  # a KeyError is the runner's: no such session was opened
                     continue
