@@ -65,8 +65,8 @@ def _is_plain(value: object, depth: int) -> bool:
 def _encode_carefully(value: object, what: str) -> tuple[str, int]:
     replaced = [0]
     plain = _plain_copy(value, what, 0, replaced)
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text, replaced[0]
+    # By the same encoder as everything else: one value has one text, whichever way it came in.
+    return pydantic_core.to_json(plain, inf_nan_mode="constants").decode(), replaced[0]
 
 
 def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> JsonValue:

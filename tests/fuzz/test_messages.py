@@ -77,6 +77,11 @@ def test_two_keys_that_are_the_same_text_are_refused_not_merged() -> None:
             new_message(value)
 
 
+def test_a_value_has_one_text_whichever_way_it_came_in() -> None:
+    listed, tupled = new_custom("note", [2.5e-06, 1e22, "\x7f"]), new_custom("note", (2.5e-06, 1e22, "\x7f"))
+    assert listed.payload == tupled.payload
+
+
 def test_the_usage_of_a_message_may_be_any_mapping() -> None:
     usage: dict[str, Any] = {"input": 5, "cost": {"total": 0.5}}
     message: dict[str, Any] = {"role": "assistant", "content": "x", "usage": usage}

@@ -154,5 +154,5 @@ async def test_malformed_cases_of_deletion_and_lifecycle_leave_the_store_sound(b
                     flue_py.FlueError,
                     Mismatch,
                     KeyError,
-                ):  # a KeyError is the runner's: no such session was opened
+                ):  # a KeyError is of the runner itself
                     continue
