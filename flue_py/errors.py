@@ -33,6 +33,26 @@ Each message says what happened, to which id, and what to do. The cause, where t
 
 from __future__ import annotations
 
+_SHOWN_CHARACTERS = 200
+_SHOWN_BITS = 13_000
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it: its repr, cut where it is long; its type where it has none.
+
+    Never raises: a wrong argument may be an integer with too many digits to print, a list that contains itself ten
+    thousand levels down, or an object whose ``__repr__`` fails.
+    """
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = repr(value[:_SHOWN_CHARACTERS] if type(value) in (str, bytes) else value)  # type: ignore[index]
+    except Exception:  # noqa: BLE001 - whatever its __repr__ raises
+        return f"a {type(value).__name__}"
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return f"{text[:_SHOWN_CHARACTERS]}..."
+
 
 class FlueError(Exception):
     """The root of every error this library raises."""
@@ -84,7 +104,7 @@ class SessionNotFound(FixTheCall, LookupError):
     def __init__(self, session: str, *, detail: str | None = None) -> None:
         self.session = session
         super().__init__(
-            detail or f"session {session!r} does not exist or has been deleted; create it, or list_sessions()"
+            detail or f"session {shown(session)} does not exist or has been deleted; create it, or list_sessions()"
         )
 
 
@@ -93,7 +113,9 @@ class SessionExists(FixTheCall, ValueError):
 
     def __init__(self, session: str, *, detail: str | None = None) -> None:
         self.session = session
-        super().__init__(detail or f"session {session!r} already exists; open it with mode='get' or 'get_or_create'")
+        super().__init__(
+            detail or f"session {shown(session)} already exists; open it with mode='get' or 'get_or_create'"
+        )
 
 
 class EntryNotFound(FixTheCall, LookupError):
@@ -104,7 +126,7 @@ class EntryNotFound(FixTheCall, LookupError):
         self.entry_id = entry_id
         super().__init__(
             detail
-            or f"session {session_id!r} sees no entry {entry_id!r}; it may belong to another session, "
+            or f"session {session_id!r} sees no entry {shown(entry_id)}; it may belong to another session, "
             "have been deleted, or have been retracted"
         )
 
@@ -135,7 +157,7 @@ class AmbiguousId(FixTheCall, LookupError):
     def __init__(self, prefix: str, matches: tuple[str, ...]) -> None:
         self.prefix = prefix
         self.matches = matches
-        super().__init__(f"{prefix!r} fits several ids ({', '.join(matches[:5])}...); give more characters")
+        super().__init__(f"{shown(prefix)} fits several ids ({', '.join(matches[:5])}...); give more characters")
 
 
 class TaskDepthExceeded(FixTheCall, ValueError):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from flue_py.cli.place import Place
+from flue_py.cli.place import Place, expanded
 from flue_py.errors import FlueError
 
 DEFAULT_DATABASE = "~/.flue-py/sessions.db"
@@ -109,5 +108,4 @@ def main(ctx: click.Context, database: str) -> None:
             stream.reconfigure(errors="replace")
     source = ctx.get_parameter_source("database")
     is_named = source not in (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    target = database if "://" in database else str(Path(database).expanduser())
-    ctx.obj = Place(target, is_named=is_named)
+    ctx.obj = Place(expanded(database), is_named=is_named)

@@ -6,13 +6,14 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os.path import exists
 from pathlib import Path
 
 import click
 
 import flue_py
 from flue_py.cli.output import joined, json_option, print_json, print_lines
-from flue_py.cli.place import Place
+from flue_py.cli.place import Place, expanded
 from flue_py.cli.running import make_private_folder
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Problem
@@ -46,7 +47,7 @@ def copy(ctx: click.Context, source: str, target: str, no_verify: bool, as_json:
 
 
 def _place(target: str) -> Place:
-    return Place(target if "://" in target else str(Path(target).expanduser()), is_named=True)
+    return Place(expanded(target), is_named=True)
 
 
 async def _copy(source: Place, target: Place, *, verify: bool) -> CopyReport:
@@ -64,7 +65,7 @@ def _require_file(place: Place) -> None:
     scheme, _, path = place.target.partition(":///")
     if place.is_file or scheme.startswith("sqlite"):
         path = place.target if place.is_file else path.partition("?")[0]
-        if not Path(path).exists():
+        if not exists(path):
             raise StoreUnavailable(f"there is no database at {path}; name one that is there")
 
 

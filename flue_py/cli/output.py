@@ -10,7 +10,7 @@ import click
 
 from flue_py.core.jsontext import JsonValue
 from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE, Line, text_of
+from flue_py.render.lines import ASCII, UNICODE, Line, printable, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 def print_json(value: JsonValue) -> None:
     """Print a value as JSON, in UTF-8 whatever the terminal's encoding."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2).encode())
+    # Half of a surrogate pair, as in the name of a file that is no UTF-8, has an escape in JSON and no bytes.
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2).encode(errors="backslashreplace"))
 
 
 def _console() -> Console:
@@ -30,16 +31,24 @@ def _console() -> Console:
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded)."""
+    """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded).
+
+    Nothing in them is left for the terminal to act on, whatever a title, a label or an id holds.
+    """
     console = _console()
     if not console.is_terminal:
         for line in lines:
-            click.echo(text_of(line).rstrip())
+            click.echo(printable(text_of(line)).rstrip())
         return
     from rich.text import Text
 
     for line in lines:
-        console.print(Text.assemble(*line), no_wrap=True, overflow="ignore", crop=False)
+        console.print(
+            Text.assemble(*((printable(text), style) for text, style in line)),
+            no_wrap=True,
+            overflow="ignore",
+            crop=False,
+        )
 
 
 def print_title(text: str) -> None:

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+from flue_py.errors import StoreUnavailable
+
+
+def expanded(target: str) -> str:
+    """Return a path with its ``~`` put in full, and a URL as it is. Raises `StoreUnavailable` for nobody's home."""
+    if "://" in target:
+        return target
+    try:
+        return str(Path(target).expanduser())
+    except RuntimeError as error:
+        raise StoreUnavailable(f"{target}: there is no such home directory; write the path in full") from error
 
 
 @dataclass(frozen=True, slots=True)

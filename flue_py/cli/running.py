@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from os.path import exists
 from pathlib import Path
 from typing import TypeVar
 
 import flue_py
 from flue_py.cli.place import Place
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
-from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable
+from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -30,7 +31,7 @@ def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: boo
         path = Path(place.target)
         if create:
             make_private_folder(path.parent)
-        elif not path.exists():
+        elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
             raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
     return asyncio.run(_with_store(place.target, work))
 
@@ -97,7 +98,7 @@ async def _id_for(store: Store, name: str) -> str:
     named = [info.id for info in everything if info.key == name]
     named = named or [info.id for info in everything if name and (info.key or "").startswith(name)]
     if not named:
-        raise SessionNotFound(name, detail=f"no session has the id or key {name!r}, or one that begins with it")
+        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
     if len(named) > 1:
         raise AmbiguousId(name, tuple(named))
     return named[0]

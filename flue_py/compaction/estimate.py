@@ -76,9 +76,10 @@ def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
 
 
 def _count(value: JsonValue) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return 0
-    return int(value)
+    # An integer is finite however large; asking would make a float of it.
+    return int(value) if isinstance(value, int) or math.isfinite(value) else 0
 
 
 def estimate_context_tokens(

@@ -18,7 +18,7 @@ from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, shown
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -53,8 +53,11 @@ class PreviousCompaction:
     details: Mapping[str, JsonValue] | None = None
 
     def __post_init__(self) -> None:
-        if self.first_kept_index < 0:
-            raise InvalidArgument(f"first_kept_index: {self.first_kept_index} is negative; give the index of a message")
+        index = self.first_kept_index
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+            raise InvalidArgument(f"first_kept_index: {shown(index)} is negative or no index; give that of a message")
+        if not isinstance(self.summary, str):
+            raise InvalidArgument(f"summary: should be a string, not {type(self.summary).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

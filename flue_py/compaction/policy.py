@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class CompactionSettings:
     def __post_init__(self) -> None:
         for name in ("reserve_tokens", "keep_recent_tokens"):
             value = getattr(self, name)
-            if value < 0:
-                raise InvalidArgument(f"{name}: {value!r} is negative; give a number of tokens >= 0")
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidArgument(f"{name}: {shown(value)} is negative or no number of tokens; give one >= 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

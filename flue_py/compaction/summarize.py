@@ -124,7 +124,7 @@ async def summarize(plan: CompactionPlan, complete: Complete, *, focus: str | No
     failure: tuple[SummaryKind, Exception] | None = None
     for request in summary_requests(plan, focus=focus):
         try:
-            answers.append((request.kind, await complete(request)))
+            answers.append((request.kind, _checked_reply(await complete(request))))
         except Exception as error:  # noqa: BLE001 - whatever a model client raises becomes SummaryFailed
             failure = failure or (request.kind, error)
             if plan.policy.stop_at_failed_call:
@@ -136,6 +136,12 @@ async def summarize(plan: CompactionPlan, complete: Complete, *, focus: str | No
     return finish_summary(plan, [reply for _, reply in answers])
 
 
+def _checked_reply(reply: SummaryReply) -> SummaryReply:
+    if not isinstance(reply, SummaryReply):
+        raise InvalidArgument(f"complete() should return a SummaryReply, not {type(reply).__name__}")
+    return reply
+
+
 def finish_summary(plan: CompactionPlan, replies: Sequence[SummaryReply]) -> CompactionSummary:
     """Return the summary made of the replies to `summary_requests`, in the order of the requests.
 
@@ -145,7 +151,7 @@ def finish_summary(plan: CompactionPlan, replies: Sequence[SummaryReply]) -> Com
     kinds = _request_kinds(plan)
     if len(replies) != len(kinds):
         raise InvalidArgument(f"replies: {len(replies)} given for {len(kinds)} requests; give one for each")
-    answers = list(zip(kinds, replies, strict=True))
+    answers = [(kind, _checked_reply(reply)) for kind, reply in zip(kinds, replies, strict=True)]
     _refuse_blank(plan, answers)
     texts = [reply.text for reply in replies]
     if plan.carried_history is not None:
@@ -165,7 +171,7 @@ def _request_kinds(plan: CompactionPlan) -> list[SummaryKind]:
 
 def _refuse_blank(plan: CompactionPlan, answers: Sequence[tuple[SummaryKind, SummaryReply]]) -> None:
     for kind, reply in answers:
-        if plan.policy.refuse_blank_summary and not reply.text.strip():
+        if not isinstance(reply.text, str) or (plan.policy.refuse_blank_summary and not reply.text.strip()):
             raise SummaryFailed(kind, "the answer has no text", _calls(answers))
 
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from flue_py.core.jsontext import (
     JsonObject,
@@ -20,8 +21,8 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
-from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage, shown
-from flue_py.errors import InvalidEntry
+from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage
+from flue_py.errors import InvalidEntry, shown
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -35,14 +36,28 @@ Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Return an aware datetime as integer microseconds since 1970 UTC. Raises `ValueError` for a naive one."""
+    """Return an aware datetime as integer microseconds since 1970 UTC.
+
+    Raises `ValueError` for a naive one, and for one that UTC has in a year before 1 or after 9999.
+    """
     if moment.tzinfo is None:
         raise ValueError("a naive datetime has no place in history; give it a time zone")
-    return (moment - EPOCH) // _MICROSECOND
+    microseconds = (moment - EPOCH) // _MICROSECOND
+    if not is_moment(microseconds):
+        raise ValueError("the time is in no year from 1 to 9999 of UTC; give another")
+    return microseconds
+
+
+def is_moment(microseconds: object) -> bool:
+    """Return whether a value is a time in microseconds since 1970 UTC that a datetime can stand for."""
+    is_whole = isinstance(microseconds, int) and not isinstance(microseconds, bool)
+    return is_whole and _FIRST_US <= cast("int", microseconds) <= _LAST_US
 
 
 def from_microseconds(microseconds: int) -> datetime:
@@ -182,8 +197,19 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
 
 
 def _text(value: JsonValue) -> str:
-    """Return a name for a column of its own: NUL and lone surrogates, which databases refuse, are taken out."""
-    return replace_lone_surrogates(value.replace("\0", ""))[0] if isinstance(value, str) else ""
+    """Return a name for a column of its own: NUL and lone surrogates, which databases refuse, are taken out.
+
+    The ledger has an index on it, whose rows PostgreSQL bounds: of a long name the digest stands for the end.
+    """
+    if not isinstance(value, str):
+        return ""
+    text = replace_lone_surrogates(value.replace("\0", ""))[0]
+    if len(text) <= _LEDGER_NAME:
+        return text
+    return f"{text[:_LEDGER_NAME]}~{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+_LEDGER_NAME = 160
 
 
 def message_text(value: Mapping[str, JsonValue]) -> str:
@@ -216,7 +242,7 @@ def message_preview(text: str) -> str | None:
 def checked_source(source: str | None) -> str | None:
     """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag (row E03)."""
     if source is not None and not (isinstance(source, str) and _KIND.fullmatch(source)):
-        raise InvalidEntry(f"source: {source!r} is not a tag; use prompt, skill, shell, task or retry")
+        raise InvalidEntry(f"source: {shown(source)} is not a tag; use prompt, skill, shell, task or retry")
     return source
 
 
@@ -314,7 +340,7 @@ def new_custom(kind: str, data: JsonValue) -> NewEntry:
 def checked_kind(kind: str) -> str:
     """Return ``kind`` unchanged. Raises `InvalidEntry` where it is no name (letters, digits, ``_ . : -``)."""
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise InvalidEntry(f"kind: {kind!r} is not a name of at most 64 letters, digits and _ . : -")
+        raise InvalidEntry(f"kind: {shown(kind)} is not a name of at most 64 letters, digits and _ . : -")
     return kind
 
 

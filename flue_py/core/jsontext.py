@@ -14,13 +14,15 @@ from typing import TypeAlias, cast
 
 import pydantic_core
 
-from flue_py.errors import CorruptStore, InvalidEntry
+from flue_py.errors import CorruptStore, InvalidEntry, shown
 
 JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 MAX_JSON_DEPTH = 200
 """Deeper nesting is refused: common JSON readers, ours included, stop at about this depth."""
+
+_SHOWN_KEY = 60
 
 MAX_INTEGER_BITS = 13_000
 """Larger integers are refused: Python reads back at most 4,300 digits."""
@@ -63,13 +65,13 @@ def _is_plain(value: object, depth: int) -> bool:
 def _encode_carefully(value: object, what: str) -> tuple[str, int]:
     replaced = [0]
     plain = _plain_copy(value, what, 0, replaced)
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text, replaced[0]
+    # By the same encoder as everything else: one value has one text, whichever way it came in.
+    return pydantic_core.to_json(plain, inf_nan_mode="constants").decode(), replaced[0]
 
 
 def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> JsonValue:
     if isinstance(value, str):
-        cleaned, count = replace_lone_surrogates(value)
+        cleaned, count = replace_lone_surrogates(str.__str__(value))
         replaced[0] += count
         return cleaned
     if value is None or isinstance(value, bool):
@@ -88,16 +90,23 @@ def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> J
         copied: JsonObject = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise InvalidEntry(f"{where}: key {key!r} is a {type(key).__name__}; JSON keys are strings")
-            cleaned, count = replace_lone_surrogates(key)
+                raise InvalidEntry(f"{where}: key {shown(key)} is a {type(key).__name__}; JSON keys are strings")
+            # As plain text: a subclass may have its own idea of which keys are the same.
+            cleaned, count = replace_lone_surrogates(str.__str__(key))
             replaced[0] += count
+            inside = f"{where}.{step_shown(cleaned)}"
             if cleaned in copied:
-                raise InvalidEntry(f"{where}.{cleaned}: two keys are one once their lone surrogates are replaced")
-            copied[cleaned] = _plain_copy(item, f"{where}.{cleaned}", depth + 1, replaced)
+                raise InvalidEntry(f"{inside}: two keys are the same text, perhaps once lone surrogates are replaced")
+            copied[cleaned] = _plain_copy(item, inside, depth + 1, replaced)
         return copied
     if isinstance(value, (list, tuple)):
         return [_plain_copy(item, f"{where}[{n}]", depth + 1, replaced) for n, item in enumerate(value)]
     raise InvalidEntry(f"{where}: a {type(value).__name__} cannot be stored as JSON; convert it first")
+
+
+def step_shown(key: str) -> str:
+    """Return a key as the path in an error message shows it: its beginning, where it is long."""
+    return key if len(key) <= _SHOWN_KEY else f"{key[:_SHOWN_KEY]}..."
 
 
 def replace_lone_surrogates(text: str) -> tuple[str, int]:
@@ -118,7 +127,7 @@ def decode_json(text: str) -> JsonValue:
     """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
     try:
         return cast("JsonValue", pydantic_core.from_json(text, allow_inf_nan=False))
-    except ValueError:
+    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
         pass
     try:
         return cast("JsonValue", json.loads(text, parse_constant=_refuse_constant))

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from flue_py.core.entries import NewEntry
-from flue_py.errors import InvalidArgument, InvalidEntry
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 _WIDEST_CHARACTER = 4
 # What SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement) take, with room for what stands beside it.
 _LARGEST_ENTRY = 512 * 2**20
+
+_LARGEST = 2**31 - 1  # what every database can count to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +37,13 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidArgument(f"limits: {field.name}: {value!r} is not a whole number from 1")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+                raise InvalidArgument(
+                    f"limits: {field.name}: {shown(value)} is not a whole number from 1 to {_LARGEST}"
+                )
         if self.entry_bytes > _LARGEST_ENTRY:
             raise InvalidArgument(
-                f"limits: entry_bytes: {self.entry_bytes} is more than databases take in a row; "
+                f"limits: entry_bytes: {shown(self.entry_bytes)} is more than databases take in a row; "
                 f"give at most {_LARGEST_ENTRY}"
             )
 
@@ -72,7 +76,7 @@ class Limits:
         """Raise `InvalidArgument` where ``limit`` is no number of sessions for one page."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= self.sessions_per_page:
             raise InvalidArgument(
-                f"limit: {limit!r} is not a number from 1 to {self.sessions_per_page}; read page by page"
+                f"limit: {shown(limit)} is not a number from 1 to {self.sessions_per_page}; read page by page"
             )
 
     @staticmethod

@@ -17,7 +17,7 @@ copy of what came in; treat it as frozen too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from types import NoneType
@@ -34,8 +34,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from flue_py.core.jsontext import MAX_JSON_DEPTH, replace_lone_surrogates
-from flue_py.errors import InvalidEntry
+from flue_py.core.jsontext import MAX_JSON_DEPTH, replace_lone_surrogates, step_shown
+from flue_py.errors import InvalidEntry, shown
 
 if TYPE_CHECKING:
     from flue_py.core.jsontext import JsonObject, JsonValue
@@ -211,7 +211,7 @@ class UnknownPart(_JsonModel):
     @classmethod
     def _leaves_known_types_alone(cls, value: str) -> str:
         if value in _PART_BY_TYPE:
-            raise ValueError(f"{value!r} has a class of its own: {_PART_BY_TYPE[value].__name__}")
+            raise ValueError(f"{shown(value)} has a class of its own: {_PART_BY_TYPE[value].__name__}")
         return value
 
 
@@ -284,7 +284,7 @@ class OtherMessage(_JsonModel):
     @classmethod
     def _leaves_known_roles_alone(cls, value: str) -> str:
         if value in _MESSAGE_BY_ROLE:
-            raise ValueError(f"{value!r} has a class of its own: {_MESSAGE_BY_ROLE[value].__name__}")
+            raise ValueError(f"{shown(value)} has a class of its own: {_MESSAGE_BY_ROLE[value].__name__}")
         if not _can_be_stored(value):
             raise ValueError(_UNSTORABLE_ROLE)
         return value
@@ -421,7 +421,7 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
     given: set[str] = set()
     order: list[str] = []
     for raw_key, item in value.items():
-        key = raw_key if type(raw_key) is str else _plain_key(raw_key)
+        key = raw_key if type(raw_key) is str else _plain_key(raw_key, order)
         order.append(key)
         try:
             if (name := shape.names.get(key)) is None:
@@ -430,11 +430,11 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
                 fields[name] = _field_value(shape, key, item, depth + 1)
                 given.add(name)
         except _Refusal as refusal:
-            refusal.path = f".{key}{refusal.path}"
+            refusal.path = f".{step_shown(key)}{refusal.path}"
             raise
     for key in shape.required:
         if shape.names[key] not in given:
-            raise _Refusal(f"is missing; a part of type {fields[shape.head]!r} needs it", f".{key}")
+            raise _Refusal(f"is missing; a part of type {shown(fields[shape.head])} needs it", f".{key}")
     # Validation by pydantic would read snake_case keys as fields and forget the order of keys, so the checked
     # state goes in the way unpickling puts it in.
     built = model.__new__(model)
@@ -491,7 +491,7 @@ def _checked_arguments(model: type[_JsonModel], data: Mapping[str, object]) -> d
     key_of = {name: key for key, name in shape.names.items()}
     checked: dict[str, object] = {}
     for raw_key, item in data.items():
-        given = raw_key if type(raw_key) is str else _plain_key(raw_key)
+        given = raw_key if type(raw_key) is str else _plain_key(raw_key, checked)
         key = key_of.get(given, given)
         try:
             if key not in shape.names:
@@ -501,7 +501,7 @@ def _checked_arguments(model: type[_JsonModel], data: Mapping[str, object]) -> d
             else:
                 checked[given] = _field_value(shape, key, item, 1)
         except _Refusal as refusal:
-            refusal.path = f".{given}{refusal.path}"
+            refusal.path = f".{step_shown(given)}{refusal.path}"
             raise
     return checked
 
@@ -526,7 +526,7 @@ def _plain(value: object, depth: int) -> JsonValue:
             plain: JsonObject = {}
             for raw_key, item in value.items():
                 step = None
-                step = key = raw_key if type(raw_key) is str else _plain_key(raw_key)
+                step = key = raw_key if type(raw_key) is str else _plain_key(raw_key, plain)
                 plain[key] = item if type(item) in _SCALARS else _plain(item, depth + 1)
             return plain
         plain_list: list[JsonValue] = []
@@ -541,7 +541,7 @@ def _plain(value: object, depth: int) -> JsonValue:
 
 
 def _step_text(step: str | int) -> str:
-    return f".{step}" if isinstance(step, str) else f"[{step}]"
+    return f".{step_shown(step)}" if isinstance(step, str) else f"[{step}]"
 
 
 def _of_exact_type(value: object) -> object:
@@ -561,10 +561,13 @@ def _of_exact_type(value: object) -> object:
     raise _Refusal(f"a {type(value).__name__} cannot be stored as JSON; convert it first")
 
 
-def _plain_key(key: object) -> str:
+def _plain_key(key: object, taken: Container[str]) -> str:
     if not isinstance(key, str):
-        raise _Refusal(f"key {key!r} is a {type(key).__name__}; JSON keys are strings")
-    return str.__str__(key)
+        raise _Refusal(f"key {shown(key)} is a {type(key).__name__}; JSON keys are strings")
+    plain = str.__str__(key)
+    if plain in taken:  # a subclass may have its own idea of which keys are the same
+        raise _Refusal(f"two keys are the text {shown(plain)}; leave one of them out")
+    return plain
 
 
 def _finite(value: float) -> float:

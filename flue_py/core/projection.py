@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.errors import CorruptStore, InvalidEntry
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -52,7 +53,7 @@ class ContextEntry:
         """The message as JSON, decoded afresh at each call, so that it is the caller's to change."""
         if self.entry.kind == MESSAGE:
             return self.entry.fields
-        return synthetic_message(self.entry.kind, self.entry.fields, self.entry.created_us)
+        return synthetic_message(self.entry.kind, self.entry.data, self.entry.created_us)
 
     @property
     def message(self) -> Message:
@@ -62,16 +63,32 @@ class ContextEntry:
         return parse_message(self.data)
 
 
-def synthetic_message(kind: str, fields: JsonObject, created_us: int) -> JsonObject:
-    """Return the user message that stands for a compaction, a branch summary or a custom message (row E11)."""
+def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
+    """Return the user message that stands for a compaction, a branch summary or a custom message (row E11).
+
+    A custom message may carry any JSON: what can be no content of a message is shown as its JSON text. Raises
+    `CorruptStore` for a summary that is no object.
+    """
     timestamp = created_us // 1000
     if kind == CUSTOM_MESSAGE:
-        content = fields.get("content", "")
-        parts: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        return {"role": "user", "content": parts, "timestamp": timestamp}
-    summary = str(fields.get("summary", ""))
+        return {"role": "user", "content": _custom_content(data), "timestamp": timestamp}
+    if not isinstance(data, dict):
+        raise CorruptStore(f"the payload of a {kind} is a {type(data).__name__}, not an object; run verify()")
+    summary = str(data.get("summary", ""))
     text = compaction_text(summary) if kind == COMPACTION else f"{BRANCH_PREFIX}\n\n{summary}"
     return {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": timestamp}
+
+
+def _custom_content(data: JsonValue) -> JsonValue:
+    content = data.get("content", "") if isinstance(data, dict) else "" if data is None else data
+    if not isinstance(content, str):
+        from flue_py.core.messages import validate_message  # noqa: PLC0415 - pydantic models are only needed here
+
+        try:
+            validate_message({"role": "user", "content": content})
+        except InvalidEntry:
+            content = encode_json(content, CUSTOM_MESSAGE)[0]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def compaction_text(summary: str) -> str:

@@ -8,10 +8,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-from flue_py.core.entries import Entry, from_microseconds
+from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.errors import InvalidArgument, InvalidEntry
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch"]
@@ -98,8 +98,14 @@ class NewSession:
     def __post_init__(self) -> None:
         check_name(self.key, "key")
         check_label(self.title, "title")
-        check_name(self.scope, "scope")
+        check_scope(self.scope)
+        check_label(self.cwd, "cwd")
+        check_label(self.config_path, "config_path")
         check_name(self.id, "session id")
+        if not isinstance(self.metadata_text, str):
+            raise InvalidArgument(f"metadata_text: should be JSON text, not {type(self.metadata_text).__name__}")
+        if self.created_us is not None and not is_moment(self.created_us):
+            raise InvalidArgument(f"created_us: {shown(self.created_us)} is no time in microseconds since 1970 UTC")
         if self.id == "":
             raise InvalidArgument("session id: must not be empty; leave it out to have one made")
 
@@ -114,6 +120,18 @@ def check_label(text: str | None, what: str) -> None:
         raise InvalidArgument(f"{what}: holds a NUL character or a lone surrogate; remove it")
 
 
+MAX_LABEL_CHARACTERS = 200
+
+
+def check_entry_label(label: str | None) -> None:
+    """Refuse what no backend takes as the label of an entry. Raises `InvalidArgument`."""
+    check_label(label, "label")
+    if label is not None and len(label) > MAX_LABEL_CHARACTERS:
+        raise InvalidArgument(
+            f"label: {len(label)} characters are too many; a label has at most {MAX_LABEL_CHARACTERS}"
+        )
+
+
 MAX_NAME_BYTES = 1_000
 """How long a name may be, in UTF-8: what indexes of every database take."""
 
@@ -125,9 +143,16 @@ def check_name(text: str | None, what: str) -> None:
         raise InvalidArgument(f"{what}: {text[:40]!r}... is longer than {MAX_NAME_BYTES} bytes; shorten it")
 
 
+def check_scope(scope: str) -> None:
+    """Refuse what is no scope; "" is the default one. Raises `InvalidArgument`."""
+    if scope is None:
+        raise InvalidArgument("scope: should be a string, not None; the default scope is ''")
+    check_name(scope, "scope")
+
+
 def check_entry_id(text: str) -> None:
     """Refuse what no backend could store as an entry id. Raises `InvalidEntry`."""
-    if not text:
+    if text == "" or text is None:
         raise InvalidEntry("entry id: must not be empty; leave it out to have one made")
     try:
         check_name(text, "entry id")

@@ -12,7 +12,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.errors import InvalidEntry
+from flue_py.errors import InvalidEntry, shown
 
 PICODOLLARS_PER_DOLLAR = 10**12
 MAX_AMOUNT = 2**62
@@ -20,7 +20,6 @@ MAX_AMOUNT = 2**62
 
 _EXACT = Context(prec=64, traps=[])
 _HALF_A_PICODOLLAR = Decimal("5E-13")
-_PRINTABLE_BITS = 13_000
 
 TOTAL_COLUMNS = (
     "input_tokens",
@@ -172,13 +171,6 @@ def _exact_amount(amount: object) -> Decimal | None:
         return None
 
 
-def shown(value: object) -> str:
-    """Return a value as an error message shows it; an integer with too many digits to print, by its size."""
-    if isinstance(value, int) and value.bit_length() > _PRINTABLE_BITS:
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value)
-
-
 def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
     """Return the ten numbers of a reported usage object (camelCase; absent and null fields count zero).
 
@@ -186,12 +178,12 @@ def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
     """
     if value is None:
         return NO_USAGE
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise InvalidEntry(f"{where}: should be an object, not {type(value).__name__}")
     cost = value.get("cost")
     if cost is None:
         cost = {}
-    elif not isinstance(cost, dict):
+    elif not isinstance(cost, Mapping):
         raise InvalidEntry(f"{where}.cost: should be an object, not {type(cost).__name__}")
     return UsageTotals(
         *[_tokens(value.get(name), f"{where}.{name}") for name in _TOKEN_FIELDS],

@@ -15,7 +15,7 @@ import flue_py
 from flue_py.demo.story import tell
 from flue_py.errors import StoreUnavailable
 from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE
+from flue_py.render.lines import ASCII, UNICODE, printable
 
 
 @click.command()
@@ -31,15 +31,22 @@ def demo(ctx: click.Context, database: str | None) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if database is not None:
         if "://" not in database:
-            database = str(Path(database).expanduser())
+            database = _expanded(database)
             _make_private_folder(Path(database).parent)
-        console.print(f"database: {database} (kept)", soft_wrap=True)
+        console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
         asyncio.run(_tell(database, console))
         return
     with tempfile.TemporaryDirectory(prefix="flue-py-demo-") as folder:
         path = Path(folder) / "sessions.db"
         console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
         asyncio.run(_tell(str(path), console))
+
+
+def _expanded(database: str) -> str:
+    try:
+        return str(Path(database).expanduser())
+    except RuntimeError as error:
+        raise StoreUnavailable(f"{database}: there is no such home directory; write the path in full") from error
 
 
 def _make_private_folder(folder: Path) -> None:

@@ -28,7 +28,8 @@ from flue_py.core.entries import (
     to_microseconds,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.errors import InvalidEntry, UnreadableFile
+from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.formats.rows import is_name
 
 VERSION = 3
 
@@ -88,7 +89,7 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
     document = _object(value, "document")
     version = document.get("version")
     if version != VERSION or isinstance(version, bool):
-        raise UnreadableFile(f"version: {version!r} is not {VERSION}; this reader knows version {VERSION} only")
+        raise UnreadableFile(f"version: {shown(version)} is not {VERSION}; this reader knows version {VERSION} only")
     rows = document.get("entries")
     if not isinstance(rows, list):
         raise UnreadableFile("entries: should be a list")
@@ -101,7 +102,7 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
         found[cast("str", entry.id)] = entry
     leaf = document.get("leafId")
     if leaf is not None and (not isinstance(leaf, str) or leaf not in found):
-        raise UnreadableFile(f"leafId: {leaf!r} is not the id of an entry")
+        raise UnreadableFile(f"leafId: {shown(leaf)} is not the id of an entry")
     return SessionDocument(
         tuple(_parents_first(found, notes)),
         leaf,
@@ -114,8 +115,8 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
 
 def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
     entry_id, kind, parent = row.get("id"), row.get("type"), row.get("parentId")
-    if not isinstance(entry_id, str) or not entry_id:
-        raise UnreadableFile(f"{where}: has no id")
+    if not is_name(entry_id):
+        raise UnreadableFile(f"{where}: has no id, or one that no store can hold")
     if parent is not None and not isinstance(parent, str):
         raise UnreadableFile(f"{where}: parentId should be a string or null")
     if not isinstance(kind, str):

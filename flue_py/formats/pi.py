@@ -30,9 +30,9 @@ from flue_py.core.entries import (
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.messages import validate_message
-from flue_py.core.sessions import NewSession
+from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
-from flue_py.errors import InvalidEntry, UnreadableFile
+from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows
@@ -274,7 +274,7 @@ def _compaction(row: Row, body: JsonObject, file: _File) -> NewEntry:
     tokens = fields.get("tokensBefore")
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         fields["tokensBefore"] = 0
-        file.notes.repair(row.line, f"tokensBefore: {tokens!r} is no count of tokens; 0 is stored")
+        file.notes.repair(row.line, f"tokensBefore: {shown(tokens)} is no count of tokens; 0 is stored")
     usage, calls = _compaction_usage(row, fields, file)
     text, replaced = encode_json(fields, COMPACTION)
     entry = NewEntry(COMPACTION, text, usage=usage, surrogates_replaced=replaced)
@@ -324,7 +324,12 @@ def _iso(microseconds: int | None) -> str | None:
 
 
 def _printable(value: JsonValue) -> JsonValue:
-    return value if isinstance(value, (str, int, bool)) or value is None else repr(value)
+    if isinstance(value, (str, int, bool)) or value is None:
+        return value
+    try:
+        return repr(value)
+    except RecursionError:
+        return shown(value)
 
 
 # --- Title and labels ---------------------------------------------------------------------------------------
@@ -346,9 +351,12 @@ def _label_changes(by_line: Sequence[Row], notes: Notes) -> Iterable[LabelChange
             continue
         target, label = row.fields.get("targetId"), row.fields.get("label")
         if isinstance(target, str) and target in known:
-            yield LabelChange(row.id, target, (_one_text(label) or None) if isinstance(label, str) else None)
+            text = _one_text(label) if isinstance(label, str) else ""
+            if len(text) > MAX_LABEL_CHARACTERS:
+                notes.repair(row.line, f"a label of {len(text)} characters was cut to {MAX_LABEL_CHARACTERS}")
+            yield LabelChange(row.id, target, text[:MAX_LABEL_CHARACTERS] or None)
         else:
-            notes.repair(row.line, f"labels {target!r}, which is not in the file; no label was set")
+            notes.repair(row.line, f"labels {shown(target)}, which is not in the file; no label was set")
 
 
 def _one_text(text: str) -> str:

@@ -26,14 +26,19 @@ def settings_on(path: Sequence[Entry]) -> PathSettings:
     settings = PathSettings()
     for entry in path:
         if entry.kind == THINKING_LEVEL_CHANGE:
-            settings = replace(settings, thinking_level=_text(entry.fields.get("thinkingLevel")) or "off")
+            settings = replace(settings, thinking_level=_text(_fields(entry).get("thinkingLevel")) or "off")
         elif entry.kind == MODEL_CHANGE:
-            fields = entry.fields
+            fields = _fields(entry)
             settings = replace(settings, provider=_text(fields.get("provider")), model=_text(fields.get("modelId")))
         elif entry.kind == MESSAGE and entry.role == "assistant":
             fields = entry.fields
             settings = replace(settings, provider=_text(fields.get("provider")), model=_text(fields.get("model")))
     return settings
+
+
+def _fields(entry: Entry) -> JsonObject:
+    data = entry.data  # an entry of these kinds may carry any JSON
+    return data if isinstance(data, dict) else {}
 
 
 def _text(value: JsonValue) -> str | None:

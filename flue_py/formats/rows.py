@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn, TypeGuard, cast
 
 from flue_py.core.jsontext import JsonObject, replace_lone_surrogates
+from flue_py.core.sessions import MAX_NAME_BYTES
+from flue_py.errors import shown
 from flue_py.formats.report import LineNote, ParseReport
 
 
@@ -95,8 +97,10 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Return whether a value can be an id: text that is not empty, without NUL and lone surrogates."""
-    return isinstance(value, str) and bool(value) and "\0" not in value and replace_lone_surrogates(value)[1] == 0
+    """Return whether a value can be an id: text that is not empty nor too long, without NUL and lone surrogates."""
+    if not isinstance(value, str) or not value or "\0" in value or replace_lone_surrogates(value)[1]:
+        return False
+    return len(value.encode()) <= MAX_NAME_BYTES
 
 
 def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
@@ -124,10 +128,10 @@ def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
             _make_root(row, notes, "names itself as its parent")
     for row in _on_cycles(by_id):
         del by_id[row.id]
-        notes.skip(row.line, f"entry {row.id!r} is its own ancestor (its parent is {row.parent!r})")
+        notes.skip(row.line, f"entry {row.id!r} is its own ancestor (its parent is {shown(row.parent)})")
     for row in by_id.values():
         if row.parent is not None and row.parent not in by_id:
-            _make_root(row, notes, f"names the parent {row.parent!r}, which is missing")
+            _make_root(row, notes, f"names the parent {shown(row.parent)}, which is missing")
     return _parents_first(by_id)
 
 

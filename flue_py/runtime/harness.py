@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import Deletion, TaskLink
-from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.sessions.arguments import checked_id
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import OpenMode, Store
 
@@ -60,7 +61,7 @@ class HarnessSession:
         `InvalidArgument` for a role that is not registered, or is not the one the task was started with.
         """
         self.harness.check_role(role)
-        name = task_session_name(self.name, task_id)
+        name = task_session_name(self.name, checked_id(task_id, "task_id"))
         child = await self.session.create_task(
             task_id=task_id,
             key=self.harness.storage_key(name),
@@ -141,7 +142,7 @@ class Harness:
         for whatever it has), `SessionNotFound` for ``mode="get"`` where there is none.
         """
         self.check_role(role)
-        name = DEFAULT_SESSION if name is None else name
+        name = DEFAULT_SESSION if name is None else checked_id(name, "name")
         async with self._turn:
             known = await self._still_open(name)
             if known is None:
@@ -185,7 +186,7 @@ class Harness:
 
     async def delete_session(self, name: str | None = None) -> Deletion:
         """Delete the session of a name, and its task sessions, transitively; a missing one is no error (E29)."""
-        name = DEFAULT_SESSION if name is None else name
+        name = DEFAULT_SESSION if name is None else checked_id(name, "name")
         async with self._turn:
             try:
                 session = await self._open_in_store(name, "get")
@@ -201,7 +202,7 @@ class Harness:
         """Raise `InvalidArgument` for a role that is not registered; no role is always right."""
         if role is not None and role not in self._roles:
             raise InvalidArgument(
-                f"role {role!r} is not registered; registered are {', '.join(self._roles) or 'none at all'}"
+                f"role {shown(role)} is not registered; registered are {', '.join(self._roles) or 'none at all'}"
             )
 
 

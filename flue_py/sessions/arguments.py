@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.limits import Limits
-from flue_py.errors import InvalidArgument
+from flue_py.core.sessions import LeafChoice, Stored
+from flue_py.errors import InvalidArgument, shown
 
 MAX_PAGE = 1000
+_LAST_REVISION = 2**63 - 1
+
+T = TypeVar("T")
 
 
 class HasId(Protocol):
@@ -25,27 +29,60 @@ def id_of(session: HasId | str) -> str:
     """Return the id of a session given as itself or by its id. Raises `InvalidArgument` for anything else."""
     found = session if isinstance(session, str) else getattr(session, "id", None)
     if not isinstance(found, str):
-        raise InvalidArgument(f"session: {session!r} is neither a session nor an id")
+        raise InvalidArgument(f"session: {shown(session)} is neither a session nor an id")
     return found
+
+
+def checked_id(text: str, what: str) -> str:
+    """Return an id unchanged. Raises `InvalidArgument` for what is no string."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"{what}: {shown(text)} is not an id; ids are strings")
+    return text
+
+
+def checked_place(text: str | None, what: str) -> str | None:
+    """Return an id or None unchanged. Raises `InvalidArgument` for anything else."""
+    return None if text is None else checked_id(text, what)
+
+
+def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
+    """Return the choice of a leaf unchanged. Raises `InvalidArgument` for what is no id, None or `STORED`."""
+    if leaf is not None and not isinstance(leaf, (str, Stored)):
+        raise InvalidArgument(f"{what}: {shown(leaf)} is not an id or None; ids are strings")
+    return leaf
+
+
+def checked_messages(messages: Iterable[T]) -> list[T]:
+    """Return messages as a list. Raises `InvalidArgument` for a single one, and for what cannot be gone through."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise InvalidArgument("messages: should be a sequence of messages; append_message takes a single one")
+    return list(messages)
+
+
+def checked_flag(value: bool, what: str) -> bool:
+    """Return ``value`` unchanged. Raises `InvalidArgument` where it is neither True nor False."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{what}: {shown(value)} is neither True nor False")
+    return value
 
 
 def checked_limit(limit: int) -> int:
     """Return ``limit`` unchanged. Raises `InvalidArgument` outside 1..`MAX_PAGE`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise InvalidArgument(f"limit: {limit!r} is not a number from 1 to {MAX_PAGE}; read page by page")
+        raise InvalidArgument(f"limit: {shown(limit)} is not a number from 1 to {MAX_PAGE}; read page by page")
     return limit
 
 
 def checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
     """Raise `InvalidArgument` where ``value`` is none of ``choices``."""
     if value not in choices:
-        raise InvalidArgument(f"{what}: {value!r} is not one of {', '.join(choices)}")
+        raise InvalidArgument(f"{what}: {shown(value)} is not one of {', '.join(choices)}")
 
 
 def checked_prefix(prefix: str) -> str:
     """Return ``prefix`` unchanged. Raises `InvalidArgument` where it is empty or no string."""
     if not isinstance(prefix, str) or not prefix:
-        raise InvalidArgument(f"id: {prefix!r} is not the beginning of an id; give at least one character")
+        raise InvalidArgument(f"id: {shown(prefix)} is not the beginning of an id; give at least one character")
     return prefix
 
 
@@ -64,12 +101,12 @@ def checked_moment(moment: datetime) -> int:
     """Return an aware moment as microseconds since 1970 UTC. Raises `InvalidArgument` for anything else."""
     try:
         return to_microseconds(moment)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidArgument(f"{moment!r} is not a moment in time: use a datetime with a time zone") from error
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidArgument(f"{shown(moment)} is not a moment in time: use a datetime with a time zone") from error
 
 
 def checked_revision(after: int) -> int:
     """Return ``after`` unchanged. Raises `InvalidArgument` for what is no revision (0 is before the first)."""
-    if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-        raise InvalidArgument(f"after: {after!r} is not a revision; 0 is before the first change")
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _LAST_REVISION:
+        raise InvalidArgument(f"after: {shown(after)} is not a revision; 0 is before the first change")
     return after

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from flue_py.core.sessions import Problem, StoreInfo
 from flue_py.core.trees import Standing, TreeCopy, TreeHead
 from flue_py.errors import InvalidArgument, SessionExists
+from flue_py.sessions.arguments import checked_flag
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 
@@ -104,6 +105,10 @@ async def copy_store(
     `InvalidArgument` where both are the same store. O(source) at first, then O(sessions) and the trees that have
     changed. One large tree at a time is in memory, or several small ones: about 1 KB for each entry beside its payload.
     """
+    for what, store in (("source", source), ("target", target)):
+        if not isinstance(store, Store):
+            raise InvalidArgument(f"{what}: should be an open store, not {type(store).__name__}")
+    checked_flag(verify, "verify")
     if source is target or _is_same(await source.info(), await target.info()):
         raise InvalidArgument("source and target are the same store; name another target")
     copying = _Copying(source._backend, target._backend, progress or _tell_nobody)

@@ -11,8 +11,9 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.errors import InvalidArgument
-from flue_py.sessions.arguments import checked_choice, checked_moment
+from flue_py.core.sessions import check_name
+from flue_py.errors import InvalidArgument, shown
+from flue_py.sessions.arguments import checked_choice, checked_flag, checked_moment
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources
 
@@ -24,6 +25,8 @@ Kind: TypeAlias = Literal["memory", "file", "engine"]
 
 _MEMORY = (":memory:", "memory://")
 _POSTGRES = "postgresql+asyncpg"
+_LONGEST_WAIT = 1_000_000
+_LARGEST_POOL = 10_000
 _SCHEMES = ("sqlite+aiosqlite", _POSTGRES)
 
 
@@ -61,10 +64,14 @@ async def open(
     if not isinstance(limits, Limits):
         raise InvalidArgument(f"limits: should be Limits, not {type(limits).__name__}")
     checked_choice(durability, "durability", ("full", "normal"))
+    checked_flag(create, "create")
+    _check_seconds(busy_timeout, "busy_timeout")
+    if clock is not None and not callable(clock):
+        raise InvalidArgument(f"clock: {shown(clock)} is no function that returns the time")
     sources = Sources(
         now_us=_now_us if clock is None else lambda: checked_moment(clock()),
-        entry_id=ids or _random_id,
-        session_id=session_ids or _random_id,
+        entry_id=_checked_ids(ids, "ids"),
+        session_id=_checked_ids(session_ids, "session_ids"),
     )
     kind, place = _where(target, engine)
     pool = _checked_pool(place, pool_size, pool_timeout)
@@ -81,9 +88,9 @@ def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tu
         return "engine", engine
     if target is None or engine is not None:
         raise InvalidArgument("open takes either a target (a path, a URL or ':memory:') or engine=")
-    location = fspath(target)
-    if not isinstance(location, str) or not location:
-        raise InvalidArgument(f"target: {target!r} is not a path, a URL or ':memory:'")
+    location = fspath(target) if isinstance(target, (str, PathLike)) else None
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise InvalidArgument(f"target: {shown(target)} is not a path, a URL or ':memory:'")
     if location in _MEMORY:
         return "memory", location
     scheme, separator, _ = location.partition("://")
@@ -98,11 +105,35 @@ def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout:
     if not has_pool and (pool_size is not None or pool_timeout is not None):
         raise InvalidArgument(f"pool_size and pool_timeout are for {_POSTGRES} URLs; an engine brings its own pool")
     size, timeout = 10 if pool_size is None else pool_size, 30.0 if pool_timeout is None else pool_timeout
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidArgument(f"pool_size: {size!r} is not a number of connections; give at least 1")
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _LARGEST_POOL:
+        raise InvalidArgument(f"pool_size: {shown(size)} is not a number of connections; give 1 to {_LARGEST_POOL:,}")
+    _check_seconds(timeout, "pool_timeout")
     if not timeout > 0:
-        raise InvalidArgument(f"pool_timeout: {timeout!r} is not a number of seconds")
+        raise InvalidArgument("pool_timeout: 0 seconds are no time to wait; give more")
     return size, timeout
+
+
+def _check_seconds(seconds: float, what: str) -> None:
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (is_number and 0 <= seconds <= _LONGEST_WAIT):
+        raise InvalidArgument(f"{what}: {shown(seconds)} is not a number of seconds from 0 to {_LONGEST_WAIT:,}")
+
+
+def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]:
+    """Return where ids come from; those of the caller are checked as they come."""
+    if draw is None:
+        return _random_id
+    if not callable(draw):
+        raise InvalidArgument(f"{what}: {shown(draw)} is no function that returns an id")
+
+    def checked() -> str:
+        made = draw()
+        check_name(made, what)
+        if not made:
+            raise InvalidArgument(f"{what}: {shown(made)} is not an id; return a string that is not empty")
+        return made
+
+    return checked
 
 
 async def _open_backend(

@@ -24,7 +24,14 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound, StoreClosed
-from flue_py.sessions.arguments import checked_limit, checked_prefix, checked_revision
+from flue_py.sessions.arguments import (
+    checked_id,
+    checked_leaf,
+    checked_limit,
+    checked_place,
+    checked_prefix,
+    checked_revision,
+)
 from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
 Result = TypeVar("Result")
@@ -133,6 +140,7 @@ class SessionView:
 
         Raises `EntryNotFound` for a ``leaf`` the session does not see (row E06).
         """
+        checked_leaf(leaf)
         async with self._turn:
             known = self._path
             read = await self._backend.read_path(self.id, leaf=leaf, unless=None if known is None else known.stamp)
@@ -149,6 +157,8 @@ class SessionView:
 
         O(entries returned + forks on the path).
         """
+        checked_place(since, "since")
+        checked_leaf(leaf)
         async with self._turn:
             read = await self._backend.read_path_since(self.id, since, leaf=leaf)
             self._note_read(read, leaf)
@@ -156,6 +166,7 @@ class SessionView:
 
     async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
         """Return the user messages of the path, root to leaf: the turns that `rewind` counts (row R09)."""
+        checked_leaf(leaf)
         async with self._turn:
             return await self._backend.read_turns(self.id, leaf=leaf)
 
@@ -169,6 +180,8 @@ class SessionView:
 
     async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+        checked_id(entry_id, "entry_id")
+        checked_id(of, "of")
         async with self._turn:
             return await self._backend.is_ancestor(self.id, entry_id, of)
 
@@ -185,6 +198,7 @@ class SessionView:
 
     async def build_context(self, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
+        checked_leaf(leaf)
         async with self._turn:
             read = await self._backend.read_messages(self.id, leaf=leaf)
             if isinstance(leaf, Stored):
@@ -196,6 +210,7 @@ class SessionView:
         return (await self._read_context(leaf)).compaction
 
     async def _read_context(self, leaf: LeafChoice) -> _Context:
+        checked_leaf(leaf)
         async with self._turn:
             known = self._context
             read = await self._backend.read_context(self.id, leaf=leaf, unless=None if known is None else known.stamp)
@@ -215,6 +230,8 @@ class SessionView:
         Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
         history. Assistant messages and compactions count. O(forks on the path), whatever the window.
         """
+        checked_place(before, "before")
+        checked_leaf(leaf)
         async with self._turn:
             window = await self._backend.read_usage(self.id, before, leaf=leaf)
             if isinstance(leaf, Stored):
@@ -225,6 +242,7 @@ class SessionView:
 
     async def get_entry(self, entry_id: str) -> Entry | None:
         """Return an entry the session sees, on the path or off it, or None. One point read."""
+        checked_id(entry_id, "entry_id")
         async with self._turn:
             return await self._backend.get_entry(self.id, entry_id)
 

@@ -7,7 +7,15 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.entries import (
+    NewEntry,
+    checked_source,
+    new_branch_summary,
+    new_compaction,
+    new_custom,
+    new_message,
+)
+from flue_py.core.imported import check_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.core.sessions import (
     STORED,
@@ -18,11 +26,21 @@ from flue_py.core.sessions import (
     OnConflict,
     SessionInfo,
     Stored,
+    check_entry_label,
     check_label,
     check_name,
 )
-from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound
-from flue_py.sessions.arguments import checked_choice, checked_moment, encode_metadata
+from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound, shown
+from flue_py.sessions.arguments import (
+    checked_choice,
+    checked_flag,
+    checked_id,
+    checked_leaf,
+    checked_messages,
+    checked_moment,
+    checked_place,
+    encode_metadata,
+)
 from flue_py.sessions.reading import SessionView
 
 if TYPE_CHECKING:
@@ -81,9 +99,9 @@ class Session(SessionView):
 
         No messages change nothing, and only compare the leaf. O(len(messages)).
         """
-        if isinstance(messages, (str, bytes, Mapping)):
-            raise InvalidArgument("messages: should be a sequence of messages; append_message takes a single one")
-        return await self._append([new_message(message, source) for message in messages], on_conflict, idempotency_key)
+        entries = [new_message(message, source) for message in checked_messages(messages)]
+        checked_source(source)
+        return await self._append(entries, on_conflict, idempotency_key)
 
     async def append_compaction(
         self,
@@ -165,6 +183,8 @@ class Session(SessionView):
         ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
+        check_imported_entries(entries)
+        checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
         return await self._commit(
             lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
@@ -178,6 +198,7 @@ class Session(SessionView):
 
         ``by`` says who did it, for the log. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
         """
+        checked_place(to, "to")
         check_label(by, "by")
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
@@ -200,8 +221,9 @@ class Session(SessionView):
         """
         if isinstance(to, Stored) == (turns is None):
             raise InvalidArgument("rewind takes either to= or turns=")
+        checked_leaf(to, "to")
         if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
-            raise InvalidArgument(f"turns: {turns!r} is not a whole number of turns")
+            raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")
         check_label(by, "by")
         return await self._commit(partial(self._rewind_now, to, turns, by), self._note_move)
 
@@ -226,7 +248,7 @@ class Session(SessionView):
                 raise EntryNotFound(self.id, entry_id)
         elif await self._backend.is_ancestor(self.id, entry_id, leaf):
             return
-        raise InvalidArgument(f"to: entry {entry_id!r} is not on the path to {leaf!r}; move_leaf() goes anywhere")
+        raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
     async def undo(self, *, by: str | None = None) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None where there is none.
@@ -250,6 +272,7 @@ class Session(SessionView):
         The row, its cost and the move stay for the log and the ledger; `undo` brings it back. Where another
         session sees the entry, it stays visible there.
         """
+        checked_id(entry_id, "entry_id")
         moved = await self._commit(partial(self._backend.retract, self.id, entry_id), self._note_move)
         return moved is not None
 
@@ -269,6 +292,7 @@ class Session(SessionView):
         It takes over scope, working directory and configuration path, and no metadata. Raises `EntryNotFound`,
         `SessionExists`, `IdempotencyConflict`. O(1): one row.
         """
+        checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
         new = NewSession(
             key, title, self.scope, encode_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
@@ -298,6 +322,7 @@ class Session(SessionView):
         check_name(idempotency_key, "idempotency_key")
         if task_id is None:
             raise InvalidArgument("task_id: should be a string, not None")
+        check_label(cwd, "cwd")
         new = NewSession(key, title, self.scope, encode_metadata(metadata, self._limits), cwd or self._info.cwd)
         info = await self._commit(
             partial(
@@ -316,7 +341,8 @@ class Session(SessionView):
 
     async def set_label(self, entry_id: str, label: str | None) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`. O(1)."""
-        check_label(label, "label")
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
         await self._commit(partial(self._backend.set_label, self.id, entry_id, label), _nothing_to_note)
 
     async def set_title(self, title: str | None) -> SessionInfo:
@@ -330,6 +356,9 @@ class Session(SessionView):
         With ``merge`` only the top-level keys given are replaced. Merging reads, then writes: of two handles
         that merge at the same time the later one wins. Raises `InvalidArgument`, `InvalidEntry`.
         """
+        checked_flag(merge, "merge")
+        if metadata is None:
+            raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = encode_metadata(metadata, self._limits)
         if merge:
             return await self._commit(partial(self._merge_now, decode_object(text)), self._note_row)

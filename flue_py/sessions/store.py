@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from flue_py.core.entries import NewEntry
+from flue_py.core.imported import check_imported_entries, check_imported_session
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.salvaging import BackupReport
@@ -22,8 +23,17 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
-from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound
-from flue_py.sessions.arguments import HasId, checked_choice, checked_prefix, encode_metadata, id_of
+from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.sessions.arguments import (
+    HasId,
+    checked_choice,
+    checked_flag,
+    checked_id,
+    checked_place,
+    checked_prefix,
+    encode_metadata,
+    id_of,
+)
 from flue_py.sessions.finishing import finish
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
@@ -108,7 +118,9 @@ class Store:
                 return self._session(info)
             if mode == "get":
                 raise SessionNotFound(
-                    key, detail=f"no session has the key {key!r} in scope {scope!r}; open it with mode='get_or_create'"
+                    key,
+                    detail=f"no session has the key {shown(key)} in scope {shown(scope)}; "
+                    "open it with mode='get_or_create'",
                 )
             try:
                 return await self._create(new)
@@ -120,6 +132,7 @@ class Store:
 
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
         """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
+        check_label(scope, "scope")
         info = await self._backend.get_session(id_of(id), scope)
         return None if info is None else self._session(info)
 
@@ -136,6 +149,7 @@ class Store:
     async def resolve_session_id(self, prefix: str, *, scope: str | None = None) -> str:
         """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`."""
         checked_prefix(prefix)
+        check_label(scope, "scope")
         if await self._backend.get_session(prefix, scope) is not None:
             return prefix
         found = await self._backend.match_session_ids(prefix, _AMBIGUOUS if scope is None else _MATCHES_IN_SCOPE)
@@ -173,6 +187,9 @@ class Store:
         ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
         (for a parent or the leaf). O(entries).
         """
+        check_imported_session(new)
+        check_imported_entries(entries)
+        checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
         return self._session(await self._backend.import_session(new, entries, leaf=leaf))
@@ -185,7 +202,7 @@ class Store:
         Several parents, cycles, and a child that does not exist are legal; a second link to the same child is
         ignored. Raises `SessionNotFound` for the parent. O(1).
         """
-        check_name(task_id, "task_id")
+        check_name(checked_id(task_id, "task_id"), "task_id")
         await self._backend.link_task(id_of(parent), id_of(child), task_id)
 
     async def delete_session_tree(
@@ -196,6 +213,8 @@ class Store:
         One transaction. Forks survive, with what they see. A missing session, or one in another scope, is no
         error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).
         """
+        check_label(scope, "scope")
+        checked_flag(dry_run, "dry_run")
         return await self._backend.delete_tree(id_of(session), scope=scope, dry_run=dry_run)
 
     # -- the store itself -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
@@ -58,6 +58,8 @@ async def open_engine(
     without the extra ``postgres``, and as `open_sqlite` does.
     """
     owned = isinstance(target, str)
+    if not isinstance(target, (str, AsyncEngine)):
+        raise InvalidArgument(f"engine: {shown(target)} is not an AsyncEngine of SQLAlchemy")
     url = _parsed_url(target) if isinstance(target, str) else target.url
     _require_known(url.drivername)
     if url.drivername == POSTGRES:
@@ -65,15 +67,19 @@ async def open_engine(
             raise MissingExtra("postgres", "postgresql+asyncpg://")
         from flue_py.store.postgres import make_engine, open_postgres  # noqa: PLC0415 - needs the extra
 
-        made = (
-            target
-            if not isinstance(target, str)
-            else make_engine(
-                url, durability=durability, busy_timeout=busy_timeout, pool_size=pool_size, pool_timeout=pool_timeout
-            )
-        )
+        made = target
+        if isinstance(made, str):
+            with _url_refused():
+                made = make_engine(
+                    url,
+                    durability=durability,
+                    busy_timeout=busy_timeout,
+                    pool_size=pool_size,
+                    pool_timeout=pool_timeout,
+                )
         return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
-    engine = target if not isinstance(target, str) else create_async_engine(url)
+    with _url_refused():
+        engine = target if not isinstance(target, str) else create_async_engine(url)
     runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
     try:
         await runner.start()
@@ -83,14 +89,21 @@ async def open_engine(
     return SqlBackend(runner, sources)
 
 
-def _parsed_url(target: str) -> URL:
+@contextlib.contextmanager
+def _url_refused() -> Iterator[None]:
+    """Say of a URL that SQLAlchemy cannot read, or has parts a driver does not know, that it is none."""
     try:
-        return make_url(target)
-    except (ArgumentError, ValueError) as error:
+        yield
+    except (ArgumentError, ValueError, TypeError) as error:
         # The text may hold a password, so it is not repeated.
         raise InvalidArgument(
             "the target is not a database URL; write sqlite+aiosqlite:///FILE or postgresql+asyncpg://HOST/DATABASE"
         ) from error
+
+
+def _parsed_url(target: str) -> URL:
+    with _url_refused():
+        return make_url(target)
 
 
 def _require_known(driver: str) -> None:

@@ -13,11 +13,12 @@ from flue_py.core.sessions import (
     SessionInfo,
     SessionKind,
     Stored,
+    check_entry_label,
     check_label,
     check_name,
     is_storable,
 )
-from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store import queries
 from flue_py.store.backend import Sources
 from flue_py.store.session_state import SessionState
@@ -286,9 +287,7 @@ def update_session(
 
 def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None) -> None:
     """Set or clear a label (see `Backend.set_label`)."""
-    check_label(label, "label")
-    if label is not None and len(label) > 200:
-        raise InvalidArgument(f"label: {len(label)} characters are too many; a label has at most 200")
+    check_entry_label(label)
     state = read_state(tx, session_id)
     see_entry(tx, state, entry_id)
     mark = {"session_key": state.key, "entry_id": entry_id, "kind": "label"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, shown
+
+_LARGEST = 2**62
 
 
 def write_cursor(updated_us: int, number: int) -> str:
@@ -15,7 +17,12 @@ def write_cursor(updated_us: int, number: int) -> str:
 def read_cursor(cursor: str) -> tuple[int, int]:
     """Return the place that a cursor stands for. Raises `InvalidArgument` for what `write_cursor` did not make."""
     try:
-        updated_us, number = urlsafe_b64decode(cursor.encode()).decode().split(".")
-        return int(updated_us), int(number)
+        updated_us, number = map(int, urlsafe_b64decode(cursor.encode()).decode().split("."))
+        # Decoding passes over what it does not know, and databases over no number of more than 64 bits.
+        if write_cursor(updated_us, number) != cursor or max(abs(updated_us), abs(number)) > _LARGEST:
+            raise ValueError("it was changed")
+        return updated_us, number
     except ValueError as error:
-        raise InvalidArgument(f"cursor {cursor!r} is not one that list_sessions gave; start without one") from error
+        raise InvalidArgument(
+            f"cursor {shown(cursor)} is not one that list_sessions gave; start without one"
+        ) from error

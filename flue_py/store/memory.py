@@ -28,6 +28,7 @@ from flue_py.core.sessions import (
     Stored,
     TaskLink,
     check_entry_id,
+    check_entry_label,
     check_label,
     check_name,
 )
@@ -37,15 +38,19 @@ from flue_py.errors import (
     EntryNotFound,
     FlueError,
     IdempotencyConflict,
+    InvalidArgument,
     InvalidEntry,
     SessionExists,
     SessionNotFound,
     TaskDepthExceeded,
+    shown,
 )
 from flue_py.store.backend import MAX_TASK_DEPTH
 from flue_py.store.memory_copying import MemoryCopying
 from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
 from flue_py.store.state import content_digest
+
+_ID_ATTEMPTS = 1_000
 
 
 class MemoryBackend(MemoryCopying):
@@ -327,7 +332,7 @@ class MemoryBackend(MemoryCopying):
 
     async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
         session = self._session(session_id)
-        check_label(label, "label")
+        check_entry_label(label)
         session.check_sees(entry_id)
         if (label or None) == session.labels.get(entry_id):
             return
@@ -511,11 +516,13 @@ class MemoryBackend(MemoryCopying):
 
 
 def _unused(draw: Callable[[], str], *taken: Container[str]) -> str:
-    """Return a fresh id, asking again while it is taken."""
-    while True:
+    """Return a fresh id, asking again while it is taken. Raises `InvalidArgument` where there is no end of it."""
+    drawn = ""
+    for _ in range(_ID_ATTEMPTS):
         drawn = draw()
         if not any(drawn in ids for ids in taken):
             return drawn
+    raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken, {shown(drawn)} the last; make others")
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

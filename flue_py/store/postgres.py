@@ -221,6 +221,11 @@ class PostgresRunner:
             raise
         except _DRIVER_ERRORS as error:
             raise translate(error, self.location) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            # The driver takes the parts of a URL as arguments of its own.
+            raise InvalidArgument(
+                f"{self.location}: the driver does not understand a part of this ({type(error).__name__})"
+            ) from error
 
     async def require_durable_commits(self) -> None:
         """Raise `InvalidArgument` where commits do not wait for the disk: an acknowledged append could be lost."""

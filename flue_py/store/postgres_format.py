@@ -194,9 +194,13 @@ async def migrate_url(target: str, *, busy_timeout: float) -> Migrated:
     except (ArgumentError, ValueError) as error:
         raise InvalidArgument("the URL of the database cannot be read; write postgresql+asyncpg://...") from error
     location = location_of(engine.url)
-    with _translated(location):
-        async with engine.connect() as connection:
-            return await connection.run_sync(prepare_postgres, location, busy_timeout)
+    try:
+        with _translated(location):
+            async with engine.connect() as connection:
+                return await connection.run_sync(prepare_postgres, location, busy_timeout)
+    except (TypeError, OverflowError) as error:
+        # The driver takes the parts of a URL as arguments of its own.
+        raise InvalidArgument(f"{location}: the driver does not understand a part of this URL") from error
 
 
 def location_of(url: URL) -> str:

@@ -7,7 +7,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Literal, cast
 
 from flue_py.core.entries import Entry
-from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.jsontext import JsonObject, decode_json, decode_object
 from flue_py.core.projection import CONTEXT_KINDS, synthetic_message
 from flue_py.core.sessions import (
     Change,
@@ -146,9 +146,9 @@ def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth:
         elif other_kind is None:
             messages.append(decode_object(_payload_text(tx, tree_id, (payload, packed, blob))))
         elif other_kind in CONTEXT_KINDS or depth == summary_depth:
-            fields = decode_object(_payload_text(tx, tree_id, (payload, packed, blob)))
+            data = decode_json(_payload_text(tx, tree_id, (payload, packed, blob)))
             into = summary if depth == summary_depth else messages
-            into.append(synthetic_message(other_kind, fields, created_at))
+            into.append(synthetic_message(other_kind, data, created_at))
     return summary + messages
 
 

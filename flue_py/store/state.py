@@ -105,7 +105,11 @@ def totals_at(position: Position | None) -> UsageTotals:
 
 def content_digest(*parts: object) -> bytes:
     """Return a digest of an operation's content, by which a retry is told from another operation."""
-    return blake2b(pydantic_core.to_json(parts), digest_size=16).digest()
+    try:
+        text = pydantic_core.to_json(parts)
+    except ValueError:  # half of a surrogate pair, in an id that no entry can have
+        text = repr(parts).encode()
+    return blake2b(text, digest_size=16).digest()
 
 
 def replayed_result(

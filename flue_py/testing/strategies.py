@@ -31,6 +31,35 @@ json_values: st.SearchStrategy[JsonValue] = st.recursive(
     max_leaves=5,
 )
 
+hostile_texts: st.SearchStrategy[str] = st.text(st.characters(), max_size=8) | st.sampled_from(
+    [
+        "",
+        "\ufeff",
+        "\uffff",
+        "\U0010ffff",
+        "\ud83d\ude80",
+        "\udc00\ud800",
+        "\u202e",
+        "\\ud800",
+        "\r\n",
+        "role",
+        "x" * 300,
+    ]
+)
+"""Any text at all, lone surrogates and noncharacters among it."""
+
+hostile_json: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**63, -(2**63) - 1, 10**400, 10**4200])
+    | st.floats()
+    | hostile_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(hostile_texts, inner, max_size=3),
+    max_leaves=6,
+)
+"""JSON values that may be refused (NaN, infinities, integers of 4,200 digits), or come back with U+FFFD in them."""
+
 unknown_fields: st.SearchStrategy[JsonObject] = st.dictionaries(
     st.text(max_size=5).map(lambda name: f"x-{name}"), json_values, max_size=2
 )
@@ -57,6 +86,41 @@ usages: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
     },
 )
 """What providers report: any of the ten numbers may be missing."""
+
+
+_message_fields = (
+    "role",
+    "content",
+    "type",
+    "text",
+    "toolCallId",
+    "usage",
+    "cost",
+    "input",
+    "total",
+    "arguments",
+    "id",
+    "name",
+)
+
+hostile_messages: st.SearchStrategy[JsonObject] = st.recursive(
+    st.dictionaries(st.sampled_from(_message_fields) | hostile_texts, hostile_json, max_size=4),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "role": st.sampled_from(["user", "assistant", "toolResult", "system", "custom"]) | hostile_json,
+            "content": texts | st.lists(inner | hostile_json, max_size=3) | inner,
+            "usage": inner | usages,
+            "type": st.sampled_from(["text", "thinking", "toolCall", "image", "file"]),
+            "text": hostile_json,
+            "timestamp": hostile_json,
+            "cost": inner,
+            "provider": hostile_json,
+        },
+    ),
+    max_leaves=4,
+)
+"""Objects that are nearly messages, or parts, or usage: each known field may hold anything."""
 
 
 def _parts(value: str) -> JsonValue:

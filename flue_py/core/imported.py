@@ -1,0 +1,103 @@
+"""What an import hands in, checked before it reaches a store: values that were not made by `entries` itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flue_py.core.entries import (
+    BRANCH_SUMMARY,
+    COMPACTION,
+    MESSAGE,
+    NewEntry,
+    PaidCall,
+    checked_kind,
+    checked_source,
+    is_moment,
+)
+from flue_py.core.jsontext import JsonValue, decode_json
+from flue_py.core.sessions import NewSession, check_label
+from flue_py.core.usage import MAX_AMOUNT, UsageTotals
+from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
+
+_OBJECTS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
+
+
+def check_imported_session(new: NewSession) -> None:
+    """Raise `InvalidArgument` for what is no `NewSession`, `InvalidEntry` for metadata no object. O(metadata)."""
+    if not isinstance(new, NewSession):
+        raise InvalidArgument(f"new: should be a NewSession, not {type(new).__name__}")
+    if not isinstance(_decoded(new.metadata_text, "metadata_text"), dict):
+        raise InvalidEntry(f"metadata_text: {shown(new.metadata_text)} is not the text of a JSON object")
+
+
+def check_imported_entries(entries: Sequence[NewEntry]) -> None:
+    """Raise `InvalidArgument` for what is no sequence of entries, `InvalidEntry` for one no store can hold.
+
+    Ids and parents are checked where they are stored. Whether the usage is that of the payload is not checked. Cost:
+    O(size).
+    """
+    if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
+        raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, NewEntry):
+            raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; see new_message()")
+        try:
+            _check(entry)
+        except FixTheCall as error:
+            raise InvalidEntry(f"entry {number} of {len(entries)}: {error}") from error
+
+
+def _check(entry: NewEntry) -> None:
+    checked_kind(entry.kind)
+    checked_source(entry.source)
+    check_label(entry.role, "role")
+    check_label(entry.preview, "preview")
+    payload = _decoded(entry.payload, "payload")
+    if entry.kind in _OBJECTS and not isinstance(payload, dict):
+        raise InvalidEntry(f"payload: {shown(entry.payload)} is not the JSON object that a {entry.kind} is")
+    if entry.extra is not None and not isinstance(_decoded(entry.extra, "extra"), dict):
+        raise InvalidEntry(f"extra: {shown(entry.extra)} is not the text of a JSON object")
+    role = payload.get("role") if entry.kind == MESSAGE and isinstance(payload, dict) else None
+    if entry.role != role or (entry.kind == MESSAGE and role is None):
+        raise InvalidEntry(f"role: {shown(entry.role)} is not the role of the message, which is {shown(role)}")
+    if entry.created_us is not None and not is_moment(entry.created_us):
+        raise InvalidEntry(f"created_us: {shown(entry.created_us)} is no time in microseconds since 1970 UTC")
+    for what, text in (("id", entry.id), ("parent_id", entry.parent_id)):
+        if text is not None and not isinstance(text, str):
+            raise InvalidEntry(f"{what}: should be a string, not {type(text).__name__}")
+    if not isinstance(entry.counted, bool):
+        raise InvalidEntry(f"counted: should be true or false, not {type(entry.counted).__name__}")
+    _check_numbers(entry)
+
+
+def _check_numbers(entry: NewEntry) -> None:
+    _check_usage(entry.usage, "usage")
+    if not isinstance(entry.calls, tuple) or not all(isinstance(call, PaidCall) for call in entry.calls):
+        raise InvalidEntry("calls: should be a tuple of PaidCall")
+    for number, call in enumerate(entry.calls):
+        _check_usage(call.usage, f"calls[{number}].usage")
+        for name in ("provider", "model", "call_id", "purpose"):
+            text = getattr(call, name)
+            if text is None and name != "call_id":
+                raise InvalidEntry(f"calls[{number}].{name}: should be a string, not None")
+            check_label(text, f"calls[{number}].{name}")
+    if not isinstance(entry.references, tuple) or not all(isinstance(name, str) for name in entry.references):
+        raise InvalidEntry("references: should be a tuple of entry ids")
+    replaced = entry.surrogates_replaced
+    if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
+        raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
+
+
+def _check_usage(usage: UsageTotals, where: str) -> None:
+    if not isinstance(usage, UsageTotals) or not all(type(n) is int and 0 <= n <= MAX_AMOUNT for n in usage):
+        raise InvalidEntry(f"{where}: {shown(usage)} is not ten whole numbers from 0 to {MAX_AMOUNT}")
+
+
+def _decoded(text: object, where: str) -> JsonValue:
+    """Return the value of a JSON text that can be stored. Raises `InvalidEntry` for what is none."""
+    try:
+        if isinstance(text, str) and "\0" not in text and text.encode():
+            return decode_json(text)
+    except (CorruptStore, UnicodeEncodeError):
+        pass
+    raise InvalidEntry(f"{where}: {shown(text)} is not JSON text")

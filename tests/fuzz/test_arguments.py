@@ -1,0 +1,530 @@
+"""Every public method, called with what it does not take: an error of ours that says so, and nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import fields, replace
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flue_py
+import flue_py.sync
+from flue_py.core.entries import NewEntry, PaidCall, new_custom, new_message
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import NewSession
+from flue_py.core.usage import UsageTotals
+from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
+from flue_py.testing.samples import store_snapshot
+from flue_py.testing.strategies import hostile_texts
+from tests.fuzz.hostile import ARGUMENTS, FEW, Unprintable, check_refusal
+
+USER: JsonObject = {"role": "user", "content": "x"}
+Usual = Mapping[str, Mapping[str, Any]]
+
+
+def usual_of_session(first: str, last: str) -> Usual:
+    """Return arguments that each method of a session takes."""
+    return {
+        "append_message": {"message": USER},
+        "append_messages": {"messages": []},
+        "append_compaction": {"summary": "s", "first_kept_entry_id": first, "tokens_before": 1},
+        "append_branch_summary": {"summary": "s", "from_id": first},
+        "append_custom": {"kind": "note"},
+        "import_entries": {"entries": [], "leaf": last},
+        "move_leaf": {"to": last},
+        "rewind": {"to": last},
+        "undo": {},
+        "redo": {},
+        "remove_leaf_message": {"entry_id": "zz"},
+        "fork": {},
+        "create_task": {"task_id": "t"},
+        "task_links": {},
+        "task_parents": {},
+        "get_active_path": {},
+        "get_active_path_since": {"since": first},
+        "turns": {},
+        "latest_assistant": {},
+        "is_ancestor": {"entry_id": first, "of": last},
+        "build_context_entries": {},
+        "build_context": {},
+        "latest_compaction": {},
+        "aggregate_usage_since": {"before": first},
+        "get_entry": {"entry_id": first},
+        "resolve_entry_id": {"prefix": first},
+        "get_tree": {},
+        "labels": {},
+        "set_label": {"entry_id": first, "label": "l"},
+        "set_title": {"title": "t"},
+        "set_metadata": {"metadata": {}},
+        "set_completed": {"at": None},
+        "changes": {},
+        "watch": {"after": 0},
+        "refresh": {},
+    }
+
+
+def usual_of_store(session_id: str) -> Usual:
+    """Return arguments that each method of a store takes."""
+    return {
+        "create_session": {},
+        "open_session": {"key": "k"},
+        "get_session": {"id": session_id},
+        "find_session": {"prefix": session_id},
+        "resolve_session_id": {"prefix": session_id},
+        "list_sessions": {},
+        "import_session": {"new": NewSession(), "entries": [], "leaf": None},
+        "link_task": {"parent": session_id, "child": "c", "task_id": "t"},
+        "delete_session_tree": {"session": "zz"},
+        "verify": {},
+        "info": {},
+    }
+
+
+def public_methods(owner: object) -> set[str]:
+    return {
+        name for name in dir(owner) if not name.startswith("_") and callable(getattr(owner, name)) and name != "close"
+    }
+
+
+def with_odd_argument(method: str, usual: Mapping[str, Any], parameter: str, odd: object) -> dict[str, Any]:
+    given = {**usual, parameter: odd}
+    if (method, parameter) == ("rewind", "turns"):
+        del given["to"]
+    return given
+
+
+@asynccontextmanager
+async def made(where: str) -> AsyncIterator[tuple[flue_py.Store, flue_py.Session, str, str]]:
+    """Give a store with a session of two messages, and the ids of these."""
+    async with flue_py.open(where, durability="normal") as store:
+        session = await store.create_session(key="k", id="s")
+        first, last = (await session.append_messages([USER, {"role": "assistant", "content": "y"}])).entry_ids
+        yield store, session, first, last
+        assert (await store.verify()).problems == []
+
+
+async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Return the name of the error a call raises, which is ours, or "accepted"."""
+    try:
+        result = call(**given)
+        if hasattr(result, "__anext__"):
+            # What it takes, it may wait for longer than anybody has time.
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(anext(result), 0.05)
+            await result.aclose()
+        else:
+            await result
+    except FlueError as error:
+        check_refusal(error)
+        return type(error).__name__
+    return "accepted"
+
+
+async def rows_of(store: flue_py.Store) -> object:
+    """Return the counts of a store and the rows of the sessions changed last: any write shows in them."""
+    return replace(await store.info(), size_bytes=None), await store.list_sessions(limit=10)
+
+
+async def all_outcomes(where: str, names: tuple[str, ...]) -> dict[tuple[str, str, str], str]:
+    """Call every method with every odd argument in every place. Refusals must change nothing."""
+    outcomes = {}
+    async with made(where) as (store, session, first, last):
+        for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
+            assert public_methods(owner) == set(methods)
+            for method, usual in methods.items():
+                call = getattr(owner, method)
+                for parameter in inspect.signature(call).parameters:
+                    before = await rows_of(store)
+                    for name in names:
+                        given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
+                        outcome = await outcome_of(call, given)
+                        outcomes[method, parameter, name] = outcome
+                        after = await rows_of(store)
+                        assert outcome == "accepted" or after == before, (method, parameter, name)
+                        before = after
+                        await session.refresh()
+    return outcomes
+
+
+def test_every_method_refuses_what_it_does_not_take_and_every_store_alike(tmp_path: Path) -> None:
+    in_memory = asyncio.run(all_outcomes(":memory:", tuple(ARGUMENTS)))
+    assert len(in_memory) > 3_000
+    few = {key: outcome for key, outcome in in_memory.items() if key[2] in FEW}
+    alone = asyncio.run(all_outcomes(":memory:", FEW))
+    assert alone.keys() == few.keys()
+    assert asyncio.run(all_outcomes(str(tmp_path / "s.db"), FEW)) == alone
+
+
+@pytest.mark.slow
+def test_postgresql_refuses_alike(new_database: Callable[[], str]) -> None:
+    assert asyncio.run(all_outcomes(new_database(), FEW)) == asyncio.run(all_outcomes(":memory:", FEW))
+
+
+def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
+    outcomes = asyncio.run(all_outcomes(str(tmp_path / "s.db"), ("an integer", "bytes", "a list with None", "a class")))
+    accepted = {key for key, outcome in outcomes.items() if outcome == "accepted"}
+    assert {(method, parameter) for method, parameter, _ in accepted} == {
+        ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
+        ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
+        ("list_sessions", "limit"), ("watch", "after"),
+    }  # fmt: skip
+    assert {name for *_, name in accepted} == {"an integer", "a list with None"}
+
+
+def test_the_blocking_twin_refuses_alike() -> None:
+    names = ("bytes", "an object that cannot be shown", "a lone surrogate")
+    expected = asyncio.run(all_outcomes(":memory:", names))
+    with flue_py.sync.open(":memory:") as store:
+        session = store.create_session(key="k", id="s")
+        first, last = session.append_messages([USER, {"role": "assistant", "content": "y"}]).entry_ids
+        for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
+            for method, usual in methods.items():
+                for parameter in inspect.signature(getattr(owner, method)).parameters:
+                    for name in names:
+                        given = with_odd_argument(method, usual, parameter, ARGUMENTS[name])
+                        try:
+                            result = getattr(owner, method)(**given)
+                            if method == "watch":
+                                next(result)
+                            outcome = "accepted"
+                        except FlueError as error:
+                            outcome = type(error).__name__
+                        assert outcome == expected[method, parameter, name]
+                        session.refresh()
+
+
+odd_arguments = st.sampled_from(sorted(ARGUMENTS)).map(ARGUMENTS.__getitem__) | hostile_texts
+
+
+@given(st.data())
+def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject) -> None:
+    async def run() -> None:
+        async with made(":memory:") as (store, session, first, last):
+            for _ in range(5):
+                owner, methods = data.draw(
+                    st.sampled_from([(session, usual_of_session(first, last)), (store, usual_of_store("s"))])
+                )
+                method = data.draw(st.sampled_from(sorted(methods)))
+                call = getattr(owner, method)
+                parameters = [name for name in inspect.signature(call).parameters if method != "watch"]
+                chosen = data.draw(st.sets(st.sampled_from(parameters))) if parameters else set()
+                given = {**methods[method], **{name: data.draw(odd_arguments) for name in chosen}}
+                before = await store_snapshot(store._backend)
+                if await outcome_of(call, given) != "accepted":
+                    assert await store_snapshot(store._backend) == before
+                await session.refresh()
+
+    asyncio.run(run())
+
+
+@pytest.mark.anyio
+async def test_a_wrong_name_of_an_argument_is_a_type_error() -> None:
+    async with made(":memory:") as (store, session, first, last):
+        for owner, methods in ((session, usual_of_session(first, last)), (store, usual_of_store("s"))):
+            for method, usual in methods.items():
+                with pytest.raises(TypeError, match="no_such_argument"):
+                    getattr(owner, method)(**usual, no_such_argument=1)
+
+
+# --- Opening ------------------------------------------------------------------------------------------------
+
+
+OPENING = ("target", "engine", "durability", "create", "busy_timeout", "pool_size", "pool_timeout", "limits", "clock",
+           "ids", "session_ids")  # fmt: skip
+
+
+@pytest.mark.parametrize("parameter", OPENING)
+def test_open_refuses_what_it_does_not_take(parameter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def run() -> None:
+        for name, odd in ARGUMENTS.items():
+            if (parameter, name) in {("target", "a text"), ("clock", "a function")}:
+                continue
+            given: dict[str, Any] = {"target": ":memory:", parameter: odd}
+            if parameter == "engine":
+                del given["target"]
+            try:
+                async with flue_py.open(**given) as store:
+                    await (await store.create_session()).append_message(USER)
+            except FlueError as error:
+                # A path is named whole, however long it is.
+                if (parameter, name) != ("target", "a long text"):
+                    check_refusal(error)
+            else:
+                assert name in {"None", "an integer", "a float", "True"}, name
+
+    asyncio.run(run())
+    assert list(tmp_path.iterdir()) == []
+
+
+URLS = (
+    "sqlite+aiosqlite://", "sqlite+aiosqlite:///", "sqlite+aiosqlite:///a\0b", "sqlite+aiosqlite:///\ud800",
+    "sqlite+aiosqlite://host/x", "sqlite+aiosqlite:///x?timeout=zz", "sqlite+aiosqlite:///x?check_same_thread=maybe",
+    "postgresql+asyncpg://", "postgresql+asyncpg://h:port/db", "postgresql+asyncpg://[::1/db",
+    "postgresql+asyncpg:///x?port=zz", "postgresql+asyncpg://u:secret@127.0.0.1:99999/d",
+    "postgresql+asyncpg://u:secret@127.0.0.1:1/d?nonsense=1", "postgresql+asyncpg://u:secret@127.0.0.1:1/d",
+    "nothing://x", "\0", "a\0b", "/", "/dev/null", "/dev/null/x", "x" * 5_000,
+)  # fmt: skip
+
+
+async def _open_url(url: str) -> None:
+    async with flue_py.open(url, busy_timeout=0.1):
+        pass
+
+
+@pytest.mark.anyio
+async def test_a_url_that_leads_nowhere_is_refused_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in URLS:
+        with pytest.raises(FlueError) as caught:
+            await _open_url(url)
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(flue_py.Limits)])
+def test_limits_are_whole_numbers_that_databases_can_count_to(field: str) -> None:
+    for name, odd in ARGUMENTS.items():
+        if name == "an integer":
+            continue
+        with pytest.raises(InvalidArgument, match=field) as caught:
+            flue_py.Limits(**{field: odd})  # type: ignore[arg-type]
+        check_refusal(caught.value)
+
+
+class Nowhere(tzinfo):
+    """A time zone that does not know its offset."""
+
+    def utcoffset(self, _: datetime | None) -> timedelta | None:
+        return None
+
+
+@pytest.mark.anyio
+async def test_a_clock_or_a_source_of_ids_that_answers_nonsense_is_refused(target: str) -> None:
+    nowhere = datetime(2020, 1, 1, tzinfo=Nowhere())
+    for odd in (None, 5, "", "now", "a\0b", "\ud800", "x" * 2_000, Unprintable(), nowhere):
+        for source in ("clock", "ids", "session_ids"):
+            if isinstance(odd, str) and odd == "now" and source != "clock":
+                continue
+            async with flue_py.open(target, durability="normal", **{source: lambda odd=odd: odd}) as store:  # type: ignore[arg-type]
+                with pytest.raises(InvalidArgument) as caught:
+                    await (await store.create_session()).append_message(USER)
+                check_refusal(caught.value)
+                assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
+async def test_ids_that_are_always_taken_come_to_an_end(target: str) -> None:
+    async with flue_py.open(target, durability="normal", ids=lambda: "same") as store:
+        session = await store.create_session()
+        await session.append_message(USER)
+        before = await session.refresh()
+        with pytest.raises(FlueError):
+            await session.append_message(USER)
+        assert await session.refresh() == before
+
+
+# --- Cursors, places, revisions -----------------------------------------------------------------------------
+
+
+def _cursor(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode()
+
+
+BAD_CURSORS = (
+    "", "x", "====", "\ud800", "é", " ", _cursor(""), _cursor("1"), _cursor("1.2.3"), _cursor("a.b"), _cursor("1_0.1"),
+    _cursor(" 1.1"), _cursor("١.١"), _cursor("9" * 30 + ".1"), _cursor("1." + "9" * 30), _cursor("1." + "9" * 5_000),
+    _cursor("1.1") + "\n", "!" + _cursor("1.1"), _cursor("+1.1"), _cursor("01.1"),
+)  # fmt: skip
+
+
+@pytest.mark.anyio
+async def test_a_cursor_that_was_not_given_is_refused(target: str) -> None:
+    async with flue_py.open(target, durability="normal") as store:
+        for _ in range(3):
+            await store.create_session()
+        cursor = (await store.list_sessions(limit=1)).next_cursor
+        assert cursor is not None
+        changed = [cursor[:place] + "A" + cursor[place + 1 :] for place in range(len(cursor))]
+        for bad in BAD_CURSORS:
+            with pytest.raises(InvalidArgument) as caught:
+                await store.list_sessions(cursor=bad)
+            check_refusal(caught.value)
+        for other in [*changed, cursor[:-4], cursor + cursor, cursor.swapcase()]:
+            try:
+                page = await store.list_sessions(cursor=other)
+            except InvalidArgument as error:
+                check_refusal(error)
+            else:
+                assert len(page.sessions) <= 3
+        assert len((await store.list_sessions(cursor=cursor)).sessions) == 2
+
+
+@given(hostile_texts, hostile_texts)
+def test_any_text_as_a_place_names_an_entry_or_is_not_found(text: str, key: str) -> None:
+    async def run() -> None:
+        async with made(":memory:") as (store, session, _, _):
+            reads: list[Callable[[], Any]] = [
+                lambda: session.get_active_path(leaf=text),
+                lambda: session.build_context(leaf=text),
+                lambda: session.aggregate_usage_since(None, leaf=text),
+                lambda: session.fork(at=text),
+                lambda: session.set_label(text, "x"),
+                lambda: session.append_compaction("s", first_kept_entry_id=text, tokens_before=1),
+                lambda: session.move_leaf(text),
+                lambda: session.rewind(to=text),
+                lambda: session.is_ancestor(text, of=text),
+            ]
+            for read in reads:
+                with pytest.raises(EntryNotFound) as caught:
+                    await read()
+                check_refusal(caught.value)
+            assert await session.get_active_path_since(text) == []
+            assert not (await session.aggregate_usage_since(text)).on_path
+            assert await session.get_entry(text) is None
+            assert not await session.remove_leaf_message(text)
+            keyed: list[Callable[[], Any]] = [
+                lambda: session.move_leaf(text, idempotency_key=key),
+                lambda: session.fork(at=text, idempotency_key=key),
+            ]
+            for call in keyed:
+                with pytest.raises((EntryNotFound, InvalidArgument)):
+                    await call()
+            with pytest.raises((SessionNotFound, InvalidArgument)):
+                await store.open_session(f"no{text}")
+
+    asyncio.run(run())
+
+
+@pytest.mark.anyio
+async def test_half_a_character_as_a_place_is_not_found_also_with_an_idempotency_key(target: str) -> None:
+    async with flue_py.open(target, durability="normal") as store:
+        session = await store.create_session()
+        with pytest.raises(EntryNotFound):
+            await session.move_leaf("\ud800", idempotency_key="k")
+        with pytest.raises(EntryNotFound):
+            await session.fork(at="\ud800", idempotency_key="k")
+        await session.append_message(USER, idempotency_key="k")
+
+
+# --- Importing what nobody checked ---------------------------------------------------------------------------
+
+SOUND = new_message({"role": "assistant", "content": "x", "usage": {"input": 1}})
+ODD_ENTRIES: dict[str, object] = {
+    "no entry": USER,
+    "a kind that is no name": replace(SOUND, kind="a b"),
+    "a payload that is no text": replace(SOUND, payload=5),  # type: ignore[arg-type]
+    "a payload that is no JSON": replace(SOUND, payload="{"),
+    "a payload with half a character": replace(SOUND, payload='{"role":"assistant","a":"\ud800"}'),
+    "a payload with NUL": replace(SOUND, payload='{"role":"assistant"}\0'),
+    "a payload that is no object": replace(SOUND, payload="[1]"),
+    "a bottomless payload": replace(new_custom("note", None), payload="[" * 10_000),
+    "another role than its message": replace(SOUND, role="user"),
+    "no role": replace(SOUND, role=None),
+    "a role beside no message": replace(new_custom("note", None), role="user"),
+    "a source that is no tag": replace(SOUND, source="a b"),
+    "an id that is no text": replace(SOUND, id=5),  # type: ignore[arg-type]
+    "an empty id": replace(SOUND, id=""),
+    "an id with NUL": replace(SOUND, id="a\0b"),
+    "an id that is too long": replace(SOUND, id="x" * 1_001),
+    "a parent that is no text": replace(SOUND, parent_id=5),  # type: ignore[arg-type]
+    "a time that is no number": replace(SOUND, created_us="now"),  # type: ignore[arg-type]
+    "a time beyond 64 bits": replace(SOUND, created_us=10**30),
+    "a time before the year 1": replace(SOUND, created_us=-(10**17)),
+    "extra that is no object": replace(SOUND, extra="[]"),
+    "extra that is no JSON": replace(SOUND, extra="x"),
+    "extra that is no text": replace(SOUND, extra={}),  # type: ignore[arg-type]
+    "a preview with NUL": replace(SOUND, preview="\0"),
+    "usage that is no sum": replace(SOUND, usage={"input": 1}),  # type: ignore[arg-type]
+    "usage below zero": replace(SOUND, usage=UsageTotals(input=-1)),
+    "usage beyond 64 bits": replace(SOUND, usage=UsageTotals(cost_total=2**70)),
+    "usage that is no whole number": replace(SOUND, usage=UsageTotals(input=1.5)),  # type: ignore[arg-type]
+    "a call that is none": replace(SOUND, calls=({"provider": "p"},)),  # type: ignore[arg-type]
+    "calls that are no tuple": replace(SOUND, calls=5),  # type: ignore[arg-type]
+    "a call of nobody": replace(SOUND, calls=(PaidCall(UsageTotals(), provider=None),)),  # type: ignore[arg-type]
+    "a call with half a character": replace(SOUND, calls=(PaidCall(UsageTotals(), call_id="\ud800"),)),
+    "a call beyond 64 bits": replace(SOUND, calls=(PaidCall(UsageTotals(cost_total=2**70)),)),
+    "references that are no ids": replace(SOUND, references=(5,)),  # type: ignore[arg-type]
+    "counted that is no flag": replace(SOUND, counted="no"),  # type: ignore[arg-type]
+    "a count of surrogates that is none": replace(SOUND, surrogates_replaced=None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.anyio
+async def test_entries_that_no_store_can_hold_are_not_imported(target: str) -> None:
+    async with made(target) as (store, session, _, _):
+        before = await session.refresh()
+        for name, odd in ODD_ENTRIES.items():
+            entries: Any = [replace(SOUND, id="sound"), odd]
+            for call in (
+                lambda entries=entries: session.import_entries(entries, leaf="sound"),
+                lambda entries=entries: store.import_session(NewSession(), entries, leaf="sound"),
+            ):
+                with pytest.raises(InvalidEntry) as caught:
+                    await call()
+                check_refusal(caught.value)
+            assert await session.refresh() == before, name
+        assert (await store.info()).sessions == 1
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(NewEntry)])
+def test_an_entry_with_any_field_odd_is_imported_or_refused(field: str) -> None:
+    async def run() -> None:
+        async with made(":memory:") as (store, session, _, _):
+            for odd in ARGUMENTS.values():
+                entries: Any = [replace(SOUND, **{field: odd})]
+                before = await store_snapshot(store._backend)
+                try:
+                    await session.import_entries(entries, leaf=None)
+                except FlueError as error:
+                    check_refusal(error)
+                    assert await store_snapshot(store._backend) == before
+                else:
+                    await session.fork()
+
+    asyncio.run(run())
+
+
+ODD_SESSIONS: dict[str, dict[str, Any]] = {
+    "scope": {"scope": None},
+    "cwd": {"cwd": "\ud800"},
+    "config_path": {"config_path": 5},
+    "metadata_text that is no text": {"metadata_text": 5},
+    "created_us": {"created_us": 10**30},
+    "created_us that is a flag": {"created_us": True},
+}
+
+
+@pytest.mark.parametrize("name", ODD_SESSIONS)
+def test_a_session_that_no_store_can_hold_is_refused_when_it_is_described(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=name.partition(" ")[0]):
+        NewSession(**ODD_SESSIONS[name])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"a":\ud800}', "{}\0", "[" * 10_000])
+async def test_metadata_that_is_no_object_is_not_imported(text: str) -> None:
+    async with flue_py.open(":memory:") as store:
+        with pytest.raises(InvalidEntry, match="metadata_text"):
+            await store.import_session(NewSession(metadata_text=text), [], leaf=None)
+        assert (await store.info()).sessions == 0
+
+
+@pytest.mark.anyio
+async def test_a_copy_is_from_a_store_to_a_store() -> None:
+    async with flue_py.open(":memory:") as store:
+        for odd in (None, 5, "x.db", Unprintable()):
+            for ends in ((store, odd), (odd, store)):
+                with pytest.raises(InvalidArgument, match="open store"):
+                    await flue_py.copy_store(*ends)  # type: ignore[arg-type]
