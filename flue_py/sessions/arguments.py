@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.entries import to_microseconds
@@ -57,6 +59,14 @@ def checked_messages(messages: Iterable[T]) -> list[T]:
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         raise InvalidArgument("messages: should be a sequence of messages; append_message takes a single one")
     return list(messages)
+
+
+def checked_path(path: str | PathLike[str], what: str) -> Path:
+    """Return ``path`` as a path. Raises `InvalidArgument` where it is none."""
+    location = fspath(path) if isinstance(path, (str, PathLike)) else None
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise InvalidArgument(f"{what}: {shown(path)} is not the path of a file")
+    return Path(location)
 
 
 def checked_flag(value: bool, what: str) -> bool:

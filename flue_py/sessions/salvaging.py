@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from os import PathLike
-from pathlib import Path
 
 from flue_py.core.salvaging import SalvageReport
+from flue_py.sessions.arguments import checked_path
 from flue_py.sessions.finishing import finish
 
 
@@ -25,4 +25,4 @@ def salvage_file(damaged: str | PathLike[str], new: str | PathLike[str]) -> Salv
     """Do the same, blocking."""
     from flue_py.store import salvaging  # noqa: PLC0415 - needed seldom, and it imports all that makes a store
 
-    return salvaging.salvage(Path(damaged), Path(new))
+    return salvaging.salvage(checked_path(damaged, "damaged"), checked_path(new, "new"))

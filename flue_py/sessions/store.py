@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from flue_py.core.entries import NewEntry
@@ -29,6 +28,7 @@ from flue_py.sessions.arguments import (
     checked_choice,
     checked_flag,
     checked_id,
+    checked_path,
     checked_place,
     checked_prefix,
     encode_metadata,
@@ -238,13 +238,18 @@ class Store:
         `InvalidArgument` where there is a file, unless ``overwrite``, and for a store in memory or on PostgreSQL;
         `CorruptStore` where the copy does not verify, because the store does not.
         """
+        target = checked_path(path, "path")
+        checked_flag(overwrite, "overwrite")
+        checked_flag(verify, "verify")
+        if progress is not None and not callable(progress):
+            raise InvalidArgument(f"progress: {shown(progress)} is no function")
         backend = self._backend
         if not isinstance(backend, CopiedAsFile):
             info = await backend.info()
             raise InvalidArgument(
                 f"{info.location} is no file, so there is nothing to back up; copy it into one with flue-py copy"
             )
-        return await finish(backend.backup(Path(path), overwrite=overwrite, verified=verify, progress=progress))
+        return await finish(backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""

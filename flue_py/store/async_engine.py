@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
+from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
 from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
@@ -80,7 +80,7 @@ async def open_engine(
         return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
     with _url_refused():
         engine = target if not isinstance(target, str) else create_async_engine(url)
-    runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
+        runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
     try:
         await runner.start()
     except BaseException:
@@ -94,6 +94,9 @@ def _url_refused() -> Iterator[None]:
     """Say of a URL that SQLAlchemy cannot read, or has parts a driver does not know, that it is none."""
     try:
         yield
+    except FlueError:
+        # Some of ours are ValueErrors too.
+        raise
     except (ArgumentError, ValueError, TypeError) as error:
         # The text may hold a password, so it is not repeated.
         raise InvalidArgument(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields, replace
 from datetime import datetime, timedelta, tzinfo
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +92,11 @@ def usual_of_store(session_id: str) -> Usual:
 
 
 def public_methods(owner: object) -> set[str]:
+    # A backup has tests of its own: in memory it is always refused.
     return {
-        name for name in dir(owner) if not name.startswith("_") and callable(getattr(owner, name)) and name != "close"
+        name
+        for name in dir(owner)
+        if not name.startswith("_") and callable(getattr(owner, name)) and name not in ("close", "backup")
     }
 
 
@@ -264,7 +269,33 @@ def test_open_refuses_what_it_does_not_take(parameter: str, tmp_path: Path, monk
                 assert name in {"None", "an integer", "a float", "True"}, name
 
     asyncio.run(run())
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("parameter", ["path", "overwrite", "verify", "progress"])
+async def test_a_backup_refuses_what_it_does_not_take_and_leaves_nothing(tmp_path: Path, parameter: str) -> None:
+    (tmp_path / "store").mkdir()
+    async with made(str(tmp_path / "store" / "s.db")) as (store, *_):
+        for name, odd in ARGUMENTS.items():
+            if (parameter, name) in (("overwrite", "True"), ("verify", "True"), ("progress", "None")) or (
+                parameter == "path" and isinstance(odd, (str, PathLike))
+            ):
+                continue
+            if parameter == "progress" and callable(odd):
+                continue
+            given = {"path": tmp_path / "copy.db", parameter: odd}
+            assert await outcome_of(store.backup, given) == "InvalidArgument", name
+            assert os.listdir(tmp_path) == ["store"]
+
+
+@pytest.mark.anyio
+async def test_a_rescue_refuses_what_is_no_path(tmp_path: Path) -> None:
+    for name, odd in ARGUMENTS.items():
+        if not isinstance(odd, (str, PathLike)):
+            for given in ({"damaged": odd, "new": tmp_path / "new.db"}, {"damaged": tmp_path / "d.db", "new": odd}):
+                assert await outcome_of(flue_py.salvage, given) == "InvalidArgument", name
+    assert os.listdir(tmp_path) == []
 
 
 URLS = (

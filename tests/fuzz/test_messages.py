@@ -16,13 +16,14 @@ import flue_py
 from flue_py.core.entries import (
     NewEntry,
     message_preview,
+    message_text,
     new_branch_summary,
     new_compaction,
     new_custom,
     new_message,
 )
 from flue_py.core.jsontext import decode_json, encode_json
-from flue_py.core.messages import message_json, message_role, message_text, parse_message, validate_message
+from flue_py.core.messages import message_json, message_role, parse_message, validate_message
 from flue_py.core.projection import ContextEntry, synthetic_message
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
