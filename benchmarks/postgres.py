@@ -72,6 +72,13 @@ class Places:
     postgres: flue_py.Store
     sqlite: flue_py.Store
     bare: Sequence[Connection]
+    beside: Connection
+    """A connection to the store's database, for its upkeep."""
+
+    async def analyze(self) -> None:
+        """Have both databases know their tables, as the server would see to by itself within minutes."""
+        for connection in (self.bare[0], self.beside):
+            await connection.execute("ANALYZE")
 
 
 async def measure(options: Options) -> list[Line]:
@@ -106,7 +113,9 @@ async def _places(server: PostgresServer, options: Options) -> AsyncIterator[Pla
             bare.append(await asyncpg.connect(server.dsn("bare")))
             stack.push_async_callback(bare[-1].close)
         await bare[0].execute(SCHEMA)
-        yield Places(postgres, sqlite, bare)
+        beside = await asyncpg.connect(server.dsn("store"))
+        stack.push_async_callback(beside.close)
+        yield Places(postgres, sqlite, bare, beside)
 
 
 def _lines(what: str, results: list[list[Samples]], *, unit: Literal["us", "ms"] = "ms") -> list[Line]:
@@ -167,7 +176,7 @@ async def _reads(options: Options, places: Places) -> list[Line]:
     await bare.execute("INSERT INTO sessions VALUES ($1, $2, $2)", session, length)
     await bare.execute(FILL, session, [body(message) for message in messages], length)
     made = [await _make_long(store, messages, length) for store in (places.postgres, places.sqlite)]
-    await bare.execute("ANALYZE")
+    await places.analyze()
 
     def context(store: flue_py.Store, session_id: str) -> Side:
         async def once() -> float:
@@ -243,6 +252,7 @@ async def _delete(options: Options, places: Places) -> list[Line]:
         async def side() -> Samples:
             session = await store.create_session()
             await fill(session, messages, length)
+            await places.analyze()
             return [await timed_async(lambda: store.delete_session_tree(session.id))]
 
         return side
@@ -252,6 +262,7 @@ async def _delete(options: Options, places: Places) -> list[Line]:
         session = await _next_session(connection)
         await connection.execute("INSERT INTO sessions VALUES ($1, $2, $2)", session, length)
         await connection.execute(FILL, session, bodies, length)
+        await places.analyze()
         return [await timed_async(lambda: connection.fetch(DELETE, session))]
 
     results = await in_rounds(options.rounds, through(places.postgres), through(places.sqlite), bare)

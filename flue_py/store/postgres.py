@@ -91,6 +91,8 @@ def make_engine(
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=pool_timeout,
+        # The connection that was returned last has the statements prepared, and planned for good.
+        pool_use_lifo=True,
         # A host that swallows packets is given up on like one that is busy (by itself the driver waits a minute).
         connect_args={"server_settings": settings, "timeout": max(busy_timeout, _SHORTEST_CONNECT)},
     )
