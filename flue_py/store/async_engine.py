@@ -281,6 +281,8 @@ class EngineRunner:
         for _ in range(_ID_ATTEMPTS):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
+                # An engine that connects anew each time may have found another file: nothing is judged by that.
+                self._require_in_place()
                 result = work(EngineTransaction(connection))
                 self._require_in_place()
                 connection.exec_driver_sql("COMMIT")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, UserDict, UserList, deque
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
 
 import flue_py
 from flue_py.core.sessions import STORED
@@ -90,6 +93,20 @@ def arguments() -> dict[str, object]:
 
 
 ARGUMENTS = arguments()
+
+
+@dataclass(frozen=True, repr=False)
+class Drawn:
+    """A value that was drawn, by a name: Hypothesis shows what it draws, and some of these cannot be shown."""
+
+    value: Any
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+odd_arguments = st.sampled_from(sorted(ARGUMENTS)).map(lambda name: Drawn(ARGUMENTS[name], name))
 
 FEW = (
     "None", "an integer beyond 64 bits", "an integer with too many digits to print", "bytes", "NUL",

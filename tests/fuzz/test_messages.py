@@ -28,7 +28,16 @@ from flue_py.core.projection import ContextEntry, synthetic_message
 from flue_py.core.usage import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.testing.strategies import hostile_json, hostile_messages, hostile_texts, usages
-from tests.fuzz.hostile import ARGUMENTS, ROUND_TRIPS, Text, check_refusal, nested, refused_values, same_value
+from tests.fuzz.hostile import (
+    ROUND_TRIPS,
+    Drawn,
+    Text,
+    check_refusal,
+    nested,
+    odd_arguments,
+    refused_values,
+    same_value,
+)
 
 BUILDERS: dict[str, Callable[[Any], NewEntry]] = {
     "a further kind": lambda value: new_custom("note", value),
@@ -183,10 +192,10 @@ def test_damaged_or_bottomless_json_text_is_a_corrupt_payload_or_a_value(text: s
 
 @given(st.data())
 def test_the_builders_of_entries_refuse_what_they_do_not_take(data: st.DataObject) -> None:
-    odd = st.sampled_from(sorted(ARGUMENTS)).map(ARGUMENTS.__getitem__) | hostile_json
+    odd = odd_arguments | hostile_json.map(lambda value: Drawn(value, "hostile JSON"))
 
     def some(usual: Any) -> Any:
-        return data.draw(st.just(usual) | odd)
+        return data.draw(st.just(Drawn(usual, "the usual")) | odd).value
 
     calls: list[Callable[[], NewEntry]] = [
         lambda: new_message(some({"role": "user"}), some("prompt")),
