@@ -399,8 +399,8 @@ class PostgresRunner:
     def _given_up(self, error: BaseException, progress: _Progress) -> FlueError:
         if progress.unheard:
             return OutcomeUnknown(
-                f"{self.location}: the connection was lost while appending, and the server did not come back within "
-                f"{self._busy_timeout:g} s; look whether the entries are there before you repeat it"
+                f"{self.location}: the connection was lost while writing, and the server did not come back within "
+                f"{self._busy_timeout:g} s; look whether what you wrote is there before you repeat it"
             )
         return self._translated(error)
 
