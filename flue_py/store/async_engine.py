@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 -
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
-from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import Opener, OpenFile, forget_file
@@ -29,7 +28,9 @@ from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import SYNCHRONOUS, Durability, LogKeeper, file_size, translate
 from flue_py.store.sqlite_journal import WAL, journal_mode, warn_without_wal
+from flue_py.store.sqlite_transaction import SoleWriter
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
+from flue_py.store.verifying import storage_problems
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -114,32 +115,12 @@ def _require_known(driver: str) -> None:
         raise InvalidArgument(f"{driver}: flue_py stores in {SQLITE}, {POSTGRES}, or an SQLite file by its path")
 
 
-class EngineTransaction(Transaction):
+class EngineTransaction(SoleWriter):
     """A transaction on a SQLAlchemy connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.states: dict[str, SessionState] = {}
-
-    @property
-    def is_alone(self) -> bool:
-        return True
-
-    def require_snapshot(self) -> None:
-        """Nothing to do: a transaction of SQLite reads one snapshot."""
-
-    def lock_sessions(self, keys: Collection[int]) -> None:
-        """Nothing to do: SQLite has one writer at a time."""
-
-    def lock_session(self, session_id: str) -> None:
-        """Nothing to do: SQLite has one writer at a time."""
-
-    def new_key(self) -> int:
-        row = self.first(queries.READ_STATE, {"name": "next_key"})
-        if row is None:
-            raise CorruptStore("the store has lost its key counter; run verify()")
-        self.run(queries.WRITE_STATE, {"name": "next_key", "number": row[0] + 1})
-        return int(row[0])
 
     def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
         return [tuple(row) for row in self._connection.execute(statement.clause, dict(parameters))]
@@ -305,14 +286,7 @@ class EngineRunner:
         raise CorruptStore(f"{self.location}: a write contradicts what is stored; run verify()") from failure
 
     async def storage_problems(self) -> list[Problem]:
-        def check(tx: Transaction) -> list[Problem]:
-            found = [str(row[0]) for row in tx.rows(queries.INTEGRITY_CHECK, {})]
-            problems = [Problem("damaged database", self.location, line) for line in found if line != "ok"]
-            for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
-                problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
-            return problems
-
-        return await self.read(check)
+        return await self.read(lambda tx: storage_problems(tx, self.location))
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""

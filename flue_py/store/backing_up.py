@@ -7,14 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 from flue_py.core.salvaging import BackupReport
-from flue_py.core.sessions import Problem, VerifyReport
+from flue_py.core.sessions import VerifyReport
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite_copy import Progress, copy_into
 from flue_py.store.sqlite_file import check_magic, connect, translated
 from flue_py.store.sqlite_transaction import SqliteTransaction
-from flue_py.store.verifying import verify
+from flue_py.store.verifying import storage_problems, verify
 
 
 def back_up(
@@ -43,15 +43,7 @@ def back_up(
 def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
     """Return what `Backend.verify` does, of a connection that nobody else uses."""
     tx = SqliteTransaction(connection)
-    problems = [
-        Problem("damaged database", location, str(row[0]))
-        for row in tx.rows(queries.INTEGRITY_CHECK, {})
-        if row[0] != "ok"
-    ]
-    problems += [
-        Problem("dangling reference", f"{row[0]} row {row[1]}", f"names no row of {row[2]}")
-        for row in tx.rows(queries.FOREIGN_KEY_CHECK, {})
-    ]
+    problems = storage_problems(tx, location)
     report = verify(tx)
     return VerifyReport(report.sessions, report.entries, problems + report.problems)
 

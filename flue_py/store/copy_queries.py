@@ -15,6 +15,7 @@ from flue_py.core.trees import (
     SessionHead,
     SessionRow,
 )
+from flue_py.store.queries import insert_into
 from flue_py.store.transaction import Statement
 
 # A copy is told from other sessions by a request under this key, of this operation: its digest is the fingerprint of
@@ -25,12 +26,6 @@ COPY_OPERATION = "copy"
 
 def _select(names: tuple[str, ...], alias: str, rest: str) -> Statement:
     return Statement("SELECT " + ", ".join(f'{alias}."{name}"' for name in names) + f" FROM {rest}")
-
-
-def _insert(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
-    columns = ", ".join(f'"{name}"' for name in names)
-    values = ", ".join(f":{name}" for name in names)
-    return Statement(f"INSERT INTO {table} ({columns}) VALUES ({values}){tail}")
 
 
 # -- which trees there are --------------------------------------------------------------------------------------------
@@ -118,16 +113,16 @@ MEMBER_OF_TREE = Statement("SELECT s.id FROM sessions s WHERE s.tree_id = :tree_
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
-INSERT_SESSION = _insert("sessions", ("tree_id", *SessionRow._fields))
-INSERT_LANE = _insert("lanes", ("tree_id", *LaneRow._fields))
-INSERT_ENTRY = _insert("entries", ("tree_id", *EntryRow._fields))
-INSERT_BLOB = _insert("blobs", ("tree_id", *BlobRow._fields))
-INSERT_LINK = _insert("task_links", LinkRow._fields)
-INSERT_MOVE = _insert("leaf_moves", MoveRow._fields)
-INSERT_REQUEST = _insert("requests", RequestRow._fields)
-INSERT_MARK = _insert("marks", MarkRow._fields)
-INSERT_CALL = _insert("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
-INSERT_PAYER = _insert("ledger_sessions", Payer._fields, " ON CONFLICT DO NOTHING")
+INSERT_SESSION = insert_into("sessions", ("tree_id", *SessionRow._fields))
+INSERT_LANE = insert_into("lanes", ("tree_id", *LaneRow._fields))
+INSERT_ENTRY = insert_into("entries", ("tree_id", *EntryRow._fields))
+INSERT_BLOB = insert_into("blobs", ("tree_id", *BlobRow._fields))
+INSERT_LINK = insert_into("task_links", LinkRow._fields)
+INSERT_MOVE = insert_into("leaf_moves", MoveRow._fields)
+INSERT_REQUEST = insert_into("requests", RequestRow._fields)
+INSERT_MARK = insert_into("marks", MarkRow._fields)
+INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
+INSERT_PAYER = insert_into("ledger_sessions", Payer._fields, " ON CONFLICT DO NOTHING")
 RAISE_EPOCH = Statement("UPDATE flue_store SET value = :number WHERE name = 'epoch' AND value < :number")
 
 # Who has a paid call, and whether that session is still there.

@@ -90,7 +90,8 @@ def _insert_text(table: str, names: tuple[str, ...], tail: str = "") -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({values}){tail}"
 
 
-def _insert(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
+def insert_into(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
+    """Return the statement that inserts a row of these columns; its parameters have their names."""
     return Statement(_insert_text(table, names, tail))
 
 
@@ -115,7 +116,7 @@ WRITE_STATE = Statement("UPDATE flue_store SET value = :number WHERE name = :nam
 
 # -- sessions -----------------------------------------------------------------------------------------------------
 
-INSERT_SESSION = _insert(
+INSERT_SESSION = insert_into(
     "sessions",
     (
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
@@ -217,7 +218,7 @@ UPDATE_COMPLETED = Statement("UPDATE sessions SET completed_at = :completed_at W
 
 # -- entries, lanes, paths ------------------------------------------------------------------------------------------
 
-INSERT_ENTRY = _insert(
+INSERT_ENTRY = insert_into(
     "entries",
     (
         "tree_id", "lane_id", "depth", "id", "kind", "role", "source", "session_key", "revision", "ordinal",
@@ -227,7 +228,7 @@ INSERT_ENTRY = _insert(
 INSERT_BLOB = _per_dialect(
     lambda dialect: _insert_text("blobs", ("tree_id", "sha256", "size", "data"), _if_new_blob(dialect))
 )
-INSERT_LANE = _insert("lanes", ("tree_id", "lane_id", "owner_key", "parent_lane", "fork_depth"))
+INSERT_LANE = insert_into("lanes", ("tree_id", "lane_id", "owner_key", "parent_lane", "fork_depth"))
 LAST_LANE = Statement("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
 ENTRY_POSITION = Statement(
     f"SELECT e.id, e.session_key, e.kind, {_place('e', 'l')}"
@@ -351,7 +352,7 @@ CHILDREN_IN_OTHER_LANES = Statement(
 
 # -- moves, marks, requests, ledger --------------------------------------------------------------------------------
 
-INSERT_MOVE = _insert(
+INSERT_MOVE = insert_into(
     "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at")
 )
 LAST_MOVE = Statement(
@@ -382,7 +383,7 @@ PARENT_LANE = Statement(
     "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
 )
 
-PUT_MARK = _insert(
+PUT_MARK = insert_into(
     "marks",
     ("session_key", "entry_id", "kind", "value", "at"),
     " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at",
@@ -400,9 +401,9 @@ REQUEST = Statement(
     "SELECT r.operation, r.digest, r.result FROM requests r"
     " WHERE r.session_key = :session_key AND r.idempotency_key = :idempotency_key"
 )
-INSERT_REQUEST = _insert("requests", ("session_key", "idempotency_key", "operation", "digest", "result"))
+INSERT_REQUEST = insert_into("requests", ("session_key", "idempotency_key", "operation", "digest", "result"))
 
-INSERT_CALL = _insert(
+INSERT_CALL = insert_into(
     "ledger",
     (
         "scope", "provider", "call_id", "session_key", "tree_id", "entry_id", "purpose", "model", "input_tokens",
@@ -412,11 +413,11 @@ INSERT_CALL = _insert(
     " ON CONFLICT DO NOTHING",
 )  # fmt: skip
 
-INSERT_LEDGER_SESSION = _insert("ledger_sessions", ("session_key", "session_id"), " ON CONFLICT DO NOTHING")
+INSERT_LEDGER_SESSION = insert_into("ledger_sessions", ("session_key", "session_id"), " ON CONFLICT DO NOTHING")
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 
-INSERT_LINK = _insert("task_links", ("parent_key", "position", "task_id", "child_id"), " ON CONFLICT DO NOTHING")
+INSERT_LINK = insert_into("task_links", ("parent_key", "position", "task_id", "child_id"), " ON CONFLICT DO NOTHING")
 NEXT_POSITION = Statement("SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key")
 LINKED_CHILD = Statement("SELECT 1 FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
 TASK_CHILD = Statement(

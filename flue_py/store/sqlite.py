@@ -18,7 +18,6 @@ from typing import Any, Generic, TypeVar
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
-from flue_py.store import queries
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import Opener, OpenFile, forget_file
@@ -38,6 +37,7 @@ from flue_py.store.sqlite_file import (
 from flue_py.store.sqlite_journal import WAL, empty_log, journal_mode, warn_without_wal
 from flue_py.store.sqlite_transaction import SqliteTransaction
 from flue_py.store.transaction import IdTaken, Transaction
+from flue_py.store.verifying import storage_problems
 
 Result = TypeVar("Result")
 
@@ -217,14 +217,7 @@ class SqliteRunner:
         return job.result
 
     async def storage_problems(self) -> list[Problem]:
-        def check(tx: Transaction) -> list[Problem]:
-            found = [str(row[0]) for row in tx.rows(queries.INTEGRITY_CHECK, {})]
-            problems = [Problem("damaged database", self.location, line) for line in found if line != "ok"]
-            for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
-                problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
-            return problems
-
-        return await self.read(check)
+        return await self.read(lambda tx: storage_problems(tx, self.location))
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         change = await self._last_change()

@@ -1,4 +1,4 @@
-"""A transaction on the driver of the standard library."""
+"""A transaction on SQLite, and on the driver of the standard library."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ from flue_py.store.session_state import SessionState
 from flue_py.store.transaction import Parameters, Row, Statement, Transaction
 
 
-class SqliteTransaction(Transaction):
-    """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
-
-    def __init__(self, connection: sqlite3.Connection, states: dict[str, SessionState] | None = None) -> None:
-        self._connection = connection
-        self.states = {} if states is None else states
-        self.wrote = False
+class SoleWriter(Transaction):
+    """What holds of every transaction on SQLite, whatever the driver: it is the only one that writes."""
 
     @property
     def is_alone(self) -> bool:
@@ -39,6 +34,15 @@ class SqliteTransaction(Transaction):
         key = int(row[0])
         self.run(queries.WRITE_STATE, {"name": "next_key", "number": key + 1})
         return key
+
+
+class SqliteTransaction(SoleWriter):
+    """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
+
+    def __init__(self, connection: sqlite3.Connection, states: dict[str, SessionState] | None = None) -> None:
+        self._connection = connection
+        self.states = {} if states is None else states
+        self.wrote = False
 
     def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
         cursor = self._connection.execute(statement.sql, parameters)

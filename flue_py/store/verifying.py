@@ -45,6 +45,18 @@ class _Found:
         self.problems.append(Problem(kind, where, detail))
 
 
+def storage_problems(tx: Transaction, location: str) -> list[Problem]:
+    """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
+    problems = [
+        Problem("damaged database", location, str(row[0]))
+        for row in tx.rows(queries.INTEGRITY_CHECK, {})
+        if row[0] != "ok"
+    ]
+    for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
+        problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
+    return problems
+
+
 def verify(tx: Transaction) -> VerifyReport:
     """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
     lanes = [Lane(*row) for row in tx.rows(queries.ALL_LANES, {})]
