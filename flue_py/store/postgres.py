@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import asyncpg
-from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util.concurrency import greenlet_spawn
 
@@ -36,6 +34,7 @@ from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.creating import PlannedFork, get_session, plan_fork
 from flue_py.store.opener import Opener
 from flue_py.store.postgres_errors import (
+    DRIVER_ERRORS,
     UNIQUE_VIOLATION,
     is_lost_connection,
     sqlstate_of,
@@ -63,16 +62,7 @@ _PLANNED_ATTEMPTS = 2
 _SHORTEST_CONNECT = 1.0
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-_DRIVER_ERRORS = (
-    SQLAlchemyError,
-    # What the driver says while the pool connects, as SQLAlchemy hands it on.
-    AsyncAdapt_asyncpg_dbapi.Error,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-    IdTaken,
-)
+_FAILURES = (*DRIVER_ERRORS, IdTaken)
 
 
 def make_engine(
@@ -221,7 +211,7 @@ class PostgresRunner:
         except FlueError:
             # Some of ours are OSErrors too.
             raise
-        except _DRIVER_ERRORS as error:
+        except _FAILURES as error:
             raise translate(error, self.location) from error
         except (TypeError, ValueError, OverflowError) as error:
             # The driver takes the parts of a URL as arguments of its own.
@@ -377,7 +367,7 @@ class PostgresRunner:
                 return await greenlet_spawn(self._borrow, once, progress)
             except FlueError:
                 raise
-            except _DRIVER_ERRORS as error:
+            except _FAILURES as error:
                 if is_lost_connection(error):
                     progress.lose_connection()
                     self._require_repeatable(error, progress, repeatable)
@@ -435,7 +425,7 @@ class PostgresRunner:
         except FlueError:
             # Some of ours are OSErrors too.
             raise
-        except _DRIVER_ERRORS as error:
+        except _FAILURES as error:
             raise translate(error, self.location) from error
         try:
             while not self._closed:
@@ -492,5 +482,5 @@ def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> b
 
 def _roll_back(connection: Connection) -> None:
     if not connection.is_closed:
-        with contextlib.suppress(*_DRIVER_ERRORS):
+        with contextlib.suppress(*_FAILURES):
             connection.execute("ROLLBACK")

@@ -5,9 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import asyncpg
+from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
+
+DRIVER_ERRORS = (
+    SQLAlchemyError,
+    # What the driver says while the pool connects, as SQLAlchemy hands it on.
+    AsyncAdapt_asyncpg_dbapi.Error,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 
 UNIQUE_VIOLATION = "23505"
 OUT_OF_RANGE = "22003"

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import asyncpg
-from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -34,7 +32,7 @@ from flue_py.store.ddl import (
     schema_statements,
     stamp_statements,
 )
-from flue_py.store.postgres_errors import is_lost_connection, sqlstate_of, translate
+from flue_py.store.postgres_errors import DRIVER_ERRORS, is_lost_connection, sqlstate_of, translate
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection
@@ -57,14 +55,6 @@ _READ_RELATIONS = """\
 SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = current_schema() ORDER BY c.relname"""
 
-_DRIVER_ERRORS = (
-    SQLAlchemyError,
-    AsyncAdapt_asyncpg_dbapi.Error,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-)
 _OWN_SCHEMA = (
     "give the store a schema of its own: CREATE SCHEMA flue, then ALTER ROLE ... SET search_path = flue, or open it "
     "with engine=create_async_engine(..., connect_args={'server_settings': {'search_path': 'flue'}})"
@@ -108,7 +98,7 @@ def _translated(location: str) -> Iterator[None]:
         yield
     except FlueError:
         raise
-    except _DRIVER_ERRORS as error:
+    except DRIVER_ERRORS as error:
         # What the driver raises while it connects, SQLAlchemy hands on as it is.
         raise translate(error, location) from error
 
