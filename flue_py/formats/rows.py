@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeGuard, cast
 
-from flue_py.core.jsontext import JsonObject, replace_lone_surrogates
-from flue_py.core.sessions import MAX_NAME_BYTES
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import MAX_NAME_BYTES, is_storable
 from flue_py.errors import shown
 from flue_py.formats.report import LineNote, ParseReport
 
@@ -97,10 +97,8 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Return whether a value can be an id: text that is not empty nor too long, without NUL and lone surrogates."""
-    if not isinstance(value, str) or not value or "\0" in value or replace_lone_surrogates(value)[1]:
-        return False
-    return len(value.encode()) <= MAX_NAME_BYTES
+    """Return whether a value can be an id: text that is not empty nor too long, and can be stored."""
+    return isinstance(value, str) and value != "" and is_storable(value) and len(value.encode()) <= MAX_NAME_BYTES
 
 
 def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:

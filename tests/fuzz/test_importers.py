@@ -390,3 +390,10 @@ def test_a_document_with_any_json_in_it_is_refused_or_imported(data: st.DataObje
         await _load(document)
 
     asyncio.run(run())
+
+
+def test_an_id_that_is_two_halves_of_one_character_is_refused() -> None:
+    document = asyncio.run(_document())
+    document["entries"][2]["id"] = "\ud800\udc00"
+    with pytest.raises(UnreadableFile, match="entries"):
+        parse_session_document(document)
