@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -146,10 +147,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
     from sqlalchemy.pool import StaticPool  # noqa: PLC0415
 
-    backup = backup_path(path, found)
-    with Part(backup) as part:
-        copy_into(connection, part.path)
-        part.publish()
+    backup: Path | None = None
     # The pool must neither close nor reset a connection that belongs to the runner.
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
     event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
@@ -157,12 +155,29 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
         with engine.begin() as target:
             now = _format_of(connection, path)
             if now == found:
+                backup = _back_up(path, found, busy_timeout)
                 run_migrations(target)
     except (SQLAlchemyError, CorruptStore) as error:
+        kept = f"; a backup is at {backup}" if backup is not None else ""
         raise CorruptStore(
-            f"{path} cannot be upgraded from format {found}, and is as it was ({error}); a backup is at {backup}"
+            f"{path} cannot be upgraded from format {found}, and is as it was ({error}){kept}"
         ) from error
     return Migrated(str(path), now, backup)
+
+
+def _back_up(path: Path, found: int, busy_timeout: float) -> Path:
+    """Copy an older database beside itself while this process holds its write lock; return where the copy is.
+
+    Under the lock, since of two processes that upgrade at once only one is to make a backup, and one that is made
+    before it may lack what was written meanwhile.
+    """
+    backup = backup_path(path, found)
+    with Part(backup) as part:
+        # A connection that is writing cannot be copied from; another one reads what was committed before.
+        with closing(connect(path, "full", read_only=True, timeout=busy_timeout)) as source:
+            copy_into(source, part.path)
+        part.publish()
+    return backup
 
 
 # -- wherever the database is -----------------------------------------------------------------------------------------

@@ -174,6 +174,7 @@ OPEN = """
 import sys
 from pathlib import Path
 from flue_py.store.migrate import open_file
+print("ready", flush=True)
 sys.stdin.readline()
 open_file(Path(sys.argv[1]), "full", 30).close()
 print("open")
@@ -195,12 +196,16 @@ def test_two_processes_at_once_make_one_database(tmp_path: Path, prepare: object
         for _ in range(2)
     ]
     for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
+    for process in processes:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    for process in processes:
-        output, errors = process.communicate(timeout=60)
-        assert (process.returncode, output) == (0, "open\n"), errors
+    answers = [(*process.communicate(timeout=60), process.returncode) for process in processes]
+    assert [(code, output) for output, _, code in answers] == [(0, "open\n")] * 2, answers
+    # The one that came second has nothing to upgrade, hence nothing to back up.
+    assert len(list(tmp_path.glob("*.bak"))) == (prepare is make_older)
     make_by_migrations(tmp_path / "right.db")
     right, made = catalog(tmp_path / "right.db"), catalog(path)
     assert {name: fact for name, fact in made.items() if not name.endswith("kept")} == right
