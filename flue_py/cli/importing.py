@@ -13,7 +13,8 @@ from pathlib import Path
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import SessionExists, UnreadableFile
-from flue_py.formats.pi import FORMAT, SESSION_INFO, PiSession, parse_pi
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.pi import FORMAT, SESSION_INFO, parse_pi
 from flue_py.formats.report import LineNote, ParseReport
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -74,7 +75,7 @@ def _notes_json(notes: tuple[LineNote, ...]) -> list[JsonValue]:
     return [{"line": note.line, "text": note.text} for note in notes]
 
 
-def read_pi_file(path: Path) -> PiSession:
+def read_pi_file(path: Path) -> ParsedSession:
     """Return what is in a pi session file. Raises `UnreadableFile`."""
     try:
         with path.open("rb") as lines:
@@ -88,7 +89,7 @@ async def import_pi(store: Store, path: Path, *, scope: str = "") -> ImportRepor
     return await import_parsed(store, read_pi_file(path), path, scope=scope)
 
 
-async def import_parsed(store: Store, parsed: PiSession, path: Path, *, scope: str = "") -> ImportReport:
+async def import_parsed(store: Store, parsed: ParsedSession, path: Path, *, scope: str = "") -> ImportReport:
     """Import what is in a file, or what it has gained since it was imported last, and report what was done.
 
     Raises `UnreadableFile` where the file has nothing in common with the session of its id, `SessionExists`
@@ -107,7 +108,7 @@ async def import_parsed(store: Store, parsed: PiSession, path: Path, *, scope: s
     return await _import_again(session, path, parsed)
 
 
-async def _import_again(session: Session, path: Path, parsed: PiSession) -> ImportReport:
+async def _import_again(session: Session, path: Path, parsed: ParsedSession) -> ImportReport:
     known = await _known_ids(session)
     missing = [entry for entry in parsed.entries if entry.id not in known]
     if known and len(missing) == len(parsed.entries) > 0:
@@ -136,7 +137,7 @@ async def _known_ids(session: Session) -> set[str]:
     return known
 
 
-async def _set_labels(session: Session, parsed: PiSession, added: tuple[NewEntry, ...] | list[NewEntry]) -> None:
+async def _set_labels(session: Session, parsed: ParsedSession, added: tuple[NewEntry, ...] | list[NewEntry]) -> None:
     """Set the labels that added label entries leave behind. Others may have been changed here since."""
     ids = {entry.id for entry in added}
     latest = {change.target_id: change.label for change in parsed.labels if change.entry_id in ids}
@@ -147,7 +148,7 @@ async def _set_labels(session: Session, parsed: PiSession, added: tuple[NewEntry
 
 
 def _report(
-    path: Path, parsed: PiSession, session: Session, *, added: int, created: bool = False, leaf_kept: bool = False
+    path: Path, parsed: ParsedSession, session: Session, *, added: int, created: bool = False, leaf_kept: bool = False
 ) -> ImportReport:
     notes: ParseReport = parsed.report
     return ImportReport(

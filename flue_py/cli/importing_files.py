@@ -11,7 +11,7 @@ from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import run
 from flue_py.errors import FixTheCall, FlueError
-from flue_py.formats.pi import PiSession
+from flue_py.formats.parsed import ParsedSession
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.store import Store
 
@@ -36,7 +36,7 @@ def import_files(ctx: click.Context, format: str, files: tuple[Path, ...], scope
 
     # All files are read before the database is opened: where none can be read, none is made.
     failures: list[FlueError] = []
-    parsed: list[tuple[Path, PiSession]] = []
+    parsed: list[tuple[Path, ParsedSession]] = []
     for file in files:
         try:
             parsed.append((file, FORMATS[format](file)))

@@ -12,7 +12,8 @@ from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.errors import SessionExists
-from flue_py.formats.pi import PiSession, parse_pi
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.pi import parse_pi
 from flue_py.render.entries import Look
 from flue_py.render.lines import Line, counted
 from flue_py.render.tree import tree_lines
@@ -49,7 +50,7 @@ class Section:
     lines: list[Line] = field(default_factory=list)
 
 
-def read_transcript() -> PiSession:
+def read_transcript() -> ParsedSession:
     """Return the session that comes with the package."""
     packed = files("flue_py.demo").joinpath("transcript.jsonl.gz").read_bytes()
     return parse_pi(gzip.decompress(packed).splitlines(), "transcript.jsonl")

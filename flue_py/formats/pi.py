@@ -10,7 +10,7 @@ lists what is kept, what is repaired and what is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -33,8 +33,8 @@ from flue_py.core.messages import validate_message
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
+from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
-from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows
 
 FORMAT = "pi"
@@ -54,31 +54,6 @@ _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 
 
 @dataclass(frozen=True, slots=True)
-class LabelChange:
-    """A label entry: from here on ``target_id`` is called ``label``; None clears it (row E19)."""
-
-    entry_id: str
-    target_id: str
-    label: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PiSession:
-    """A parsed file: the session to create, its entries, parents first, and its leaf.
-
-    ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file order: the last one counts.
-    """
-
-    version: int
-    session: NewSession
-    entries: tuple[NewEntry, ...]
-    leaf: str | None
-    lines: Mapping[str, int]
-    labels: tuple[LabelChange, ...]
-    report: ParseReport
-
-
-@dataclass(frozen=True, slots=True)
 class _File:
     """What the entries of one file need to know of it. ``rows`` are all its readable rows, the header first."""
 
@@ -88,7 +63,7 @@ class _File:
     notes: Notes
 
 
-def parse_pi(lines: Iterable[bytes], name: str = "the file") -> PiSession:
+def parse_pi(lines: Iterable[bytes], name: str = "the file") -> ParsedSession:
     """Return what is in the lines of a pi session file (with or without their line ends).
 
     ``name`` is what errors and the session's metadata call the file. Raises `UnreadableFile` where the first
@@ -107,8 +82,9 @@ def parse_pi(lines: Iterable[bytes], name: str = "the file") -> PiSession:
     )
     notes.surrogates_replaced += replaced
     cwd = header.get("cwd")
-    return PiSession(
-        version=file.version,
+    return ParsedSession(
+        format=FORMAT,
+        version=str(file.version),
         session=NewSession(
             id=session_id,
             title=_title(by_line),

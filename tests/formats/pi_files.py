@@ -10,7 +10,7 @@ from typing import Any
 
 from flue_py.core.entries import Entry
 from flue_py.core.projection import project
-from flue_py.formats.pi import PiSession
+from flue_py.formats.parsed import ParsedSession
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 SESSION_ID = "6f0c1c1e-0000-4000-8000-000000000001"
@@ -131,7 +131,7 @@ def as_lines(rows: list[Any]) -> list[bytes]:
     return [(text if isinstance(text, bytes) else text.encode()) + b"\n" for text in texts]
 
 
-def path_to(parsed: PiSession, leaf: str | None) -> list[Entry]:
+def path_to(parsed: ParsedSession, leaf: str | None) -> list[Entry]:
     """Return the path of a parsed file, root to leaf, as entries of a store would stand on it."""
     by_id = {entry.id: entry for entry in parsed.entries}
     path = []
@@ -158,7 +158,7 @@ def path_to(parsed: PiSession, leaf: str | None) -> list[Entry]:
     ]
 
 
-def context_at(parsed: PiSession, leaf: str | None) -> list[dict[str, Any]]:
+def context_at(parsed: ParsedSession, leaf: str | None) -> list[dict[str, Any]]:
     """Return the messages of the context at a leaf of a parsed file."""
     return [item.data for item in project(path_to(parsed, leaf))]
 

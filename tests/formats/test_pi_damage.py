@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from flue_py.core.jsontext import decode_object
 from flue_py.errors import UnreadableFile
-from flue_py.formats.pi import PiSession, parse_pi
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.pi import parse_pi
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, rule_text
 
 
@@ -20,19 +21,19 @@ def said(entry_id: str, parent: str | None, text: str = "hello", **fields: Any) 
     return {**row, "message": {"role": "user", "content": text, "timestamp": 1}, **fields}
 
 
-def parsed_with(*rows: Any) -> PiSession:
+def parsed_with(*rows: Any) -> ParsedSession:
     return parse_pi(as_lines([HEADER, *rows]))
 
 
-def ids(parsed: PiSession) -> list[str | None]:
+def ids(parsed: ParsedSession) -> list[str | None]:
     return [entry.id for entry in parsed.entries]
 
 
-def skipped_lines(parsed: PiSession) -> list[int]:
+def skipped_lines(parsed: ParsedSession) -> list[int]:
     return [note.line for note in parsed.report.skipped]
 
 
-def repaired_lines(parsed: PiSession) -> list[int]:
+def repaired_lines(parsed: ParsedSession) -> list[int]:
     return [note.line for note in parsed.report.repaired]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flue_py.core.usage import NO_USAGE, Usage
-from flue_py.formats.pi import PiSession, derived_id, parse_pi
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.pi import derived_id, parse_pi
 from flue_py.formats.pi_context import messages_for_model, settings_on
 from tests.formats.pi_files import context_at, path_to, real_facts, real_lines, role_and_digest, sequence_digest
 
@@ -16,16 +17,16 @@ FACTS = real_facts()
 
 
 @pytest.fixture(scope="module")
-def parsed() -> PiSession:
+def parsed() -> ParsedSession:
     return parse_pi(real_lines())
 
 
-def ours(parsed: PiSession, their_id: str) -> str:
+def ours(parsed: ParsedSession, their_id: str) -> str:
     """Return our id for an entry that the facts name by the 0-based index of its line."""
     return derived_id(str(parsed.session.id), int(their_id.removeprefix("e")) + 1)
 
 
-def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: PiSession) -> None:
+def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: ParsedSession) -> None:
     assert len(parsed.entries) == FACTS["entryCount"]
     assert parsed.report.rows == FACTS["file"]["lines"]
     assert parsed.report.skipped == ()
@@ -34,14 +35,14 @@ def test_every_row_becomes_an_entry_and_nothing_is_repaired(parsed: PiSession) -
     assert parsed.report.surrogates_replaced == 0
 
 
-def test_header_becomes_the_session(parsed: PiSession) -> None:
-    assert parsed.version == 1
+def test_header_becomes_the_session(parsed: ParsedSession) -> None:
+    assert parsed.version == "1"
     assert parsed.session.id == FACTS["header"]["id"]
     assert parsed.session.cwd == FACTS["header"]["cwd"]
     assert parsed.session.created_us == 1763681630805000
 
 
-def test_kinds_and_roles_are_the_files_own(parsed: PiSession) -> None:
+def test_kinds_and_roles_are_the_files_own(parsed: ParsedSession) -> None:
     kinds: dict[str, int] = {}
     roles: dict[str, int] = {}
     for entry in parsed.entries:
@@ -52,7 +53,7 @@ def test_kinds_and_roles_are_the_files_own(parsed: PiSession) -> None:
     assert roles == FACTS["messageRoles"]
 
 
-def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: PiSession) -> None:
+def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: ParsedSession) -> None:
     assert [ours(parsed, leaf) for leaf in FACTS["leaves"]] == [parsed.leaf]
     path = path_to(parsed, parsed.leaf)
     assert len(path) == FACTS["maxDepth"]
@@ -60,7 +61,7 @@ def test_leaf_is_the_last_entry_and_the_path_is_the_whole_file(parsed: PiSession
 
 
 @pytest.mark.parametrize("sample", [*FACTS["sampledLeaves"], FACTS["lastLeaf"]], ids=lambda sample: sample["leafId"])
-def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: PiSession, sample: dict[str, Any]) -> None:
+def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, sample: dict[str, Any]) -> None:
     leaf = ours(parsed, sample["leafId"])
     context = context_at(parsed, leaf)
     assert len(context) == sample["messageCount"]
@@ -73,12 +74,12 @@ def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: PiSession, samp
     assert (settings.provider, settings.model) == (model["provider"], model["modelId"])
 
 
-def test_every_message_of_the_last_context_is_pis(parsed: PiSession) -> None:
+def test_every_message_of_the_last_context_is_pis(parsed: ParsedSession) -> None:
     context = context_at(parsed, parsed.leaf)
     assert [list(role_and_digest(message)) for message in context] == FACTS["lastLeaf"]["messages"]
 
 
-def test_usage_totals_are_pis_and_exact(parsed: PiSession) -> None:
+def test_usage_totals_are_pis_and_exact(parsed: ParsedSession) -> None:
     total = NO_USAGE
     for entry in parsed.entries:
         total = total.plus(entry.usage)
@@ -90,18 +91,18 @@ def test_usage_totals_are_pis_and_exact(parsed: PiSession) -> None:
     assert abs(usage.cost.usd - Decimal(expected["costTotal"])) < Decimal("1e-9")
 
 
-def test_the_same_file_always_gives_the_same_entries(parsed: PiSession) -> None:
+def test_the_same_file_always_gives_the_same_entries(parsed: ParsedSession) -> None:
     again = parse_pi(real_lines())
     assert again == parsed
 
 
-def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: PiSession) -> None:
+def test_a_longer_file_begins_with_the_entries_of_the_shorter_one(parsed: ParsedSession) -> None:
     shorter = parse_pi(real_lines()[:500])
     assert shorter.entries == parsed.entries[:499]
     assert shorter.leaf == parsed.entries[498].id
 
 
-def test_each_paid_call_has_an_id_of_its_own_where_it_cost_anything(parsed: PiSession) -> None:
+def test_each_paid_call_has_an_id_of_its_own_where_it_cost_anything(parsed: ParsedSession) -> None:
     calls = [call for entry in parsed.entries for call in entry.calls]
     assert len(calls) == FACTS["messageRoles"]["assistant"]
     paid = [call.call_id for call in calls if call.usage != NO_USAGE]

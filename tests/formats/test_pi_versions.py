@@ -6,12 +6,13 @@ from typing import Any
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import decode_object
-from flue_py.formats.pi import PiSession, derived_id, parse_pi
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.pi import derived_id, parse_pi
 from flue_py.formats.pi_context import bash_text, messages_for_model, settings_on
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, bash, context_at, every_type, path_to, rule_text
 
 
-def entry_of(parsed: PiSession, entry_id: str) -> NewEntry:
+def entry_of(parsed: ParsedSession, entry_id: str) -> NewEntry:
     return next(entry for entry in parsed.entries if entry.id == entry_id)
 
 
@@ -19,7 +20,7 @@ def user(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": text, "timestamp": 1767607200000}
 
 
-def shown(parsed: PiSession, leaf: str | None) -> list[tuple[str, str]]:
+def shown(parsed: ParsedSession, leaf: str | None) -> list[tuple[str, str]]:
     return [(message["role"], rule_text(message)) for message in context_at(parsed, leaf)]
 
 
