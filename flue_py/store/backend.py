@@ -45,7 +45,7 @@ from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class CommittedBeforeCancellation(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""The tables, as migration 0001 makes them. `docs/format.md` describes each for a reader with ``sqlite3`` alone.
+"""The tables, as the migrations make them. `docs/format.md` describes each for a reader with ``sqlite3`` alone.
 
 Internal keys are integers; a public id is stored once. Payloads are JSON *text* (key order, bytes and NUL escapes
 survive). Rows of history carry ``tree_id``, so that a tree can live on one shard.
@@ -75,6 +75,8 @@ sessions = Table(
     Column("spent_cost", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    Column("auto_title", TEXT),
+    Column("unpriced_calls", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
     UniqueConstraint("id"),
     Index(
@@ -185,7 +187,25 @@ leaf_moves = Table(
     Column("undoes", BigInteger),
     Column("moved_by", TEXT),
     Column("at", BigInteger, nullable=False),
+    Column("why", TEXT),
     PrimaryKeyConstraint("session_key", "revision"),
+    sqlite_with_rowid=False,
+)
+
+# What was changed of a session beside its history: its title, its metadata, its marks.
+session_edits = Table(
+    "session_edits",
+    metadata,
+    Column("session_key", BigInteger, ForeignKey("sessions.session_key", ondelete="CASCADE"), nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("what", TEXT, nullable=False),
+    Column("entry_id", TEXT),
+    Column("before", TEXT),
+    Column("after", TEXT),
+    Column("edited_by", TEXT),
+    Column("why", TEXT),
+    Column("at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("session_key", "revision", "what"),
     sqlite_with_rowid=False,
 )
 
@@ -235,6 +255,7 @@ ledger = Table(
     Column("cost", BigInteger),
     Column("price_source", TEXT),
     Column("at", BigInteger, nullable=False),
+    Column("outcome", TEXT),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
     Index("ix_ledger_session_key", "session_key"),
     sqlite_with_rowid=False,
@@ -246,7 +267,57 @@ ledger_sessions = Table(
     metadata,
     Column("session_key", KEY, primary_key=True, autoincrement=False),
     Column("session_id", TEXT, nullable=False),
+    Column("tree_id", BigInteger),
     UniqueConstraint("session_id", "session_key"),
+    Index("ix_ledger_sessions_tree_id", "tree_id"),
+)
+
+# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope.
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("budget_key", KEY, primary_key=True, autoincrement=False),
+    Column("id", TEXT, nullable=False),
+    Column("scope", TEXT, nullable=False),
+    Column("covers", TEXT, nullable=False),
+    Column("session_id", TEXT),
+    Column("unit", TEXT, nullable=False),
+    Column("allowed", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("reserved", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    CheckConstraint("covers IN ('session', 'tasks', 'scope')", name="covers"),
+    CheckConstraint("unit IN ('tokens', 'picodollars')", name="unit"),
+    CheckConstraint("(session_id IS NULL) = (covers = 'scope')", name="session"),
+    UniqueConstraint("id"),
+    Index("ix_budgets_session_id", "session_id"),
+    Index("ix_budgets_scope", "scope"),
+)
+
+# What was set aside for a call that is under way, in each budget that covers it, and what became of it.
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("reservation_id", TEXT, nullable=False),
+    Column("budget_key", BigInteger, ForeignKey("budgets.budget_key", ondelete="CASCADE"), nullable=False),
+    Column("session_id", TEXT),
+    Column("amount", BigInteger, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("used", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("settled_at", BigInteger),
+    PrimaryKeyConstraint("reservation_id", "budget_key"),
+    CheckConstraint("state IN ('held', 'committed', 'released', 'expired')", name="state"),
+    Index(
+        "ix_reservations_held",
+        "budget_key",
+        "expires_at",
+        sqlite_where=text("state = 'held'"),
+        postgresql_where=text("state = 'held'"),
+    ),
+    sqlite_with_rowid=False,
 )
 
 HISTORY_VIEW = """\
