@@ -196,6 +196,11 @@ class Session(_Twin[AsyncSession]):
     resolve_entry_id = _blocking(AsyncSession.resolve_entry_id)
     get_tree = _blocking(AsyncSession.get_tree)
 
+    cherry_pick = _blocking(AsyncSession.cherry_pick)
+    merge_back = _blocking(AsyncSession.merge_back)
+    common_ancestor = _blocking(AsyncSession.common_ancestor)
+    diff = _blocking(AsyncSession.diff)
+
     set_label = _blocking(AsyncSession.set_label)
     labels = _blocking(AsyncSession.labels)
     set_title = _blocking(AsyncSession.set_title)

@@ -13,6 +13,7 @@ from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.projection import ContextEntry, project, project_compacted
 from flue_py.core.sessions import (
     STORED,
+    Appended,
     Change,
     LeafChoice,
     PathRead,
@@ -336,6 +337,11 @@ class SessionView:
     def _note(self, leaf_id: str | None, revision: int) -> None:
         self._leaf_id = leaf_id
         self._revision = revision
+
+    def _note_append(self, result: Appended) -> None:
+        # No entries moved no leaf. A replay may tell of a leaf that this handle has long moved on from.
+        if result.entry_ids and (not result.replayed or result.revision > self._revision):
+            self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
 
     def _note_read(self, read: PathRead, leaf: LeafChoice) -> None:
         if isinstance(leaf, Stored):

@@ -41,13 +41,13 @@ from flue_py.sessions.arguments import (
     checked_place,
     encode_metadata,
 )
-from flue_py.sessions.reading import SessionView
+from flue_py.sessions.merging import MergingSession
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
 
 
-class Session(SessionView):
+class Session(MergingSession):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 
     **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an
@@ -170,11 +170,6 @@ class Session(SessionView):
             ),
             self._note_append,
         )
-
-    def _note_append(self, result: Appended) -> None:
-        # No entries moved no leaf. A replay may tell of a leaf that this handle has long moved on from.
-        if result.entry_ids and (not result.replayed or result.revision > self._revision):
-            self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.

@@ -11,7 +11,16 @@ import pydantic_core
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
-from flue_py.core.sessions import Appended, LeafChoice, NewSession, OnConflict, SessionInfo, Stored, check_entry_id
+from flue_py.core.sessions import (
+    Appended,
+    LeafChoice,
+    NewSession,
+    OnConflict,
+    SessionInfo,
+    Stored,
+    check_entry_id,
+    is_storable,
+)
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import queries
@@ -120,6 +129,14 @@ def plan_append(
 def _replayed(stored: str) -> Appended:
     ids, leaf, revision, on_branch, replaced = pydantic_core.from_json(stored)
     return Appended(tuple(ids), leaf, revision, on_branch, True, replaced)
+
+
+def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> Appended | None:
+    """Return the first result of an append (see `Backend.recall_append`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "idempotency_key": idempotency_key}
+    row = tx.first(queries.REQUEST, where) if is_storable(idempotency_key) else None
+    return None if row is None or row[0] != "append" else _replayed(str(row[2]))
 
 
 def import_entries(

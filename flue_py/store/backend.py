@@ -243,6 +243,17 @@ class Backend(Protocol):
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
 
+    async def common_ancestor(
+        self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        """Return the deepest entry on the paths of both sessions; None where they have none in common.
+
+        Sessions of different trees have none. O(forks on the paths).
+        """
+
+    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
+        """Return the first result of the append under this key, or None where there was none. One point read."""
+
     async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
         """Return up to ``limit`` revisions after ``after``, in order, gap-free."""
 

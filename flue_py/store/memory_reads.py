@@ -10,6 +10,7 @@ from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.projection import latest_compaction, project, project_compacted
 from flue_py.core.sessions import (
     STORED,
+    Appended,
     Change,
     LeafChoice,
     Mark,
@@ -164,6 +165,22 @@ class MemoryReads:
         session.check_sees(entry_id)
         session.check_sees(of)
         return any(entry.id == entry_id for entry in session.path(of))
+
+    async def common_ancestor(
+        self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        session, other = self._session(session_id), self._session(other_id)
+        path, other_path = session.path(_leaf(session, leaf)), other.path(_leaf(other, other_leaf))
+        if session.tree is not other.tree:
+            return None
+        there = {entry.id for entry in other_path}
+        return next((entry.id for entry in reversed(path) if entry.id in there), None)
+
+    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
+        request = self._session(session_id).requests.get(idempotency_key)
+        if request is None or not isinstance(request.result, Appended):
+            return None
+        return replace(request.result, replayed=True)
 
     async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
         session = self._session(session_id)

@@ -270,6 +270,8 @@ _SPANS = (
     ") "
 )
 _IN_SPAN = "e.tree_id = :tree_id AND e.lane_id = s.lane_id AND e.depth > s.low AND e.depth <= s.high"
+# A path as its stretches, leaf side first.
+SPANS = Statement(_SPANS + "SELECT s.lane_id, s.high FROM spans s")
 # Whether an entry lies on the path to a place.
 IS_ON_PATH = Statement(
     _SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"

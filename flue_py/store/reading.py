@@ -372,6 +372,26 @@ def is_ancestor(tx: Transaction, session_id: str, entry_id: str, of: str) -> boo
     return _ancestor(tx, state, entry_id, see_entry(tx, state, of)) is not None
 
 
+def common_ancestor(
+    tx: Transaction, session_id: str, other_id: str, leaf: LeafChoice, other_leaf: LeafChoice
+) -> str | None:
+    """Return the deepest entry on two paths (see `Backend.common_ancestor`): where their spans end together."""
+    state = read_state(tx, session_id)
+    other = read_state(tx, other_id)
+    _, position = place(tx, state, leaf)
+    _, other_position = place(tx, other, other_leaf)
+    if state.tree_id != other.tree_id or position is None or other_position is None:
+        return None
+    spans = dict(cast("Sequence[tuple[int, int]]", tx.rows(queries.SPANS, _spans_of(state, position))))
+    others = tx.rows(queries.SPANS, _spans_of(other, other_position))
+    shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
+    if not shared:
+        return None
+    depth, lane_id = max(shared)
+    row = tx.first(queries.ID_AT, _place_of(state, lane_id, depth))
+    return None if row is None else str(row[0])
+
+
 def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
     """Return the next revisions of a session (see `Backend.changes`)."""
     state = read_state(tx, session_id)

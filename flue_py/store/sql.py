@@ -249,6 +249,14 @@ class SqlBackend(Backend):
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         return await self._runner.read(lambda tx: reading.is_ancestor(tx, session_id, entry_id, of))
 
+    async def common_ancestor(
+        self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        return await self._runner.read(lambda tx: reading.common_ancestor(tx, session_id, other_id, leaf, other_leaf))
+
+    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
+        return await self._runner.read(lambda tx: appending.recall_append(tx, session_id, idempotency_key))
+
     async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
         return await self._runner.read(lambda tx: reading.changes(tx, session_id, after, limit))
 

@@ -1,0 +1,80 @@
+"""What two leaves have in common, and what each has by itself: messages, tools, cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.merging import tool_calls
+from flue_py.core.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How often a tool was called, and how many of its results were errors."""
+
+    calls: int
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSide:
+    """What one leaf has that the other has not: the entries after the common ancestor, root to leaf.
+
+    ``usage`` is what their path says they used (`aggregate_usage_since`): a copied entry adds nothing.
+    """
+
+    session_id: str
+    leaf_id: str | None
+    entries: Sequence[Entry]
+    usage: Usage
+
+    @property
+    def messages(self) -> Mapping[str, int]:
+        """How many messages there are of each role, in order of role."""
+        return _counted(entry.role or "" for entry in self.entries if entry.kind == MESSAGE)
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """How many entries there are of each kind, in order of kind."""
+        return _counted(entry.kind for entry in self.entries)
+
+    @property
+    def compactions(self) -> int:
+        """How many compactions there are."""
+        return sum(entry.kind == COMPACTION for entry in self.entries)
+
+    @property
+    def tools(self) -> Mapping[str, ToolUse]:
+        """The tools that were called, most often called first, then by name. O(entries): it decodes them."""
+        calls: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
+        for entry in self.entries:
+            if entry.kind != MESSAGE:
+                continue
+            if entry.role == "assistant":
+                calls.update(str(call.get("name", "")) for call in tool_calls(entry.fields))
+            elif entry.role == "toolResult" and entry.fields.get("isError") is True:
+                errors[str(entry.fields.get("toolName", ""))] += 1
+        names = sorted(calls | errors, key=lambda name: (-calls[name], name))
+        return {name: ToolUse(calls[name], errors[name]) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class LeafDiff:
+    """Two leaves: their deepest common ancestor (None where there is none), and what comes after it on either side."""
+
+    ancestor_id: str | None
+    left: DiffSide
+    right: DiffSide
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both leaves are the same entry, or both are before the first one."""
+        return not self.left.entries and not self.right.entries
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))

@@ -1,0 +1,148 @@
+"""Bringing history from one leaf to another: copies with their provenance, and what must be copied together.
+
+A copy has an id of its own and adds nothing to what its path has used: what was paid was paid once, where it was said
+first. Where it comes from is in its ``extra``, under `PROVENANCE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from flue_py.core.entries import (
+    BRANCH_SUMMARY,
+    COMPACTION,
+    MESSAGE,
+    Entry,
+    NewEntry,
+    message_preview,
+    message_text,
+)
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.errors import InvalidArgument, shown
+
+PROVENANCE = "copiedFrom"
+"""The name, among the extra fields of a copy, of where it comes from: ``{"session": ..., "entry": ...}``."""
+
+MERGED = "mergedFrom"
+"""The name, among the details of a merged summary, of what it sums up: session, after, leaf, entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a copied entry comes from: the session it was taken from, and its id there."""
+
+    session_id: str
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRange:
+    """The stretch of history that a merged summary stands for: what comes after ``after``, up to ``leaf``.
+
+    ``after`` is None where it is the whole path. ``entries`` is how many there are.
+    """
+
+    session_id: str
+    after: str | None
+    leaf_id: str
+    entries: int
+
+    @property
+    def as_json(self) -> JsonObject:
+        """The range as the details of a summary keep it."""
+        return {"session": self.session_id, "after": self.after, "leaf": self.leaf_id, "entries": self.entries}
+
+
+def provenance_of(entry: Entry) -> Provenance | None:
+    """Return where an entry was copied from; None where it was not."""
+    return _read_provenance(entry.extra_fields.get(PROVENANCE)) if entry.extra is not None else None
+
+
+def _read_provenance(value: JsonValue) -> Provenance | None:
+    if not isinstance(value, Mapping):
+        return None
+    session_id, entry_id = value.get("session"), value.get("entry")
+    if not isinstance(session_id, str) or not isinstance(entry_id, str):
+        return None
+    return Provenance(session_id, entry_id)
+
+
+def merged_range_of(entry: Entry) -> MergedRange | None:
+    """Return the stretch of history that a merged summary stands for; None for any other entry."""
+    details = entry.fields.get("details") if entry.kind == BRANCH_SUMMARY else None
+    value = details.get(MERGED) if isinstance(details, Mapping) else None
+    if not isinstance(value, Mapping):
+        return None
+    session_id, after, leaf_id, entries = (value.get(name) for name in ("session", "after", "leaf", "entries"))
+    if not isinstance(session_id, str) or not isinstance(leaf_id, str) or not isinstance(entries, int):
+        return None
+    return MergedRange(session_id, after if isinstance(after, str) else None, leaf_id, entries)
+
+
+def copy_of(entry: Entry, session_id: str) -> NewEntry:
+    """Return an entry ready to be written again elsewhere, byte for byte, with where it was taken from.
+
+    ``session_id`` is the session it was read in, which counts where its creator is gone. The copy of a copy names the
+    first of them: that is whose history it is. Raises `InvalidArgument` for a compaction, which stands for a path
+    that is not the new one's.
+    """
+    if entry.kind == COMPACTION:
+        raise InvalidArgument(
+            f"entry {entry.id!r} is a compaction, which stands for what lies before it on its own path; merge its "
+            "summary back instead"
+        )
+    beside = entry.extra_fields
+    if provenance_of(entry) is None:
+        beside[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}
+    extra, _ = encode_json(beside, "extra")
+    preview = message_preview(message_text(entry.fields)) if entry.kind == MESSAGE and entry.role == "user" else None
+    copied = NewEntry(entry.kind, entry.payload, entry.role, entry.source, preview=preview)
+    return replace(copied, extra=extra, counted=False)
+
+
+def range_key(*parts: str | None) -> str:
+    """Return a name for a stretch of history, by which bringing it once more is told from bringing it first."""
+    text, _ = encode_json(list(parts), "range")
+    return f"merged:{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def check_whole_exchanges(chosen: Sequence[Entry]) -> None:
+    """Raise `InvalidArgument` where a tool call is chosen without its result, or a result without its call.
+
+    No provider takes the one without the other.
+    """
+    calls: dict[str, str] = {}
+    results: dict[str, str] = {}
+    for entry in chosen:
+        if entry.kind != MESSAGE:
+            continue
+        if entry.role == "assistant":
+            calls.update((call_id, entry.id) for call_id in tool_call_ids(entry.fields))
+        elif entry.role == "toolResult" and isinstance(call_id := entry.fields.get("toolCallId"), str):
+            results[call_id] = entry.id
+    for call_id, entry_id in calls.items():
+        if call_id not in results:
+            raise InvalidArgument(
+                f"entry {entry_id!r} makes the tool call {shown(call_id)}, and its result is not among the chosen "
+                "entries; choose both, or neither"
+            )
+    for call_id, entry_id in results.items():
+        if call_id not in calls:
+            raise InvalidArgument(
+                f"entry {entry_id!r} is the result of the tool call {shown(call_id)}, which is not among the chosen "
+                "entries; choose both, or neither"
+            )
+
+
+def tool_call_ids(message: Mapping[str, JsonValue]) -> list[str]:
+    """Return the ids of the tool calls that an assistant message makes, in order."""
+    return [str(part["id"]) for part in tool_calls(message) if isinstance(part.get("id"), str)]
+
+
+def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
+    """Return the tool calls that an assistant message makes, in order."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, dict) and part.get("type") == "toolCall"]

@@ -1,0 +1,193 @@
+"""Bringing history from one leaf to another, and telling two leaves apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from flue_py.core.diffing import DiffSide, LeafDiff
+from flue_py.core.entries import Entry, NewEntry, new_branch_summary
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
+from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
+from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown
+from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, id_of
+from flue_py.sessions.reading import SessionView
+
+
+class MergingSession(SessionView):
+    """The half of a `Session` that looks at, and takes from, other leaves: its own branches, forks, task sessions."""
+
+    __slots__ = ()
+
+    async def common_ancestor(
+        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one (row E15).
+
+        ``other`` is the session that ``other_leaf`` is read in: this one where it is left out. A session of another
+        tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on
+        the paths).
+        """
+        checked_leaf(leaf)
+        checked_leaf(other_leaf, "other_leaf")
+        other_id = self.id if other is None else id_of(other)
+        async with self._turn:
+            return await self._backend.common_ancestor(self.id, other_id, leaf=leaf, other_leaf=other_leaf)
+
+    async def diff(
+        self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> LeafDiff:
+        """Return what the path to ``leaf`` has that the one to ``other_leaf`` has not, and the reverse.
+
+        Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
+        differ + forks on the paths).
+        """
+        checked_leaf(leaf)
+        checked_leaf(other_leaf, "other_leaf")
+        other_id = self.id if other is None else id_of(other)
+        async with self._turn:
+            mine = await self._resolved(self.id, leaf)
+            theirs = await self._resolved(other_id, other_leaf)
+            ancestor = await self._backend.common_ancestor(self.id, other_id, leaf=mine, other_leaf=theirs)
+            left = await self._side(self.id, mine, ancestor)
+            return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
+
+    async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
+        """Return a leaf to read at as an id: where another writer moves the stored one, all reads stay with this."""
+        if not isinstance(leaf, Stored):
+            return leaf
+        info = await self._backend.get_session(session_id)
+        if info is None:
+            raise SessionNotFound(session_id)
+        return info.leaf_id
+
+    async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
+        read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
+        window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
+        return DiffSide(session_id, leaf, read.entries or (), window.usage)
+
+    async def cherry_pick(
+        self, entry_ids: Sequence[str], *, source: HasId | str | None = None, whole: bool = True
+    ) -> Appended:
+        """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
+
+        ``source`` is the session that sees them: this one where it is left out. They have to lie on one path. A copy
+        has an id of its own, the same payload, and in its ``extra`` where it comes from (`provenance_of`); what it
+        cost is counted where it was paid, and nowhere else. Done once: where the path already has the copies of these
+        entries, the first result comes back (``replayed``). With ``whole`` a tool call and its result come together
+        or not at all. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for no entries, entries on
+        different paths, compactions, and half an exchange. O(entries).
+        """
+        checked_flag(whole, "whole")
+        source_id = self.id if source is None else id_of(source)
+        if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
+            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is no list of entry ids; name at least one")
+        wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
+
+        async def pick() -> Appended:
+            chosen = await self._chosen(source_id, wanted)
+            if whole:
+                check_whole_exchanges(chosen)
+            await self._check_elsewhere(chosen)
+            names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
+            return await self._append_once(range_key("pick", *names), [copy_of(entry, source_id) for entry in chosen])
+
+        return await self._commit(pick, self._note_append)
+
+    async def _chosen(self, source_id: str, wanted: Sequence[str]) -> list[Entry]:
+        found = []
+        for entry_id in wanted:
+            entry = await self._backend.get_entry(source_id, entry_id)
+            if entry is None:
+                raise EntryNotFound(source_id, entry_id)
+            found.append(entry)
+        found.sort(key=lambda entry: entry.depth)
+        for entry in found[:-1]:
+            if not await self._backend.is_ancestor(source_id, entry.id, found[-1].id):
+                raise InvalidArgument(
+                    f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
+                )
+        return found
+
+    async def _check_elsewhere(self, chosen: Sequence[Entry]) -> None:
+        """Raise `InvalidArgument` where the path has one of the entries themselves."""
+        for entry in chosen:
+            there = await self._backend.get_entry(self.id, entry.id)
+            if there != entry or self._leaf_id is None:
+                continue
+            if await self._backend.is_ancestor(self.id, entry.id, self._leaf_id):
+                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {self._leaf_id!r} already")
+
+    async def merge_back(
+        self,
+        summary: str,
+        *,
+        source: HasId | str | None = None,
+        source_leaf: LeafChoice = STORED,
+        details: Mapping[str, JsonValue] | None = None,
+    ) -> Appended:
+        """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
+
+        The summary is a branch summary whose ``fromId`` is the leaf it sums up, and whose details say which stretch of
+        which session it stands for (`merged_range_of`): what comes after the common ancestor, or all of a session of
+        another tree. Done once for each stretch: where the path already has it, the first result comes back
+        (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
+        paid. Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, and `InvalidArgument` where there is nothing to
+        bring back. O(forks on the paths).
+        """
+        checked_leaf(source_leaf, "source_leaf")
+        source_id = self.id if source is None else id_of(source)
+        if details is not None and (not isinstance(details, Mapping) or MERGED in details):
+            raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
+        new_branch_summary(summary, from_id=None, details=None if details is None else dict(details))
+
+        async def merge() -> Appended:
+            merged = await self._range(source_id, source_leaf)
+            beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
+            entry = new_branch_summary(summary, from_id=merged.leaf_id, details=beside)
+            return await self._append_once(range_key("summary", source_id, merged.after, merged.leaf_id), [entry])
+
+        return await self._commit(merge, self._note_append)
+
+    async def _range(self, source_id: str, source_leaf: LeafChoice) -> MergedRange:
+        leaf = await self._resolved(source_id, source_leaf)
+        after = await self._backend.common_ancestor(self.id, source_id, leaf=self._leaf_id, other_leaf=leaf)
+        if leaf is None or leaf == after:
+            raise InvalidArgument(
+                f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
+            )
+        entry = await self._backend.get_entry(source_id, leaf)
+        if entry is None:
+            raise EntryNotFound(source_id, leaf)
+        before = None if after is None else await self._backend.get_entry(source_id, after)
+        return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
+
+    async def _append_once(self, key: str, entries: Sequence[NewEntry]) -> Appended:
+        """Append, unless the path to the leaf has what was appended under this key before; return the first result.
+
+        What was undone, or lies on another branch, does not count: it is appended anew, under the next key.
+        """
+        number = 0
+        while True:
+            numbered = f"{key}:{number}"
+            first = await self._backend.recall_append(self.id, numbered)
+            if first is None:
+                try:
+                    return await self._backend.append(
+                        self.id, entries, expected=self._leaf_id, idempotency_key=numbered
+                    )
+                except IdempotencyConflict:
+                    # Another writer has just brought the same stretch, in other words.
+                    continue
+            if await self._is_on_path(first):
+                return replace(first, leaf_id=self._leaf_id, revision=self._revision)
+            number += 1
+
+    async def _is_on_path(self, first: Appended) -> bool:
+        if self._leaf_id is None:
+            return False
+        try:
+            return await self._backend.is_ancestor(self.id, first.entry_id, self._leaf_id)
+        except EntryNotFound:
+            return False
