@@ -45,9 +45,11 @@ from flue_py.errors import (
 
 if TYPE_CHECKING:
     from flue_py import sync
+    from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.limits import Limits
+    from flue_py.core.merging import MergedRange, Provenance, merged_range_of, provenance_of
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
     from flue_py.core.salvaging import BackupReport, Loss, SalvageReport
@@ -75,10 +77,12 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _HOMES = {
+        "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
+        "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
         "flue_py.core.limits": ("Limits",),
         "flue_py.core.salvaging": ("BackupReport", "Loss", "SalvageReport"),
         "flue_py.core.sessions": (
@@ -135,6 +139,7 @@ __all__ = [
     "CorruptStore",
     "Cost",
     "Deletion",
+    "DiffSide",
     "Entry",
     "EntryNotFound",
     "FixTheCall",
@@ -148,8 +153,10 @@ __all__ = [
     "JsonObject",
     "JsonValue",
     "LeafConflict",
+    "LeafDiff",
     "Limits",
     "Loss",
+    "MergedRange",
     "Message",
     "MissingExtra",
     "Moved",
@@ -158,6 +165,7 @@ __all__ = [
     "NotAStore",
     "OutcomeUnknown",
     "Problem",
+    "Provenance",
     "RetryOrRebase",
     "SalvageReport",
     "Session",
@@ -174,6 +182,7 @@ __all__ = [
     "StoreWarning",
     "TaskDepthExceeded",
     "TaskLink",
+    "ToolUse",
     "UnreadableFile",
     "Usage",
     "UsageWindow",
@@ -182,7 +191,9 @@ __all__ = [
     "WrongProcess",
     "__version__",
     "copy_store",
+    "merged_range_of",
     "open",
+    "provenance_of",
     "salvage",
     "sync",
 ]

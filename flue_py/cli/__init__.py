@@ -42,6 +42,11 @@ _COMMANDS = {
     "undo": _Home("flue_py.cli.moving", "undo", "Undo the last operation of a session."),
     "redo": _Home("flue_py.cli.moving", "redo", "Do again what was undone last."),
     "label": _Home("flue_py.cli.moving", "label", "Label an entry, or clear its label."),
+    "diff": _Home("flue_py.cli.merging", "diff", "Show what two leaves share, and what each has by itself."),
+    "cherry-pick": _Home(
+        "flue_py.cli.merging", "cherry_pick", "Copy chosen entries of another branch or session here."
+    ),
+    "merge-back": _Home("flue_py.cli.merging", "merge_back", "Bring a summary of a branch, a fork or a task back."),
     "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
     "verify": _Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
     "backup": _Home("flue_py.cli.rescuing", "backup", "Copy the database into a file while others write."),
