@@ -11,7 +11,7 @@ import pytest
 from flue_py.cli import main
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "cli.md"
-SECTION = re.compile(r"^## `flue-py ([a-z]+)([^`\n]*)`\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^## `flue-py ([a-z-]+)([^`\n]*)`\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 CONTEXT = click.Context(main, info_name="flue-py")
 
 

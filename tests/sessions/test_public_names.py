@@ -17,6 +17,12 @@ RAISED = {name for name, value in vars(errors).items() if isinstance(value, type
 WARNINGS = {"StoreWarning"}
 ERRORS = RAISED - WARNINGS
 NAMES = {
+    "LeafDiff",
+    "MergedRange",
+    "Provenance",
+    "ToolUse",
+    "merged_range_of",
+    "provenance_of",
     "STORED",
     "Appended",
     "BackupReport",
@@ -27,6 +33,7 @@ NAMES = {
     "CopyReport",
     "Cost",
     "Deletion",
+    "DiffSide",
     "Entry",
     "JsonObject",
     "JsonValue",
