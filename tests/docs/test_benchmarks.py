@@ -51,7 +51,13 @@ def run(*arguments: str, folder: Path) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+QUICK = ("context", "delete", "usage")
+"""Benchmarks whose short form takes about a second. CI runs that of the others on its own."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_the_short_form_of_each_benchmark_prints_its_rows_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     lines = [Line(**line) for line in json.loads(run("-m", f"benchmarks.{name}", "--json", folder=tmp_path))]
 

@@ -58,10 +58,10 @@ def _postgres(request: pytest.FixtureRequest) -> OpenBackend:
 
 
 KINDS = {
-    "memory": BackendKind(_memory, share=0.5),
-    "sqlite": BackendKind(_sqlite, share=0.4),
-    "aiosqlite": BackendKind(_aiosqlite, share=0.08, step_share=0.5),
-    "postgres": BackendKind(_postgres, share=0.15, step_share=0.5),
+    "memory": BackendKind(_memory, share=0.4),
+    "sqlite": BackendKind(_sqlite, share=0.3),
+    "aiosqlite": BackendKind(_aiosqlite, share=0.06, step_share=0.4),
+    "postgres": BackendKind(_postgres, share=0.1, step_share=0.5),
 }
 
 
