@@ -1,0 +1,258 @@
+"""A path as a Markdown transcript: who said what when, what it cost, tool calls folded, summaries marked (row X01).
+
+A transcript that was written can be continued: it ends with a comment that names the session and the entry it ends at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flue_py.core.entries import (
+    BRANCH_SUMMARY,
+    COMPACTION,
+    CUSTOM_MESSAGE,
+    MESSAGE,
+    Entry,
+    from_microseconds,
+    message_text,
+)
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.sessions import SessionInfo
+from flue_py.core.usage import UsageTotals, picodollars_to_usd
+from flue_py.render.lines import one_line
+from flue_py.render.views import dollars, session_name
+
+_MARKER = re.compile(r"^<!-- flue-py transcript: session (\S+) up to (\S+) -->$", re.MULTILINE)
+_SHOWN_ARGUMENTS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenUpTo:
+    """How far a transcript goes: the session it is of, and the entry it ends at."""
+
+    session_id: str
+    entry_id: str
+
+
+def written_up_to(text: str) -> WrittenUpTo | None:
+    """Return how far a transcript goes, by its last marker; None where the text has none."""
+    found = _MARKER.findall(text)
+    return WrittenUpTo(_decoded(found[-1][0]), _decoded(found[-1][1])) if found else None
+
+
+def transcript_head(info: SessionInfo, *, task_of: str | None = None) -> str:
+    """Return how a transcript begins: what session it is, when it began, and what was asked first.
+
+    ``task_of`` is the id of the session whose task it is, where it follows that one's transcript.
+    """
+    facts = [f"**Session:** {_code(info.id)}", f"**Date:** {_moment(info.created_us)}"]
+    if info.forked_from_session is not None:
+        facts.append(f"**Forked from:** {_code(info.forked_from_session)}")
+    if task_of is not None:
+        facts.append(f"**Task of:** {_code(task_of)}")
+    if info.cwd:
+        facts.append(f"**Folder:** {_code(info.cwd)}")
+    if info.first_message:
+        facts.append(f"**Task:** {_inline(info.first_message)}")
+    what = "Transcript" if task_of is None else "Task session"
+    return f"# {what}: {_inline(session_name(info))}\n\n" + "  \n".join(facts) + "\n"
+
+
+def transcript_body(session_id: str, entries: Sequence[Entry], *, turns_before: int = 0) -> str:
+    """Return entries, in order of the path, as Markdown; with the marker of where they end. "" for no entries.
+
+    ``turns_before`` is how many turns the path has before them. A tool call is folded, with its result inside where
+    that is among the entries.
+    """
+    if not entries:
+        return ""
+    results = _results_by_call(entries)
+    folded_in = {result.id for result in results.values()}
+    turn = turns_before
+    parts: list[str] = []
+    for entry in entries:
+        turn += entry.kind == MESSAGE and entry.role == "user"
+        if entry.id not in folded_in:
+            parts += _section(entry, turn, results)
+    marker = f"<!-- flue-py transcript: session {_encoded(session_id)} up to {_encoded(entries[-1].id)} -->"
+    return "\n".join([*parts, marker, ""])
+
+
+def rewound_note(turns_kept: int) -> str:
+    """Return the note that what a transcript says after a turn was left, and that it goes on from there."""
+    where = f"turn {turns_kept}" if turns_kept else "the beginning"
+    return (
+        f"\n---\n\n## Rewound to {where}\n\n*What was said after that was left. What follows continues from there.*\n"
+    )
+
+
+def _results_by_call(entries: Iterable[Entry]) -> dict[str, Entry]:
+    calls: set[str] = set()
+    results: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind != MESSAGE or entry.role not in ("assistant", "toolResult"):
+            continue
+        fields = entry.fields
+        if entry.role == "assistant":
+            calls.update(str(part.get("id")) for part in _parts(fields) if part.get("type") == "toolCall")
+        elif isinstance(call_id := fields.get("toolCallId"), str) and call_id in calls:
+            results.setdefault(call_id, entry)
+    return results
+
+
+def _section(entry: Entry, turn: int, results: Mapping[str, Entry]) -> Iterator[str]:
+    """Yield the parts of one entry; entries that say nothing to anybody yield none."""
+    if entry.kind in (COMPACTION, BRANCH_SUMMARY):
+        what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
+        fields = entry.fields
+        yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry.usage, has_usage="usage" in fields))
+        yield from ("> " + line for line in str(fields.get("summary", "")).splitlines())
+        yield ""
+    elif entry.kind == CUSTOM_MESSAGE:
+        data = entry.data
+        yield from _heading("[Custom message]", turn, entry, [])
+        yield _said(message_text(data) if isinstance(data, dict) else str(data))
+    elif entry.kind == MESSAGE and entry.role == "toolResult":
+        yield from _heading("[Tool result]", turn, entry, [])
+        yield _folded_result(entry)
+    elif entry.kind == MESSAGE:
+        yield from _message(entry, turn, results)
+
+
+def _message(entry: Entry, turn: int, results: Mapping[str, Entry]) -> Iterator[str]:
+    fields = entry.fields
+    facts = _usage_facts(entry.usage, has_usage=True) if isinstance(fields.get("usage"), dict) else []
+    if entry.role == "assistant" and fields.get("stopReason") in ("error", "aborted"):
+        facts.append(f"**{fields['stopReason']}**")
+    yield from _heading(f"[{_inline(_speaker(entry.role or '', fields))}]", turn, entry, facts)
+    content = fields.get("content")
+    if isinstance(content, str):
+        yield _said(content)
+    if entry.role == "bashExecution":
+        yield _fenced(f"$ {fields.get('command')}\n{fields.get('output')}")
+    for part in _parts(fields):
+        yield _part(part, results)
+    if isinstance(fields.get("errorMessage"), str):
+        yield f"**Error:** {_inline(str(fields['errorMessage']))}\n"
+
+
+def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
+    """Return who speaks: the agent that a message names, else its role; an assistant with its model."""
+    agent = message.get("agentName")
+    name = agent if isinstance(agent, str) and agent else {"user": "Human"}.get(role, role.capitalize())
+    model = message.get("model")
+    return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
+
+
+def _part(part: JsonObject, results: Mapping[str, Entry]) -> str:
+    match part.get("type"):
+        case "text":
+            return _said(str(part.get("text")))
+        case "thinking":
+            return _details("Thinking", _said(str(part.get("thinking"))))
+        case "toolCall":
+            return _folded_call(part, results.get(str(part.get("id"))))
+        case kind:
+            named = part.get("mimeType") or part.get("mediaType") or part.get("name")
+            return f"*[{_inline(str(kind))}{f': {_inline(str(named))}' if named else ''}]*\n"
+
+
+def _folded_call(call: JsonObject, result: Entry | None) -> str:
+    arguments = call.get("arguments")
+    pairs = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
+    short = ", ".join(f"{name}={_text(value)}" if name else _text(value) for name, value in pairs)
+    fields = {} if result is None else result.fields
+    state = "no result" if result is None else "failed" if fields.get("isError") is True else "ok"
+    body = _fenced(json.dumps(arguments, ensure_ascii=False, indent=2), "json")
+    if result is not None:
+        body += "\n" + _fenced(message_text(fields))
+    return _details(f"{call.get('name')}({one_line(short, _SHOWN_ARGUMENTS)}): {state}", body)
+
+
+def _folded_result(entry: Entry) -> str:
+    fields = entry.fields
+    state = "failed" if fields.get("isError") is True else "ok"
+    return _details(f"{fields.get('toolName')}: {state}", _fenced(message_text(fields)))
+
+
+def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterator[str]:
+    yield "\n---\n"
+    yield "  ·  ".join([f"## {who} — Turn {turn}", _moment(entry.created_us), *facts]) + "\n"
+
+
+def _usage_facts(used: UsageTotals, *, has_usage: bool) -> list[str]:
+    """Return tokens and cost in words. A price that was not reported is a dash: it is not known to be nothing."""
+    if not has_usage:
+        return []
+    cached = f" cached:{used.cache_read:,}" if used.cache_read else ""
+    written = f" cache-written:{used.cache_write:,}" if used.cache_write else ""
+    cost = f"${dollars(picodollars_to_usd(used.cost_total))}" if used.cost_total or not used.tokens else "$–"
+    return [f"in:{used.input:,} out:{used.output:,}{cached}{written}", cost]
+
+
+# -- text that stays what it is -----------------------------------------------------------------------------------
+
+
+def _parts(fields: Mapping[str, JsonValue]) -> list[JsonObject]:
+    content = fields.get("content")
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else encode_json(value, "arguments")[0]
+
+
+def _said(text: str) -> str:
+    """Return Markdown as it was said, with what it leaves open closed, so that it cannot swallow what follows it."""
+    fence = ""
+    for line in text.splitlines():
+        found = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
+        if found and not fence:
+            fence = found[1]
+        elif found and found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+    text = f"{text}\n{fence}" if fence else text
+    # A comment that is left open would hide the rest; a closing tag would end the fold that it stands in.
+    return re.sub(r"<(?=!--|/?details|/?summary)", "&lt;", text, flags=re.IGNORECASE) + "\n"
+
+
+def _inline(text: str) -> str:
+    """Return a text for the middle of a line, with nothing in it that Markdown or HTML would take for its own."""
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", one_line(text))
+
+
+def _code(text: str) -> str:
+    shown = one_line(text)
+    ticks = "`" * (1 + max((len(run) for run in re.findall(r"`+", shown)), default=0))
+    return f"{ticks}{shown}{ticks}" if "`" not in shown else f"{ticks} {shown} {ticks}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a text in a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}\n"
+
+
+def _details(summary: str, body: str) -> str:
+    return f"<details><summary>{escape(one_line(summary))}</summary>\n\n{body}\n</details>\n"
+
+
+def _moment(microseconds: int) -> str:
+    return from_microseconds(microseconds).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _encoded(name: str) -> str:
+    """Return an id as one word that cannot end a comment."""
+    return json.dumps(name).replace("-", "\\u002d").replace(" ", "\\u0020").replace(">", "\\u003e")
+
+
+def _decoded(word: str) -> str:
+    try:
+        value = json.loads(word)
+    except ValueError:
+        return ""
+    return value if isinstance(value, str) else ""

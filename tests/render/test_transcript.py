@@ -1,0 +1,121 @@
+"""Transcripts: what a path looks like as Markdown, and how a file tells how far it goes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.entries import Entry
+from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.sessions import SessionInfo
+from flue_py.render.transcript import WrittenUpTo, transcript_body, transcript_head, written_up_to
+
+USAGE: JsonObject = {"input": 1200, "output": 30, "cacheRead": 7, "cacheWrite": 0, "totalTokens": 1237}
+
+
+def entry(number: int, payload: JsonObject, kind: str = "message") -> Entry:
+    role = payload.get("role")
+    named = role if isinstance(role, str) else None
+    text = encode_json(payload, "payload")[0]
+    return Entry(f"e{number}", None, "s", kind, named, None, number, 1, number, 1_700_000_000_000_000, text)
+
+
+def user(number: int, text: str) -> Entry:
+    return entry(number, {"role": "user", "content": text})
+
+
+def headings(text: str) -> list[str]:
+    return [line.removeprefix("## ").split("  ·  ")[0] for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_each_message_says_who_when_and_what_it_cost() -> None:
+    cost: JsonObject = {"input": 0.5, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0.5}
+    answer: JsonObject = {"role": "assistant", "model": "m-1", "content": [{"type": "text", "text": "done"}]}
+    body = transcript_body(
+        "s",
+        [
+            user(0, "do it"),
+            entry(1, {**answer, "usage": {**USAGE, "cost": cost}}),
+            entry(2, {**answer, "usage": USAGE, "agentName": "Reviewer"}),
+            entry(3, {**answer, "stopReason": "aborted"}),
+            user(4, "again"),
+        ],
+    )
+    assert headings(body) == [
+        "[Human] — Turn 1",
+        "[Assistant, m-1] — Turn 1",
+        "[Reviewer, m-1] — Turn 1",
+        "[Assistant, m-1] — Turn 1",
+        "[Human] — Turn 2",
+    ]
+    assert "2023-11-14 22:13:20 UTC  ·  in:1,200 out:30 cached:7  ·  $0.50" in body
+    # Without a price it is not known to have cost nothing.
+    assert "in:1,200 out:30 cached:7  ·  $–" in body
+    assert "**aborted**" in body
+
+
+def test_a_tool_call_is_folded_with_its_result_inside() -> None:
+    call: JsonObject = {"type": "toolCall", "id": "c", "name": "read", "arguments": {"path": "a<b"}}
+    result: JsonObject = {
+        "role": "toolResult", "toolCallId": "c", "toolName": "read", "isError": True,
+        "content": [{"type": "text", "text": "no ``` here"}],
+    }  # fmt: skip
+    calling = entry(0, {"role": "assistant", "content": [call]})
+    body = transcript_body("s", [calling, entry(1, result)])
+    assert headings(body) == ["[Assistant] — Turn 0"]
+    assert "<details><summary>read(path=a&lt;b): failed</summary>" in body
+    assert "````\nno ``` here\n````" in body
+    assert body.count("<details>") == body.count("</details>") == 1
+    # Where the call was written before, its result stands by itself.
+    assert headings(transcript_body("s", [entry(1, result)])) == ["[Tool result] — Turn 0"]
+    assert "read(path=a&lt;b): no result" in transcript_body("s", [calling])
+
+
+def test_summaries_are_marked() -> None:
+    body = transcript_body(
+        "s",
+        [
+            entry(0, {"summary": "so far\nso good", "firstKeptEntryId": "e", "tokensBefore": 1}, "compaction"),
+            entry(1, {"summary": "elsewhere", "fromId": "e"}, "branch_summary"),
+            entry(2, {"content": "by the way"}, "custom_message"),
+            entry(3, {"x": 1}, "note"),
+        ],
+    )
+    assert headings(body) == [
+        "[Summary of what came before] — Turn 0",
+        "[Summary of another branch] — Turn 0",
+        "[Custom message] — Turn 0",
+    ]
+    assert "> so far\n> so good" in body
+    assert "note" not in body
+
+
+def test_what_is_said_cannot_swallow_what_follows() -> None:
+    for text in ("```python\nopen", "~~~~\nopen", "<!-- open", "</details>", "<summary>", "````\n```"):
+        body = transcript_body("s", [user(0, text), user(1, "after")])
+        shown = body.replace("<!-- flue-py", "")
+        assert "<!--" not in shown
+        assert "<details" not in shown
+        assert "</details" not in shown
+        fences = [line for line in body.splitlines() if line.startswith(("```", "~~~"))]
+        assert len(fences) % 2 == 0 or "````\n```" in text
+
+
+def test_the_head_names_the_session_and_lets_nothing_act() -> None:
+    info = SessionInfo(
+        "a`b", title="# <b>Red</b> [x](y)\n*build*", forked_from_session="f", cwd="/w", first_message="why"
+    )
+    head = transcript_head(info)
+    assert head.startswith("# Transcript: \\# \\<b\\>Red\\</b\\> \\[x\\](y) \\*build\\*\n")
+    assert "`` a`b ``" in head
+    assert "**Forked from:** `f`" in head
+    assert "**Task of:** `p`" in transcript_head(info, task_of="p")
+
+
+@given(st.text(), st.text(min_size=1))
+def test_a_transcript_tells_how_far_it_goes_whatever_the_ids(session_id: str, entry_id: str) -> None:
+    said = entry(0, {"role": "user", "content": '<!-- flue-py transcript: session "x" up to "y" -->'})
+    last = Entry(entry_id, "e0", "s", "note", None, None, 1, 1, 1, 0, "{}")
+    assert written_up_to(transcript_body(session_id, [said, last])) == WrittenUpTo(session_id, entry_id)
+    assert written_up_to("# something else") is None
+    assert transcript_body(session_id, []) == ""
