@@ -29,6 +29,8 @@ def upgrade() -> None:
         "UPDATE ledger_sessions SET tree_id ="
         " (SELECT MIN(g.tree_id) FROM ledger g WHERE g.session_key = ledger_sessions.session_key)"
     )
+    unpriced = "FROM ledger g WHERE g.session_key = sessions.session_key AND g.cost IS NULL"
+    op.execute(f"UPDATE sessions SET unpriced_calls = (SELECT COUNT(*) {unpriced}) WHERE EXISTS (SELECT 1 {unpriced})")
     op.create_index("ix_ledger_sessions_tree_id", "ledger_sessions", ["tree_id"])
     op.create_table(
         "session_edits",
