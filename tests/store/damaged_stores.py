@@ -12,7 +12,8 @@ from random import Random
 from flue_py.core.sessions import NewSession
 from flue_py.formats.pi import parse_pi
 from flue_py.store.salvage_pages import Cell, PageFile
-from flue_py.store.salvage_tables import Scan, Shape
+from flue_py.store.salvage_shapes import Shape
+from flue_py.store.salvage_tables import Scan
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, talk, user
 from flue_py.testing.sources import counted_sources
@@ -23,7 +24,8 @@ KEYS = {
     "sessions": "session_key", "lanes": "tree_id, lane_id", "entries": "tree_id, id", "blobs": "tree_id, sha256",
     "leaf_moves": "session_key, revision", "marks": "session_key, entry_id, kind", "task_links": "parent_key, position",
     "requests": "session_key, idempotency_key", "ledger": "scope, provider, call_id",
-    "ledger_sessions": "session_key", "flue_store": "name", "alembic_version": "version_num",
+    "ledger_sessions": "session_key", "session_edits": "session_key, revision, what", "budgets": "budget_key",
+    "reservations": "reservation_id, budget_key", "flue_store": "name", "alembic_version": "version_num",
 }  # fmt: skip
 
 

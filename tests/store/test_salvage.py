@@ -16,7 +16,7 @@ import flue_py
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import NewSession
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
-from flue_py.store.salvage_tables import shapes
+from flue_py.store.salvage_shapes import shapes
 from flue_py.store.salvaging import salvage
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
