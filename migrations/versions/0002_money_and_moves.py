@@ -60,6 +60,7 @@ def upgrade() -> None:
         sa.Column("allowed", sa.BigInteger(), nullable=False),
         sa.Column("spent", sa.BigInteger(), nullable=False),
         sa.Column("reserved", sa.BigInteger(), nullable=False),
+        sa.Column("seeded", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("budget_key", name="pk_budgets"),
@@ -67,9 +68,13 @@ def upgrade() -> None:
         sa.CheckConstraint("unit IN ('tokens', 'picodollars')", name="ck_budgets_unit"),
         sa.CheckConstraint("(session_id IS NULL) = (covers = 'scope')", name="ck_budgets_session"),
         sa.UniqueConstraint("id", name="uq_budgets_id"),
+        sa.UniqueConstraint("session_id", "covers", "unit", name="uq_budgets_session_id_covers_unit"),
     )
-    op.create_index("ix_budgets_session_id", "budgets", ["session_id"])
-    op.create_index("ix_budgets_scope", "budgets", ["scope"])
+    of_a_scope = sa.text("session_id IS NULL")
+    op.create_index(
+        "uq_budgets_scope", "budgets", ["scope", "unit"], unique=True,
+        sqlite_where=of_a_scope, postgresql_where=of_a_scope,
+    )  # fmt: skip
     op.create_table(
         "reservations",
         sa.Column("reservation_id", TEXT, nullable=False),
