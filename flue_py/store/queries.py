@@ -575,9 +575,12 @@ STRAY_PAYERS = Statement(
     " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
     " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
 )
-RESERVED_SUMS = Statement(
-    "SELECT b.id, b.reserved, (SELECT COALESCE(CAST(SUM(r.amount) AS BIGINT), 0) FROM reservations r"
-    " WHERE r.budget_key = b.budget_key AND r.state = 'held') FROM budgets b ORDER BY b.budget_key"
+BUDGET_SUMS = Statement(
+    "SELECT b.id, b.reserved, b.spent,"
+    " COALESCE(CAST(SUM(CASE WHEN r.state = 'held' THEN r.amount END) AS BIGINT), 0),"
+    " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' THEN r.used END) AS BIGINT), 0)"
+    " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
+    " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
 )
 ROWS_OF_NO_SESSION = {
     table: Statement(

@@ -7,7 +7,6 @@ rewrites no row: what an earlier one wrote has fewer columns, and the defaults s
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +32,7 @@ _WORDS = {
     ("reservations", "state"): frozenset({"held", "committed", "released", "expired"}),
 }
 
-_ADDED = {
+_ADDED: dict[str, dict[str, Value]] = {
     "sessions": {"auto_title": None, "unpriced_calls": 0},
     "leaf_moves": {"why": None},
     "ledger": {"outcome": None},
@@ -137,7 +136,7 @@ def shapes(page_size: int) -> Shapes:
             keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
             alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
             shape = tuple(_column(table, column, columns) for column in order)
-            added: Mapping[str, Value] = _ADDED.get(table, {}) if kind == "table" else {}
+            added = _ADDED.get(table, {}) if kind == "table" else {}
             found[name] = Shape(
                 name, table, shape, has_rowid and kind == "table", kind == "table", alias, tuple(added.values())
             )

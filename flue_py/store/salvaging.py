@@ -7,6 +7,7 @@ name when it is whole.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -281,6 +282,7 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered) -> None:
         named.add(row["id"])
         mine = [each for each in reservations.values() if each["budget_key"] == row["budget_key"]]
         row["reserved"] = sum(_amount(each["amount"]) for each in mine if each["state"] == "held")
+        row["spent"] = _spent(row, mine, found)
         _insert(connection, "budgets", row)
     for row in reservations.values():
         budget = row["budget_key"]
@@ -296,6 +298,16 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered) -> None:
     for reservation, key in known.held:
         if (reservation, key) not in reservations:
             found.losses.append(Loss("reservation", None, None, f"{reservation}: its row is lost"))
+
+
+def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int:
+    """Return what a budget has spent; where rows of what was committed are lost, it began with what they used."""
+    used = sum(_amount(each["used"]) for each in reservations if each["state"] == "committed")
+    spent = max(_amount(budget["spent"]), used)
+    if budget["seeded"] != spent - used:
+        budget["seeded"] = spent - used
+        found.changes.append(Loss("budget", None, None, f"{budget['id']!s}: some of what was committed in it is lost"))
+    return spent
 
 
 def _amount(value: Value) -> int:

@@ -209,9 +209,12 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
     for session_id, stored, derived in tx.rows(queries.STRAY_PAYERS, {}):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
         found.report("wrong tree", f"payer {session_id}", detail)
-    for budget_id, reserved, held in tx.rows(queries.RESERVED_SUMS, {}):
+    for budget_id, reserved, spent, held, used in tx.rows(queries.BUDGET_SUMS, {}):
         if reserved != held:
             found.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {held}")
+        if spent != used:
+            detail = f"stores {spent}, began with and used {used}"
+            found.report("wrong spending", f"budget {budget_id}", detail)
 
 
 def _check_next_key(tx: Transaction, found: _Found) -> None:

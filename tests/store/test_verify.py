@@ -190,7 +190,7 @@ def fork_tip(made: Made) -> str:
     return made.fork_entries[-1]
 
 
-BUDGET = "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 100, 20, 12, 0, 0)"
+BUDGET = "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 100, 25, 12, 5, 0, 0)"
 RESERVATIONS = """\
 INSERT INTO reservations VALUES
     ('r1', 1, NULL, 5, 'held', NULL, 0, 9, NULL), ('r2', 1, NULL, 7, 'held', NULL, 0, 9, NULL),
@@ -309,6 +309,10 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a budget that has set aside what nobody holds": (
         lambda _: [BUDGET, RESERVATIONS, "UPDATE budgets SET reserved = reserved + 1"],
         lambda _: ("wrong reservation", "budget b"),
+    ),
+    "a budget that has spent what nobody used": (
+        lambda _: [BUDGET, RESERVATIONS, "UPDATE reservations SET used = 21 WHERE state = 'committed'"],
+        lambda _: ("wrong spending", "budget b"),
     ),
     "a reservation of no budget": (
         lambda _: [BUDGET, RESERVATIONS, "DELETE FROM budgets"],
