@@ -23,8 +23,9 @@ class BackupReport:
 class Loss:
     """One thing that a rescue lost or had to change.
 
-    ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``request``, ``link``,
-    ``call`` and ``page``. ``session_id`` and ``entry_id`` are None where they do not apply or are lost, too.
+    ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``edit``, ``request``,
+    ``link``, ``call``, ``budget``, ``reservation`` and ``page``. ``session_id`` and ``entry_id`` are None where they do
+    not apply or are lost, too.
     """
 
     what: str

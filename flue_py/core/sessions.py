@@ -36,7 +36,8 @@ class SessionInfo:
     """A session as its row describes it, without its history.
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
-    ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported.
+    ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported, of which ``unpriced_calls`` are not in
+    the cost: nothing said what they cost. ``title`` was given by a person, ``auto_title`` made by a program.
     """
 
     id: str
@@ -60,6 +61,8 @@ class SessionInfo:
     spent_picodollars: int = 0
     created_us: int = 0
     updated_us: int = 0
+    auto_title: str | None = None
+    unpriced_calls: int = 0
 
     @property
     def metadata(self) -> JsonObject:
@@ -77,8 +80,16 @@ class SessionInfo:
         return from_microseconds(self.updated_us)
 
     @property
+    def shown_title(self) -> str | None:
+        """What a listing calls the session: the title it was given, else the one that was made, else how it begins.
+
+        None where it has none of them. (Rows E20, E33.)
+        """
+        return self.title or self.auto_title or self.first_message
+
+    @property
     def spent(self) -> Decimal:
-        """What the session's own paid calls cost, in US dollars, exact."""
+        """What the session's own paid calls cost, in US dollars, exact; without those that have no price."""
         return picodollars_to_usd(self.spent_picodollars)
 
 
@@ -94,10 +105,12 @@ class NewSession:
     config_path: str | None = None
     id: str | None = None
     created_us: int | None = None
+    auto_title: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.key, "key")
         check_label(self.title, "title")
+        check_label(self.auto_title, "auto_title")
         check_scope(self.scope)
         check_label(self.cwd, "cwd")
         check_label(self.config_path, "config_path")

@@ -44,6 +44,8 @@ class SessionRow(NamedTuple):
     spent_cost: int
     created_at: int
     updated_at: int
+    auto_title: str | None = None
+    unpriced_calls: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -119,6 +121,21 @@ class MoveRow(NamedTuple):
     undoes: int | None
     moved_by: str | None
     at: int
+    why: str | None = None
+
+
+class EditRow(NamedTuple):
+    """A change of what a session says of itself: its title, its metadata, its marks."""
+
+    session_key: int
+    revision: int
+    what: str
+    entry_id: str | None
+    before: str | None
+    after: str | None
+    edited_by: str | None
+    why: str | None
+    at: int
 
 
 class RequestRow(NamedTuple):
@@ -142,7 +159,7 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars."""
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was."""
 
     scope: str
     provider: str
@@ -161,6 +178,7 @@ class CallRow(NamedTuple):
     cost: int | None
     price_source: str | None
     at: int
+    outcome: str | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -236,6 +254,7 @@ class TreeCopy:
     marks: Sequence[MarkRow]
     calls: Sequence[CallRow]
     payers: Sequence[Payer]
+    edits: Sequence[EditRow] = ()
 
     @property
     def head(self) -> TreeHead:

@@ -274,7 +274,7 @@ class EntryBatch:
     @property
     def payer(self) -> dict[str, object]:
         """The session as the ledger names it."""
-        return {"session_key": self.state.key, "session_id": self.state.id}
+        return {"session_key": self.state.key, "session_id": self.state.id, "tree_id": self.state.tree_id}
 
     def note_spending(self, tokens: int, cost: int) -> None:
         """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""

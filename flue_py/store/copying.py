@@ -12,6 +12,7 @@ from operator import itemgetter
 from flue_py.core.trees import (
     BlobRow,
     CallRow,
+    EditRow,
     EntryRow,
     FoundTree,
     GonePayer,
@@ -43,10 +44,10 @@ _BATCH = 2_000
 
 def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
     """Return a page of trees (see `Backend.list_trees`)."""
-    ids = [row[0] for row in tx.rows(statements.TREE_IDS, {"after": after, "count": limit})]
+    ids = [row[0] for row in tx.rows(statements.TREE_IDS, {"after_key": after, "count": limit})]
     if not ids:
         return []
-    rows = tx.rows(statements.HEADS, {"after": after, "last_tree": ids[-1]})
+    rows = tx.rows(statements.HEADS, {"after_key": after, "last_tree": ids[-1]})
     return [
         TreeHead(tree_id, tuple(SessionHead._make(row[1:]) for row in group))
         for tree_id, group in groupby(rows, key=itemgetter(0))
@@ -83,13 +84,14 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         [MarkRow._make(row) for row in tx.rows(statements.MARKS, where)],
         calls,
         payers,
+        [EditRow._make(row) for row in tx.rows(statements.EDITS, where)],
     )
 
 
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
     """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
     gone = []
-    for row in tx.rows(statements.GONE_PAYERS, {"after": after, "count": limit}):
+    for row in tx.rows(statements.GONE_PAYERS, {"after_key": after, "count": limit}):
         payer = Payer._make(row)
         calls, tree_id = _calls_of(tx, payer.session_key)
         member = tx.first(statements.MEMBER_OF_TREE, {"tree_id": tree_id})
@@ -268,6 +270,7 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     for statement, owned in (
         (statements.INSERT_LINK, copy.links),
         (statements.INSERT_MOVE, copy.moves),
+        (statements.INSERT_EDIT, copy.edits),
         (statements.INSERT_REQUEST, copy.requests),
         (statements.INSERT_MARK, copy.marks),
     ):
@@ -290,7 +293,9 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> No
     What was copied before is there, and stays.
     """
     tree_id = keys[copy.tree_id]
-    _insert(tx, statements.INSERT_PAYER, ((keys[payer.session_key], payer.session_id) for payer in copy.payers))
+    _insert(
+        tx, statements.INSERT_PAYER, ((keys[payer.session_key], payer.session_id, tree_id) for payer in copy.payers)
+    )
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
     _insert(tx, statements.INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
@@ -328,10 +333,11 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
         if tree_id is None and gone.member is not None:
             row = tx.first(statements.TREE_OF_SESSION, {"id": gone.member})
             tree_id = None if row is None else int(row[0])
-        if session_key is None:
-            session_key = tx.new_key()
-            tx.run(statements.INSERT_PAYER, {"session_key": session_key, "session_id": gone.payer.session_id})
+        is_new = session_key is None
+        session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
+        if is_new:
+            _insert(tx, statements.INSERT_PAYER, [(session_key, gone.payer.session_id, tree_id)])
         _insert(tx, statements.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
         written += len(missing)
     return written

@@ -111,6 +111,7 @@ def _plan_session(
         "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
         "spent_tokens": 0, "spent_cost": 0,
         "created_at": now if new.created_us is None else new.created_us, "updated_at": now,
+        "auto_title": new.auto_title, "unpriced_calls": 0,
     }  # fmt: skip
 
 
@@ -219,6 +220,7 @@ def create_task(
             config_path=new.config_path,
             id=new.id,
             created_us=new.created_us,
+            auto_title=new.auto_title,
         )
         info = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
         _insert_link(tx, sources, state, task_id, info.id)

@@ -395,6 +395,7 @@ class MemoryBackend(MemoryCopying):
             config_path=new.config_path,
             created_us=now if new.created_us is None else new.created_us,
             updated_us=now,
+            auto_title=new.auto_title,
         )
         number = self._new_number()
         tree_id, tree = (number, {}) if source is None else (source.tree_id, source.tree)

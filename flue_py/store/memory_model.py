@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flue_py.core.entries import MESSAGE, Entry, PaidCall
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
-from flue_py.core.trees import CallRow
+from flue_py.core.trees import CallRow, EditRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict
 
@@ -52,10 +52,11 @@ class Request:
 
 
 class MoveNote(NamedTuple):
-    """What a change of the leaf says beside the change itself: the revision it undoes or redoes, and who did it."""
+    """What a change of the leaf says beside itself: the revision it undoes or redoes, who did it, and why."""
 
     undoes: int | None
     by: str | None
+    why: str | None = None
 
 
 class PayerNote(NamedTuple):
@@ -71,8 +72,8 @@ class Session:
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
     the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
-    by revision, ``marked_us`` says when a mark was made, by entry and kind. ``stamp`` tells a copy of another store's
-    session: the fingerprint of its tree as it was copied.
+    by revision, ``edits`` are in order of it, ``marked_us`` says when a mark was made, by entry and kind. ``stamp``
+    tells a copy of another store's session: the fingerprint of its tree as it was copied.
     """
 
     info: SessionInfo
@@ -90,6 +91,7 @@ class Session:
     requests: dict[str, Request] = field(default_factory=dict)
     notes: dict[int, MoveNote] = field(default_factory=dict)
     marked_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    edits: list[EditRow] = field(default_factory=list)
     stamp: bytes | None = None
 
     def reach(self, found: set[str] | None = None) -> set[str]:
@@ -196,6 +198,7 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "entry_count": info.entry_count == len(counted),
         "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
         "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
+        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,

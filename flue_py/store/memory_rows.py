@@ -14,6 +14,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.sessions import Appended, Change, Moved, MoveReason, SessionInfo, SessionKind, TaskLink
 from flue_py.core.trees import (
+    EditRow,
     EntryRow,
     LinkRow,
     MarkRow,
@@ -29,7 +30,7 @@ from flue_py.store.memory_lanes import parents_of
 from flue_py.store.memory_model import Content, MoveNote, Operation, Request, Row, Session
 from flue_py.store.payloads import unpack, unpack_blob
 
-OwnedRow = TypeVar("OwnedRow", EntryRow, LinkRow, MoveRow, MarkRow, RequestRow)
+OwnedRow = TypeVar("OwnedRow", EditRow, EntryRow, LinkRow, MoveRow, MarkRow, RequestRow)
 
 # -- from the model to rows -------------------------------------------------------------------------------------------
 
@@ -60,6 +61,8 @@ def session_row(session: Session) -> SessionRow:
         spent_cost=info.spent_picodollars,
         created_at=info.created_us,
         updated_at=info.updated_us,
+        auto_title=info.auto_title,
+        unpriced_calls=info.unpriced_calls,
     )
 
 
@@ -99,6 +102,7 @@ def move_rows(session: Session) -> Iterator[MoveRow]:
                 note.undoes,
                 note.by,
                 change.at_us or 0,
+                note.why,
             )
 
 
@@ -141,6 +145,7 @@ class Rebuilding:
         self._tree = self._rebuild_tree()
         self._created = _by_session(sorted(copy.entries, key=attrgetter("session_key", "revision", "ordinal")))
         self._moves = _by_session(copy.moves)
+        self._edits = _by_session(copy.edits)
         self._marks = _by_session(copy.marks)
         self._requests = _by_session(copy.requests)
         self._links = _by_session(copy.links)
@@ -197,8 +202,9 @@ class Rebuilding:
                 )
                 for request in self._requests.get(key, ())
             },
-            notes={move.revision: MoveNote(move.undoes, move.moved_by) for move in self._moves.get(key, ())},
+            notes={move.revision: MoveNote(move.undoes, move.moved_by, move.why) for move in self._moves.get(key, ())},
             marked_us={(mark.entry_id, mark.kind): mark.at for mark in marks},
+            edits=[edit._replace(session_key=self._keys[key]) for edit in self._edits.get(key, ())],
             stamp=copy.head.fingerprint,
         )
         _replay(session, changes)
@@ -252,6 +258,8 @@ def _session_info(row: SessionRow) -> SessionInfo:
         spent_picodollars=row.spent_cost,
         created_us=row.created_at,
         updated_us=row.updated_at,
+        auto_title=row.auto_title,
+        unpriced_calls=row.unpriced_calls,
     )
 
 

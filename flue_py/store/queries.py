@@ -98,7 +98,7 @@ def insert_into(table: str, names: tuple[str, ...], tail: str = "") -> Statement
 SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
-    "spent_tokens", "spent_cost", "created_at", "updated_at",
+    "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
@@ -122,6 +122,7 @@ INSERT_SESSION = insert_into(
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
         "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
         "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
+        "auto_title", "unpriced_calls",
     ),
 )  # fmt: skip
 SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
@@ -132,7 +133,7 @@ SESSION_BY_KEY = Statement(
 # The page is ordered by (updated_at, session_key), both falling, which is the index read backwards.
 _PAGE = (
     f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.trashed_at IS NULL"
-    " AND (s.updated_at < :before OR (s.updated_at = :before AND s.session_key < :before_key))"
+    " AND (s.updated_at < :last_at OR (s.updated_at = :last_at AND s.session_key < :last_key))"
 )
 _PAGE_ORDER = " ORDER BY s.updated_at DESC, s.session_key DESC LIMIT :count"
 
@@ -415,7 +416,9 @@ INSERT_CALL = insert_into(
     " ON CONFLICT DO NOTHING",
 )  # fmt: skip
 
-INSERT_LEDGER_SESSION = insert_into("ledger_sessions", ("session_key", "session_id"), " ON CONFLICT DO NOTHING")
+INSERT_LEDGER_SESSION = insert_into(
+    "ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING"
+)
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 
@@ -527,7 +530,7 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.first_message FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
@@ -566,7 +569,20 @@ DANGLING_MARKS = Statement(
 LEDGER_SUMS = Statement(
     "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
     " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
-    " AS BIGINT), CAST(SUM(g.cost) AS BIGINT) FROM ledger g GROUP BY g.session_key"
+    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0), COUNT(*) - COUNT(g.cost) FROM ledger g"
+    " GROUP BY g.session_key"
+)
+STRAY_PAYERS = Statement(
+    "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
+    " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
+    " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
+)
+BUDGET_SUMS = Statement(
+    "SELECT b.id, b.reserved, b.spent,"
+    " COALESCE(CAST(SUM(CASE WHEN r.state = 'held' THEN r.amount END) AS BIGINT), 0),"
+    " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' THEN r.used END) AS BIGINT), 0)"
+    " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
+    " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
 )
 ROWS_OF_NO_SESSION = {
     table: Statement(
@@ -578,6 +594,7 @@ ROWS_OF_NO_SESSION = {
         ("lanes", "owner_key", "e.id", " LEFT JOIN entries e ON e.tree_id = t.tree_id AND e.lane_id = t.lane_id"),
         ("task_links", "parent_key", "t.child_id", ""),
         ("leaf_moves", "session_key", "t.to_entry", ""),
+        ("session_edits", "session_key", "t.what", ""),
         ("requests", "session_key", "t.idempotency_key", ""),
         ("marks", "session_key", "t.entry_id", ""),
     )

@@ -241,7 +241,7 @@ class History:
             "forked_from_entry": None, "leaf": None, "revision": 0, "metadata": "{}", "cwd": None, "config_path": None,
             "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
             "spent_tokens": 0, "spent_cost": 0, "created_at": min(mine), "updated_at": max(mine) if at is None else at,
-            "made": 1,
+            "auto_title": None, "unpriced_calls": 0, "made": 1,
         }  # fmt: skip
         self.sessions[key] = row
         return row
@@ -349,20 +349,23 @@ class History:
             place = (entry.revision, entry.ordinal)
             if entry.preview is not None and (key not in previews or place < previews[key][0]):
                 previews[key] = (place, entry.preview)
-        for row in self.found.tables["leaf_moves"].values():
-            moved = _number(row["session_key"])
-            revisions[moved] = max(_number(row["revision"]), revisions.get(moved, 0))
-        tokens, costs = self._spending()
+        for table in ("leaf_moves", "session_edits"):
+            for row in self.found.tables[table].values():
+                changed = _number(row["session_key"])
+                revisions[changed] = max(_number(row["revision"]), revisions.get(changed, 0))
+        tokens, costs, unpriced = self._spending()
         for key, row in self.sessions.items():
             row["entry_count"], row["message_count"] = entries[key], messages[key]
             row["first_message"] = previews[key][1] if key in previews else None
             row["revision"] = max(_number(row["revision"]), revisions.get(key, 0))
             row["spent_tokens"], row["spent_cost"] = tokens[key], costs[key]
+            row["unpriced_calls"] = unpriced[key]
 
-    def _spending(self) -> tuple[Counter[int], Counter[int]]:
-        """Return what each session paid; calls whose amounts make no sense are given up."""
+    def _spending(self) -> tuple[Counter[int], Counter[int], Counter[int]]:
+        """Return the tokens, cost and calls without a price of each session; calls that make no sense are given up."""
         tokens: Counter[int] = Counter()
         costs: Counter[int] = Counter()
+        unpriced: Counter[int] = Counter()
         calls = self.found.tables["ledger"]
         for place, row in list(calls.items()):
             key = _number(row["session_key"])
@@ -379,7 +382,8 @@ class History:
                 continue
             tokens[key] += amount
             costs[key] += cost
-        return tokens, costs
+            unpriced[key] += row["cost"] is None
+        return tokens, costs, unpriced
 
 
 def _number(value: object) -> int:

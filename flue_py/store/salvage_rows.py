@@ -20,26 +20,27 @@ from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.salvage_pages import Cell, Image, PageFile, Value
-from flue_py.store.salvage_tables import Shape
+from flue_py.store.salvage_shapes import Shape
 
 Found: TypeAlias = dict[str, Value]
 Key: TypeAlias = tuple[Value, ...]
 
 _KEYS = {
     "flue_store": 1, "sessions": 1, "lanes": 2, "task_links": 2, "leaf_moves": 2, "requests": 2, "marks": 3,
-    "ledger": 3, "ledger_sessions": 1,
+    "ledger": 3, "ledger_sessions": 1, "session_edits": 3, "budgets": 1, "reservations": 2,
 }  # fmt: skip
 """How many of a table's first columns are its key."""
 
 _REFERENCES = {
     "sessions": ("leaf", "forked_from_entry"), "ledger": ("entry_id",), "leaf_moves": ("from_entry", "to_entry"),
-    "marks": ("entry_id",),
+    "marks": ("entry_id",), "session_edits": ("entry_id",),
 }  # fmt: skip
 
 _PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
-    "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "leaf": "", "forked_from_entry": "",
+    "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
+    "forked_from_entry": "",
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 
@@ -85,6 +86,8 @@ class Witnesses:
     lane_parents: dict[tuple[int, int], tuple[int | None, int]] = field(default_factory=dict)
     links: dict[tuple[int, int], str] = field(default_factory=dict)
     calls: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    budgets: dict[int, str] = field(default_factory=dict)
+    held: set[tuple[str, int]] = field(default_factory=set)
 
     def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
         """Take the row of an index, and on which page it is."""
@@ -111,8 +114,17 @@ class Witnesses:
                 self.lane_parents[tree, lane] = (parent, depth)
             case "task_links", ("parent_key", *_), (int(parent), str(child), int(position)):
                 self.links[parent, position] = child
+            case _:
+                self._note_money(shape, values)
+
+    def _note_money(self, shape: Shape, values: tuple[Value, ...]) -> None:
+        match (shape.table, shape.columns[0].name, values):
             case "ledger", _, (int(session), str(scope), str(provider), str(call)):
                 self.calls[scope, provider, call] = session
+            case "budgets", "id", (str(budget_id), int(key)):
+                self.budgets[key] = budget_id
+            case "reservations", _, (int(budget), int(), str(reservation)):
+                self.held.add((reservation, budget))
             case _:
                 pass
 

@@ -6,16 +6,11 @@ any more to what table it belongs. Pages that are free, and so hold what was del
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from flue_py.core.usage import TOTAL_COLUMNS
-from flue_py.store.ddl import schema_statements, stamp_statements
 from flue_py.store.salvage_pages import (
     INDEX_INTERIOR,
     INDEX_LEAF,
@@ -25,115 +20,12 @@ from flue_py.store.salvage_pages import (
     Cell,
     Image,
     PageFile,
-    Value,
 )
+from flue_py.store.salvage_shapes import FORMAT_1_ROOTS, Shape, Shapes, shapes
 
-_DERIVED = frozenset({*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost"})
-"""Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
-
-_WORDS = {
-    ("sessions", "kind"): frozenset({"root", "fork", "task"}),
-    ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
-    ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
-    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
-    ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
-}
 _RANKS = {int: 1, float: 1, str: 2, bytes: 3}
 _MASTER = "sqlite_master"
 _MIN_CARVED_COLUMNS = 5
-
-
-class Column(NamedTuple):
-    """A column as it is in a record: ``type`` is what a value of it must be."""
-
-    name: str
-    type: type
-    required: bool
-    words: frozenset[str] | None = None
-    is_derived: bool = False
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the records of one table or index look like. ``holds_rows`` is False for an index beside a table."""
-
-    name: str
-    table: str
-    columns: tuple[Column, ...]
-    has_rowid: bool
-    holds_rows: bool
-    alias: int | None = None
-
-    def values(self, cell: Cell) -> tuple[Value, ...] | None:
-        """Return the values of a row, its rowid in their place; None where their number is another."""
-        values = cell.values
-        if values is None or len(values) != len(self.columns):
-            return None
-        if self.alias is not None and values[self.alias] is None:
-            values = (*values[: self.alias], cell.rowid, *values[self.alias + 1 :])
-        return values
-
-    def fits(self, cell: Cell) -> bool:
-        """Return whether a row looks like one of this table's in each of its columns."""
-        values = self.values(cell)
-        return values is not None and all(
-            (value is None and not column.required)
-            or (type(value) is column.type and (column.words is None or value in column.words))
-            or column.is_derived
-            for column, value in zip(self.columns, values, strict=True)
-        )
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """The shapes of a store, by name, and where a new database of this page size has the root of each."""
-
-    by_name: dict[str, Shape]
-    roots: dict[str, int]
-
-    def of_rows(self, *, rowid: bool) -> list[Shape]:
-        """Return the shapes of tables with, or without, rowids."""
-        return [shape for shape in self.by_name.values() if shape.holds_rows and shape.has_rowid == rowid]
-
-
-@lru_cache(maxsize=8)
-def shapes(page_size: int) -> Shapes:
-    """Return the shapes of a store of the current format: those of one made for it in memory."""
-    with closing(sqlite3.connect(":memory:")) as made:
-        made.execute(f"PRAGMA page_size = {page_size}")
-        for statement in (*stamp_statements(), *schema_statements()):
-            made.execute(statement)
-        rows = made.execute(f"SELECT type, name, tbl_name, rootpage FROM {_MASTER}").fetchall()
-        found = {}
-        for kind, name, table, _ in rows:
-            if kind == "view":
-                continue
-            columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
-            order = (
-                [row[2] for row in made.execute(f"PRAGMA index_xinfo({name})")] if kind == "index" else list(columns)
-            )
-            has_rowid = not _is_without_rowid(made, table)
-            keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
-            alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
-            shape = tuple(_column(table, column, columns) for column in order)
-            found[name] = Shape(name, table, shape, has_rowid and kind == "table", kind == "table", alias)
-        return Shapes(found, {row[1]: row[3] for row in rows if row[3]})
-
-
-def _is_without_rowid(made: sqlite3.Connection, table: str) -> bool:
-    return any(row[1] == table and row[4] for row in made.execute("PRAGMA table_list"))
-
-
-def _column(table: str, name: str | None, columns: dict[str, tuple[object, ...]]) -> Column:
-    if name is None or name == "rowid":
-        return Column("rowid", int, required=True)
-    row = columns[name]
-    declared = str(row[2])
-    kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
-    # The ledger has columns of the same names; they are what it says, and derived from nothing.
-    is_derived = table in ("entries", "sessions") and name in _DERIVED
-    return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)
-
 
 Sink: TypeAlias = Callable[[Shape, int, Cell, bool], None]
 """Takes a row: what it is, the kind of its page, the row, and whether it is beyond doubt a current one."""
@@ -145,6 +37,11 @@ class BadPage:
 
     number: int
     table: str | None
+
+
+def _kinds(shape: Shape) -> tuple[int, int]:
+    """Return of which kinds the leaves and the inner pages of a table or index are."""
+    return (TABLE_LEAF, TABLE_INTERIOR) if shape.has_rowid else (INDEX_LEAF, INDEX_INTERIOR)
 
 
 def _is_in_order(cells: list[Cell]) -> bool:
@@ -169,7 +66,9 @@ class Scan:
     torn: bool = False
     """Whether something points to a page that is not what it should be, so that others may hang loose."""
 
-    found_schema: bool = False
+    schema_is_whole: bool = False
+    """Whether the schema names all that a store of its format has, so that what it does not name is not there."""
+
     suspect: set[int] = field(default_factory=set)
     """The numbers of pages that could be read, and not all of whose rows are what and where they should be."""
 
@@ -186,7 +85,13 @@ class Scan:
         """Read every b-tree from its root, and note the free pages. O(file)."""
         roots = self._roots()
         for shape in self._shapes.by_name.values():
-            self._tree(shape, roots.get(shape.name))
+            root = roots.get(shape.name)
+            if root is not None:
+                self._tree(shape, root)
+            elif not self.schema_is_whole:
+                # It may be anywhere, or have never been there.
+                self.broken.add(shape.name)
+                self.torn = True
         self.free_is_known = self._free_pages()
 
     @property
@@ -197,7 +102,7 @@ class Scan:
     # -- trees ----------------------------------------------------------------------------------------------------
 
     def _roots(self) -> dict[str, int]:
-        """Return the roots that the schema names; for what it lacks, those of a database that was just made."""
+        """Return the roots that the schema names; for what a damaged one lacks, those of a new database."""
         named: dict[str, int] = {}
 
         def note(_: Shape, __: int, cell: Cell, ___: bool) -> None:
@@ -208,13 +113,32 @@ class Scan:
         if self.file.page(1) is not None:
             master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=False)
             Scan._tree(self, master, 1, note)
-        self.found_schema = bool(named.keys() & self._shapes.by_name.keys())
-        return self._shapes.roots | {name: root for name, root in named.items() if self.file.image(root) is not None}
+            ours = self._shapes.by_name.keys()
+            since = ours - FORMAT_1_ROOTS.keys()
+            is_named = ours - since <= named.keys() and (since <= named.keys() or not since & named.keys())
+            self.schema_is_whole = is_named and _MASTER not in self.broken
+            self.broken.discard(_MASTER)
+        named = {name: root for name, root in named.items() if self.file.image(root) is not None}
+        return named if self.schema_is_whole else {**self._usual_roots(named), **named}
 
-    def _tree(self, shape: Shape, root: int | None, sink: Sink | None = None) -> None:
+    def _usual_roots(self, named: Mapping[str, int]) -> Mapping[str, int]:
+        """Return where a database of the format that the pages look most like has its roots."""
+
+        def is_likely(name: str, root: int) -> bool:
+            image, shape = self.file.image(root), self._shapes.by_name[name]
+            page = None if image is None else self.file.parse(image)
+            if page is None or page.kind not in _kinds(shape):
+                return False
+            rows = [cell for cell in page.cells if cell.values is not None]
+            return named.get(name, root) == root and (not rows or any(shape.fits(cell) for cell in rows))
+
+        made_in: list[Mapping[str, int]] = [self._shapes.roots, FORMAT_1_ROOTS]
+        return max(made_in, key=lambda roots: sum(is_likely(*place) for place in roots.items()) / len(roots))
+
+    def _tree(self, shape: Shape, root: int, sink: Sink | None = None) -> None:
         """Read one b-tree. Pages that turn out to belong to another one, or to none, are bad."""
-        leaf, interior = (TABLE_LEAF, TABLE_INTERIOR) if shape.has_rowid else (INDEX_LEAF, INDEX_INTERIOR)
-        waiting = [(root or 0, 0)]
+        leaf, interior = _kinds(shape)
+        waiting = [(root, 0)]
         leaf_depth: int | None = None
         failed: list[tuple[int, int]] = []
         while waiting:
@@ -263,9 +187,14 @@ class Scan:
         self._to_carve.append(image)
 
     def _is_of_another(self, cells: Iterable[Cell], shape: Shape, sink: Sink | None) -> bool:
-        """Return whether no row on a page has as many columns as this tree's rows."""
+        """Return whether no row on a page can be one of this tree's: by its columns, or by what is in them."""
         rows = [cell for cell in cells if cell.values is not None]
-        return sink is None and bool(rows) and all(shape.values(cell) is None for cell in rows)
+        if sink is not None or not rows or any(shape.fits(cell) for cell in rows):
+            return False
+        if all(shape.values(cell) is None for cell in rows):
+            return True
+        others = [other for other in self._shapes.by_name.values() if _kinds(other) == _kinds(shape)]
+        return any(other.fits(cell) for other in others for cell in rows)
 
     def _take(self, shape: Shape, kind: int, cells: Iterable[Cell], sink: Sink, *, live: bool = True) -> None:
         for cell in cells:
@@ -352,7 +281,7 @@ class Scan:
         # One byte for its own length, then one for each column, or two where that is long.
         headers = {
             kind: frozenset(
-                length for shape in fitting for length in range(len(shape.columns) + 1, len(shape.columns) + 12)
+                length for shape in fitting for length in range(shape.lengths[0] + 1, shape.lengths[-1] + 12)
             )
             for kind, fitting in wide.items()
         }

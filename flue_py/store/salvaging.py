@@ -7,6 +7,7 @@ name when it is whole.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -22,12 +23,18 @@ from flue_py.store.migrate import open_file
 from flue_py.store.private_files import Part
 from flue_py.store.salvage_history import History, Placed
 from flue_py.store.salvage_pages import PageFile, Value
-from flue_py.store.salvage_rows import EntryRow, Found, Gathered, checked_object
-from flue_py.store.salvage_tables import Scan, shapes
+from flue_py.store.salvage_rows import EntryRow, Found, Gathered, Key, checked_object
+from flue_py.store.salvage_shapes import shapes
+from flue_py.store.salvage_tables import Scan
 from flue_py.store.sqlite_file import APPLICATION_ID, check_magic, translated
 
-_REFERRING = {"leaf_moves": "move", "marks": "mark", "requests": "request", "task_links": "link"}
+_REFERRING = {
+    "leaf_moves": "move", "session_edits": "edit", "marks": "mark", "requests": "request", "task_links": "link",
+}  # fmt: skip
 """Tables of rows that belong to a session, and what one of theirs is called."""
+
+_NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
+"""Tables that tell what was done, also to entries that are gone, and what it means that one of those is lost."""
 
 
 def salvage(damaged: Path, new: Path) -> SalvageReport:
@@ -103,6 +110,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         _write_entries(connection, history, names)
         _write_rows_of_sessions(connection, history)
         calls = _write_ledger(connection, history)
+        _write_budgets(connection, history.found)
         _write_state(connection, history)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
@@ -173,8 +181,8 @@ def _write_rows_of_sessions(connection: sqlite3.Connection, history: History) ->
                 found.losses.append(Loss(what, owner, None, f"{_shown(table, row)}: its session is lost"))
                 continue
             missing = _missing_entries(history, session, table, row)
-            if table == "leaf_moves" and missing:
-                detail = f"{_shown(table, row)} names an entry that is lost; it cannot be undone"
+            if table in _NOTES and missing:
+                detail = f"{_shown(table, row)} names an entry that is lost{_NOTES[table]}"
                 found.changes.append(Loss(what, str(session["id"]), missing[0], detail))
             elif missing:
                 detail = f"{_shown(table, row)}: its entry is lost"
@@ -196,7 +204,7 @@ def _missing_entries(history: History, session: Found, table: str, row: Found) -
     names: list[Value] = []
     if table == "leaf_moves":
         names = [row["from_entry"], row["to_entry"]]
-    elif table == "marks":
+    elif table in ("marks", "session_edits"):
         names = [row["entry_id"]]
     elif table == "requests" and row["operation"] == "append":
         try:
@@ -207,8 +215,8 @@ def _missing_entries(history: History, session: Found, table: str, row: Found) -
     here = history.by_id
     tree = session["tree_id"]
     lost = [name for name in names if isinstance(name, str) and (tree, name) not in here]
-    if table == "leaf_moves":
-        # What was deleted long ago may be named by a move; only what was lost now is worth a word.
+    if table in _NOTES:
+        # What was deleted long ago may be named by one; only what was lost now is worth a word.
         lost = [name for name in lost if isinstance(tree, int) and history.is_lost(tree, name)]
     return lost
 
@@ -217,6 +225,8 @@ def _shown(table: str, row: Found) -> str:
     match table:
         case "leaf_moves":
             return f"revision {row['revision']!r} ({row['reason']!s})"
+        case "session_edits":
+            return f"revision {row['revision']!r} ({row['what']!s})"
         case "marks":
             return f"{row['kind']!s} {'' if row['value'] is None else repr(row['value'])}".strip()
         case "requests":
@@ -229,15 +239,15 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
     found = history.found
     calls, payers = found.tables["ledger"], found.tables["ledger_sessions"]
     for row in calls.values():
-        _insert(connection, "ledger", row)
         key = row["session_key"]
         if (key,) not in payers and isinstance(key, int):
-            session = history.sessions.get(key)
-            name = found.session_id(key) if session is None else str(session["id"])
+            name = found.session_id(key) if key not in history.sessions else str(history.sessions[key]["id"])
             if name is None:
                 name = f"rescued-{key}"
                 found.changes.append(Loss("call", name, None, "the id of the session that paid is lost"))
-            payers[key,] = {"session_key": key, "session_id": name}
+            payers[key,] = {"session_key": key, "session_id": name, "tree_id": row["tree_id"]}
+        row["tree_id"] = _tree_of(history, payers, row)
+        _insert(connection, "ledger", row)
     for row in payers.values():
         _insert(connection, "ledger_sessions", row)
     for call, key in found.witnesses.calls.items():
@@ -246,6 +256,62 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
             if not any(loss.what == "call" and f"call {call[2]} " in loss.detail for loss in found.losses):
                 found.losses.append(Loss("call", found.session_id(key), None, detail))
     return len(calls)
+
+
+def _tree_of(history: History, payers: dict[Key, Found], call: Found) -> Value:
+    """Return the tree that a call was paid for, the same for all calls of a payer, and note it with that one."""
+    key = call["session_key"]
+    payer = payers[key,]
+    session = history.sessions.get(key) if isinstance(key, int) else None
+    if session is not None:
+        payer["tree_id"] = session["tree_id"]
+    elif payer["tree_id"] is None:
+        payer["tree_id"] = call["tree_id"]
+    return payer["tree_id"]
+
+
+def _write_budgets(connection: sqlite3.Connection, found: Gathered) -> None:
+    """Write budgets with what is set aside in each, derived anew, and report those that are lost."""
+    budgets, reservations, known = found.tables["budgets"], found.tables["reservations"], found.witnesses
+    named: set[Value] = set()
+    for place, row in list(budgets.items()):
+        if row["id"] in named or (row["session_id"] is None) != (row["covers"] == "scope"):
+            found.losses.append(Loss("budget", None, None, f"{row['id']!s} contradicts another row, or itself"))
+            del budgets[place]
+            continue
+        named.add(row["id"])
+        mine = [each for each in reservations.values() if each["budget_key"] == row["budget_key"]]
+        row["reserved"] = sum(_amount(each["amount"]) for each in mine if each["state"] == "held")
+        row["spent"] = _spent(row, mine, found)
+        _insert(connection, "budgets", row)
+    for row in reservations.values():
+        budget = row["budget_key"]
+        if (budget,) in budgets:
+            _insert(connection, "reservations", row)
+        else:
+            name = known.budgets.get(budget, "?") if isinstance(budget, int) else "?"
+            detail = f"{row['reservation_id']!s}: its budget {name} is lost"
+            found.losses.append(Loss("reservation", None, None, detail))
+    for key, budget_id in known.budgets.items():
+        if (key,) not in budgets and budget_id not in named:
+            found.losses.append(Loss("budget", None, None, f"{budget_id}: its row is lost"))
+    for reservation, key in known.held:
+        if (reservation, key) not in reservations:
+            found.losses.append(Loss("reservation", None, None, f"{reservation}: its row is lost"))
+
+
+def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int:
+    """Return what a budget has spent; where rows of what was committed are lost, it began with what they used."""
+    used = sum(_amount(each["used"]) for each in reservations if each["state"] == "committed")
+    spent = max(_amount(budget["spent"]), used)
+    if budget["seeded"] != spent - used:
+        budget["seeded"] = spent - used
+        found.changes.append(Loss("budget", None, None, f"{budget['id']!s}: some of what was committed in it is lost"))
+    return spent
+
+
+def _amount(value: Value) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _write_state(connection: sqlite3.Connection, history: History) -> None:

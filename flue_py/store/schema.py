@@ -272,7 +272,8 @@ ledger_sessions = Table(
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )
 
-# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope.
+# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. What was spent is what
+# the budget began with (seeded) and what its committed reservations used; what is reserved is what those held set aside.
 budgets = Table(
     "budgets",
     metadata,
@@ -285,14 +286,22 @@ budgets = Table(
     Column("allowed", BigInteger, nullable=False),
     Column("spent", BigInteger, nullable=False),
     Column("reserved", BigInteger, nullable=False),
+    Column("seeded", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     CheckConstraint("covers IN ('session', 'tasks', 'scope')", name="covers"),
     CheckConstraint("unit IN ('tokens', 'picodollars')", name="unit"),
     CheckConstraint("(session_id IS NULL) = (covers = 'scope')", name="session"),
     UniqueConstraint("id"),
-    Index("ix_budgets_session_id", "session_id"),
-    Index("ix_budgets_scope", "scope"),
+    UniqueConstraint("session_id", "covers", "unit"),
+    Index(
+        "uq_budgets_scope",
+        "scope",
+        "unit",
+        unique=True,
+        sqlite_where=text("session_id IS NULL"),
+        postgresql_where=text("session_id IS NULL"),
+    ),
 )
 
 # What was set aside for a call that is under way, in each budget that covers it, and what became of it.

@@ -78,6 +78,7 @@ _TEXT = frozenset(
         "scope",
         "key",
         "title",
+        "auto_title",
         "kind",
         "metadata",
         "cwd",
@@ -113,6 +114,16 @@ _TEXT = frozenset(
         "ids",
         "keys",
         "tails",
+        "outcome",
+        "why",
+        "what",
+        "before",
+        "after",
+        "edited_by",
+        "covers",
+        "unit",
+        "reservation_id",
+        "state",
     ]
 )
 _BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.core.trees import CallRow, EntryRow, SessionRow, TreeCopy
+from flue_py.core.trees import CallRow, EditRow, EntryRow, SessionRow, TreeCopy
 from flue_py.errors import IdempotencyConflict
 from flue_py.store.backend import Backend
 from flue_py.store.memory import MemoryBackend
@@ -22,6 +22,9 @@ from flue_py.testing.samples import (
 )
 from flue_py.testing.sources import counted_sources
 from flue_py.testing.whole_stores import NOISE, copied, make_everything, told, whole_trees, with_names
+
+CENT = 10**10
+"""One cent in picodollars."""
 
 
 class CopyContract:
@@ -152,6 +155,34 @@ class CopyContract:
         await backend.delete_tree(session.id)
         assert await backend.read_whole_tree(head.tree_id) is None
         assert await backend.list_trees(-1, 10) == []
+
+    async def test_what_rows_say_beside_the_history_comes_along(self, backend: Backend, other: Backend) -> None:
+        session = await new_session(backend, *talk(4))
+        await backend.move(session.id, None)
+        (tree,) = await whole_trees(backend)
+        (row,), (move,), key = tree.sessions, tree.moves, tree.sessions[0].session_key
+        told_more = replace(
+            tree,
+            sessions=[row._replace(auto_title="About a build", unpriced_calls=1, spent_cost=CENT)],
+            moves=[move._replace(why="it went astray", moved_by="somebody")],
+            calls=[tree.calls[0], tree.calls[1]._replace(cost=None, outcome="aborted")],
+            edits=[
+                EditRow(key, row.revision, "label", row.leaf, None, "start", "somebody", "to find it", 5),
+                EditRow(key, row.revision, "title", None, "before", "after", None, None, 6),
+            ],
+        )
+        expected = with_names(told_more)
+        await other.write_whole_tree(told_more)
+        assert with_names((await whole_trees(other))[0]) == expected
+        assert (await session_info(other, session.id)).auto_title == "About a build"
+        assert (await other.verify()).problems == []
+        # An earlier copy is replaced, and says no more than the later one.
+        await backend.move(session.id, row.leaf)
+        later = replace((await whole_trees(backend))[0], calls=told_more.calls, edits=told_more.edits[:1])
+        later = replace(later, sessions=[later.sessions[0]._replace(unpriced_calls=1, spent_cost=CENT)])
+        await other.write_whole_tree(later)
+        assert with_names((await whole_trees(other))[0]) == with_names(later)
+        assert (await session_info(other, session.id)).auto_title is None
 
     async def test_the_rows_of_a_tree_are_what_the_format_says(self, backend: Backend) -> None:
         session = await new_session(backend, user("hello"), assistant("yes", tokens=5, dollars=0.5), user(NOISE))

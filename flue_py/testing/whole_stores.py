@@ -52,6 +52,7 @@ def with_names(tree: TreeCopy) -> dict[str, list[tuple[object, ...]]]:
         "blobs": list(tree.blobs),
         "links": sorted((names[link.parent_key], *link[1:]) for link in tree.links),
         "moves": sorted((names[move.session_key], *move[1:]) for move in tree.moves),
+        "edits": sorted((names[edit.session_key], *edit[1:]) for edit in tree.edits),
         "requests": sorted((names[request.session_key], *request[1:]) for request in tree.requests),
         "marks": sorted((names[mark.session_key], *mark[1:]) for mark in tree.marks),
         "calls": sorted((*call[:3], names[call.session_key], *call[4:]) for call in tree.calls),

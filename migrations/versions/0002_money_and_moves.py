@@ -29,6 +29,8 @@ def upgrade() -> None:
         "UPDATE ledger_sessions SET tree_id ="
         " (SELECT MIN(g.tree_id) FROM ledger g WHERE g.session_key = ledger_sessions.session_key)"
     )
+    unpriced = "FROM ledger g WHERE g.session_key = sessions.session_key AND g.cost IS NULL"
+    op.execute(f"UPDATE sessions SET unpriced_calls = (SELECT COUNT(*) {unpriced}) WHERE EXISTS (SELECT 1 {unpriced})")
     op.create_index("ix_ledger_sessions_tree_id", "ledger_sessions", ["tree_id"])
     op.create_table(
         "session_edits",
@@ -58,6 +60,7 @@ def upgrade() -> None:
         sa.Column("allowed", sa.BigInteger(), nullable=False),
         sa.Column("spent", sa.BigInteger(), nullable=False),
         sa.Column("reserved", sa.BigInteger(), nullable=False),
+        sa.Column("seeded", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("budget_key", name="pk_budgets"),
@@ -65,9 +68,13 @@ def upgrade() -> None:
         sa.CheckConstraint("unit IN ('tokens', 'picodollars')", name="ck_budgets_unit"),
         sa.CheckConstraint("(session_id IS NULL) = (covers = 'scope')", name="ck_budgets_session"),
         sa.UniqueConstraint("id", name="uq_budgets_id"),
+        sa.UniqueConstraint("session_id", "covers", "unit", name="uq_budgets_session_id_covers_unit"),
     )
-    op.create_index("ix_budgets_session_id", "budgets", ["session_id"])
-    op.create_index("ix_budgets_scope", "budgets", ["scope"])
+    of_a_scope = sa.text("session_id IS NULL")
+    op.create_index(
+        "uq_budgets_scope", "budgets", ["scope", "unit"], unique=True,
+        sqlite_where=of_a_scope, postgresql_where=of_a_scope,
+    )  # fmt: skip
     op.create_table(
         "reservations",
         sa.Column("reservation_id", TEXT, nullable=False),

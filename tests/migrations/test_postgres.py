@@ -159,7 +159,7 @@ async def test_the_tables_of_a_tree_can_be_partitioned_by_it(new_database: NewDa
         url,
         "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'",
     )
-    assert {row[1] for row in foreign} == {"sessions"}
+    assert {row[1] for row in foreign} == {"sessions", "budgets"}
     assert {row[0] for row in foreign} == {"task_links", "leaf_moves", "requests", "marks"}
 
 
@@ -341,8 +341,8 @@ async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatab
 LATER = '''
 """A format to come.
 
-Revision: 0002
-Follows: 0001
+Revision: 0003
+Follows: 0002
 """
 
 from __future__ import annotations
@@ -350,8 +350,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -360,16 +360,16 @@ def upgrade() -> None:
 
 
 @pytest.fixture
-def format_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def format_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version of this package, whose format has a migration more."""
     shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "migrations" / "versions" / "0002_colours.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0003_colours.py").write_text(LATER)
     monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
     for module in (backend, ddl, postgres_format):
-        monkeypatch.setattr(module, "FORMAT_VERSION", 2)
+        monkeypatch.setattr(module, "FORMAT_VERSION", 3)
 
 
-async def format_1_store(url: str) -> None:
+async def format_2_store(url: str) -> None:
     await run_script(url, ddl.creation_sql("postgresql"))
     await run_script(url, "INSERT INTO lanes VALUES (1, 1, 1, NULL, -1), (1, 2, 1, 1, 5)")
 
@@ -378,13 +378,13 @@ async def test_a_store_with_rows_is_upgraded_to_a_later_format(
     new_database: NewDatabase, request: pytest.FixtureRequest
 ) -> None:
     url = new_database()
-    await format_1_store(url)
-    request.getfixturevalue("format_2")
+    await format_2_store(url)
+    request.getfixturevalue("format_3")
     done = await prepare(url)
-    assert (done.found, await stamp(url)) == (1, 2)
+    assert (done.found, await stamp(url)) == (2, 3)
     assert await query(url, "SELECT lane_id, colour FROM lanes ORDER BY 1") == [(1, "blue"), (2, "blue")]
-    assert await query(url, "SELECT version_num FROM alembic_version") == [("0002",)]
-    assert (await prepare(url)).found == 2
+    assert await query(url, "SELECT version_num FROM alembic_version") == [("0003",)]
+    assert (await prepare(url)).found == 3
 
 
 async def test_the_printed_upgrade_does_the_same_as_opening(
@@ -392,13 +392,13 @@ async def test_the_printed_upgrade_does_the_same_as_opening(
 ) -> None:
     opened, by_hand = new_database(), new_database()
     for url in (opened, by_hand):
-        await format_1_store(url)
-    request.getfixturevalue("format_2")
+        await format_2_store(url)
+    request.getfixturevalue("format_3")
     await prepare(opened)
-    script = ddl.upgrade_sql("postgresql", 1)
-    assert script.index("UPDATE flue_store SET value = 2") < script.index("ALTER TABLE lanes")
+    script = ddl.upgrade_sql("postgresql", 2)
+    assert script.index("UPDATE flue_store SET value = 3") < script.index("ALTER TABLE lanes")
     await run_script(by_hand, script)
-    assert (await prepare(by_hand)).found == 2
+    assert (await prepare(by_hand)).found == 3
     assert await contents(by_hand) == await contents(opened)
 
 

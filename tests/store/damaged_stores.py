@@ -12,7 +12,8 @@ from random import Random
 from flue_py.core.sessions import NewSession
 from flue_py.formats.pi import parse_pi
 from flue_py.store.salvage_pages import Cell, PageFile
-from flue_py.store.salvage_tables import Scan, Shape
+from flue_py.store.salvage_shapes import Shape
+from flue_py.store.salvage_tables import Scan
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, talk, user
 from flue_py.testing.sources import counted_sources
@@ -23,7 +24,8 @@ KEYS = {
     "sessions": "session_key", "lanes": "tree_id, lane_id", "entries": "tree_id, id", "blobs": "tree_id, sha256",
     "leaf_moves": "session_key, revision", "marks": "session_key, entry_id, kind", "task_links": "parent_key, position",
     "requests": "session_key, idempotency_key", "ledger": "scope, provider, call_id",
-    "ledger_sessions": "session_key", "flue_store": "name", "alembic_version": "version_num",
+    "ledger_sessions": "session_key", "session_edits": "session_key, revision, what", "budgets": "budget_key",
+    "reservations": "reservation_id, budget_key", "flue_store": "name", "alembic_version": "version_num",
 }  # fmt: skip
 
 
@@ -61,8 +63,34 @@ async def make_store(path: Path) -> None:
             if number % 10 == 0:
                 await add(backend, heir.id, user("mine now"))
             await backend.delete_tree(session.id)
+    await backend.close()
+    add_money_and_edits(path)
+    backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
     assert (await backend.verify()).problems == []
     await backend.close()
+
+
+def add_money_and_edits(path: Path) -> None:
+    """Add budgets with reservations in every state, edits of sessions, and notes on moves and calls."""
+    with closing(sqlite3.connect(path)) as connection:
+        for number in range(60):
+            unit = ("tokens", "picodollars")[number % 2]
+            connection.execute(
+                "INSERT INTO budgets VALUES (?, ?, ?, 'session', ?, ?, 5000, 107, 30, 100, ?, 9)",
+                (number + 1, f"budget-{number}", "s", f"session {number}", unit, number),
+            )
+            reservations = [("held", 30, None), ("committed", 5, 7), ("released", 9, None), ("expired", 4, None)]
+            for state, amount, used in reservations:
+                row = (f"{state}-{number}", number + 1, None, amount, state, used, 1, 90, None if used is None else 3)
+                connection.execute("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        connection.execute(
+            "INSERT INTO session_edits SELECT session_key, revision, 'title', leaf, NULL, 'new', 'somebody', NULL, 5"
+            " FROM sessions WHERE revision > 0"
+        )
+        connection.execute("UPDATE leaf_moves SET why = 'it went astray' WHERE reason = 'rewind'")
+        connection.execute("UPDATE ledger SET outcome = 'aborted' WHERE call_id > 'f'")
+        connection.execute("UPDATE sessions SET auto_title = 'About ' || id WHERE kind = 'task'")
+        connection.commit()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,26 @@ import flue_py
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import NewSession
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
-from flue_py.store.salvage_tables import shapes
+from flue_py.store.migrate import open_file
+from flue_py.store.salvage_pages import PageFile
+from flue_py.store.salvage_shapes import shapes
+from flue_py.store.salvage_tables import Scan
 from flue_py.store.salvaging import salvage
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
-from flue_py.testing.sources import counted_sources
-from tests.store.damaged_stores import Template, destroyed, make_store, noise, readable_by_sql, rows_of, template_of
+from flue_py.testing.sources import StepSources, counted_sources
+from tests.migrations.format_1 import recorded, unpack
+from tests.migrations.test_format_1 import answers_of
+from tests.store.damaged_stores import (
+    Template,
+    add_money_and_edits,
+    destroyed,
+    make_store,
+    noise,
+    readable_by_sql,
+    rows_of,
+    template_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +119,139 @@ def test_what_is_readable_is_rescued(seed: int, template: Template, tmp_path: Pa
 @pytest.mark.parametrize("seed", range(1000, 1200))
 def test_what_is_readable_is_rescued_in_many_more_rounds(seed: int, template: Template, tmp_path: Path) -> None:
     check_round(seed, template, tmp_path)
+
+
+def rows_beside(template: Template, rows: dict[str, dict[tuple[object, ...], tuple[object, ...]]]) -> int:
+    """Return how many rows of the tables beside the history are as they were."""
+    tables = ("budgets", "reservations", "session_edits")
+    return sum(rows[table].get(key) == row for table in tables for key, row in template.rows[table].items())
+
+
+# -- a database of format 1 -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """A database of format 1 that was upgraded, and has been written to since."""
+    path = unpack(tmp_path_factory.mktemp("salvage") / "upgraded.db")
+    asyncio.run(go_on(path))
+    add_money_and_edits(path)
+    assert asyncio.run(problems_of(path)) == []
+    return template_of(path)
+
+
+async def go_on(path: Path) -> None:
+    steps = StepSources()
+    steps.begin_step()
+    backend = await open_sqlite(path, sources=steps.sources, durability="normal")
+    for session in (await backend.list_sessions(scope=None, kind=None, limit=3, cursor=None)).sessions:
+        await add(backend, session.id, *talk(4))
+        await backend.move(session.id, None)
+    await backend.close()
+
+
+def shorter_rows(data: bytes, folder: Path) -> dict[str, set[int]]:
+    """Return how many columns the records of each table of a file have."""
+    found: dict[str, set[int]] = {}
+    (folder / "looked-at.db").write_bytes(data)
+    with PageFile(folder / "looked-at.db") as file:
+        Scan(
+            file, lambda shape, _, cell, __: found.setdefault(shape.name, set()).add(len(cell.values or ()))
+        ).along_trees()
+    (folder / "looked-at.db").unlink()
+    return found
+
+
+def test_an_upgraded_database_has_rows_of_both_formats_and_comes_out_as_it_went_in(
+    upgraded: Template, tmp_path: Path
+) -> None:
+    lengths = shorter_rows(upgraded.data, tmp_path)
+    assert [lengths[table] for table in ("leaf_moves", "ledger")] == [{8, 9}, {18, 19}]
+    report, new = rescued(upgraded.data, tmp_path)
+    assert (report.is_complete, report.damaged_pages) == (True, ())
+    assert rows_of(new) == upgraded.rows
+
+
+def test_a_database_of_format_1_is_rescued_into_one_of_this_format(tmp_path: Path) -> None:
+    old = unpack(tmp_path / "old.db").read_bytes()
+    (tmp_path / "old.db").unlink()
+    report, new = rescued(old, tmp_path)
+    assert (report.is_complete, report.damaged_pages, report.sessions, report.entries) == (True, (), 11, 35)
+    assert asyncio.run(answers_of(new)) == recorded()
+    upgraded = unpack(tmp_path / "upgraded.db")
+    open_file(upgraded, "full", 5).close()
+    assert rows_of(new) == rows_of(upgraded)
+
+
+@pytest.mark.parametrize("name", ["first page", "schema"])
+def test_without_a_schema_rows_of_both_formats_are_found(upgraded: Template, tmp_path: Path, name: str) -> None:
+    data = bytearray(upgraded.data)
+    for page in [1] if name == "first page" else sorted(upgraded.schema_pages):
+        data[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    report, new = rescued(bytes(data), tmp_path)
+    rows = rows_of(new)
+    assert (report.lost_entry_ids, report.lost_session_ids) == ((), ())
+    for table in ("sessions", "entries", "leaf_moves", "session_edits", "ledger", "budgets", "reservations", "marks"):
+        assert rows[table] == upgraded.rows[table], table
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_readable_of_an_upgraded_database_is_rescued(seed: int, upgraded: Template, tmp_path: Path) -> None:
+    check_round(seed, upgraded, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_what_is_readable_of_an_upgraded_database_is_rescued_in_many_more_rounds(
+    seed: int, upgraded: Template, tmp_path: Path
+) -> None:
+    check_round(seed, upgraded, tmp_path)
+
+
+@pytest.mark.parametrize("table", ["session_edits", "reservations", "leaf_moves"])
+def test_tables_of_as_many_columns_are_told_apart(upgraded: Template, tmp_path: Path, table: str) -> None:
+    """Each gets the pages of the next one, where a damaged schema has named the wrong roots."""
+    (tmp_path / "mixed.db").write_bytes(upgraded.data)
+    with closing(sqlite3.connect(tmp_path / "mixed.db")) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage > 0").fetchall())
+        names = ["session_edits", "reservations", "leaf_moves"]
+        other = names[names.index(table) - 1]
+        connection.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (roots[other], table))
+        connection.commit()
+    data = (tmp_path / "mixed.db").read_bytes()
+    (tmp_path / "mixed.db").unlink()
+    report, new = rescued(data, tmp_path)
+    rows = rows_of(new)
+    assert {name: rows[name] for name in names} == {name: upgraded.rows[name] for name in names}
+    assert report.lost_entry_ids == ()
+
+
+def test_budgets_and_edits_that_are_lost_are_named(upgraded: Template, tmp_path: Path) -> None:
+    data = bytearray(upgraded.data)
+    (tmp_path / "whole.db").write_bytes(data)
+    for name in ("budgets", "session_edits"):
+        for page in pages_of(tmp_path / "whole.db", name):
+            data[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    (tmp_path / "whole.db").unlink()
+    report, new = rescued(bytes(data), tmp_path)
+    assert rows_beside(upgraded, rows_of(new)) == 0
+    whats = Counter(loss.what for loss in report.losses)
+    assert (whats["budget"], whats["reservation"]) == (60, 240)
+    assert any(
+        loss.what == "page" and loss.detail.endswith("of session_edits, was not readable whole")
+        for loss in report.losses
+    )
+    assert "budget: budget-7: its row is lost" in map(str, report.losses)
+
+
+def pages_of(path: Path, name: str) -> set[int]:
+    found: set[int] = set()
+    with PageFile(path) as file:
+        Scan(
+            file, lambda shape, _, cell, __: found.add(cell.image.number) if shape.name == name else None
+        ).along_trees()
+    return found
 
 
 # -- what is lost, and what becomes of the rest -----------------------------------------------------------------------

@@ -190,6 +190,14 @@ def fork_tip(made: Made) -> str:
     return made.fork_entries[-1]
 
 
+BUDGET = "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'tokens', 100, 25, 12, 5, 0, 0)"
+RESERVATIONS = """\
+INSERT INTO reservations VALUES
+    ('r1', 1, NULL, 5, 'held', NULL, 0, 9, NULL), ('r2', 1, NULL, 7, 'held', NULL, 0, 9, NULL),
+    ('r3', 1, NULL, 7, 'committed', 20, 0, 9, 3)"""
+EDIT = "INSERT INTO session_edits VALUES (1, 1, 'title', NULL, NULL, 'new', 'somebody', NULL, 5)"
+
+
 OTHER = zlib.compress(b'{"role":"user","content":"other"}')
 DAMAGES: dict[str, tuple[Damage, Named]] = {
     # payloads
@@ -283,6 +291,33 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: [("DELETE FROM ledger_sessions WHERE session_id = ?", (made.fork,))],
         lambda made: ("nameless call", f"call {made.fork_entries[1]}"),
     ),
+    "a call that lost its price": (
+        lambda made: [("UPDATE ledger SET cost = NULL WHERE entry_id = ?", (tip(made),))],
+        lambda made: ("wrong number of unpriced calls", f"session {made.root}"),
+    ),
+    "a call without a price that is not there": session(
+        "unpriced_calls = 1", lambda made: made.heir, "wrong number of unpriced calls"
+    ),
+    "a payer in another tree": (
+        lambda made: [("UPDATE ledger_sessions SET tree_id = tree_id + 1 WHERE session_id = ?", (made.fork,))],
+        lambda made: ("wrong tree", f"payer {made.fork}"),
+    ),
+    "a payer without a tree": (
+        lambda made: [("UPDATE ledger_sessions SET tree_id = NULL WHERE session_id = ?", (made.task,))],
+        lambda made: ("wrong tree", f"payer {made.task}"),
+    ),
+    "a budget that has set aside what nobody holds": (
+        lambda _: [BUDGET, RESERVATIONS, "UPDATE budgets SET reserved = reserved + 1"],
+        lambda _: ("wrong reservation", "budget b"),
+    ),
+    "a budget that has spent what nobody used": (
+        lambda _: [BUDGET, RESERVATIONS, "UPDATE reservations SET used = 21 WHERE state = 'committed'"],
+        lambda _: ("wrong spending", "budget b"),
+    ),
+    "a reservation of no budget": (
+        lambda _: [BUDGET, RESERVATIONS, "DELETE FROM budgets"],
+        lambda _: ("dangling reference", "reservations row None"),
+    ),
     # names of what is not there
     "a label on an entry that is missing": (
         lambda _: ["UPDATE marks SET entry_id = 'nowhere' WHERE kind = 'label'"],
@@ -302,6 +337,11 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: ("damaged database", str(made.path)),
     ),
 }  # fmt: skip
+
+
+async def test_a_budget_with_what_is_held_in_it_is_clean(made: Made) -> None:
+    assert damage(made.path, BUDGET, RESERVATIONS) == 4
+    assert (await verified(made.path)).problems == []
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -329,6 +369,7 @@ KEYS = {
     "lanes": ("owner_key", "tree_id, lane_id"),
     "task_links": ("parent_key", "parent_key, position"),
     "leaf_moves": ("session_key", "session_key, revision"),
+    "session_edits": ("session_key", "session_key, revision, what"),
     "requests": ("session_key", "session_key, idempotency_key"),
     "marks": ("session_key", "session_key, entry_id, kind"),
 }
@@ -338,6 +379,7 @@ KEYS = {
 @pytest.mark.parametrize("table", KEYS)
 async def test_rows_of_a_session_that_is_not_there_are_named_by_their_table(made: Made, table: str) -> None:
     column, key = KEYS[table]
+    damage(made.path, EDIT)
     one_row = f"({key}) = (SELECT {key} FROM {table} LIMIT 1)"
     assert damage(made.path, f"UPDATE {table} SET {column} = 999 WHERE {one_row}") == 1
     problems = (await verified(made.path)).problems
@@ -360,6 +402,7 @@ COLUMNS = [(table, column.name) for table in metadata.sorted_tables for column i
 @pytest.mark.parametrize("value", ["'x'", "X'00FF'", "0.5"], ids=["text", "bytes", "float"])
 async def test_a_value_of_any_type_in_any_column_is_no_reason_to_fail(made: Made, value: str) -> None:
     changed = 0
+    damage(made.path, BUDGET, RESERVATIONS, EDIT)
     with closing(sqlite3.connect(made.path, isolation_level=None)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         for table, column in COLUMNS:
@@ -371,7 +414,7 @@ async def test_a_value_of_any_type_in_any_column_is_no_reason_to_fail(made: Made
                 changed += connection.execute(sql).rowcount
             assert all(str(problem) for problem in verify(SqliteTransaction(connection)).problems)
             connection.execute("ROLLBACK")
-    assert changed > 90
+    assert changed > 120
 
 
 async def test_a_lane_whose_parent_is_missing_is_named(made: Made) -> None:

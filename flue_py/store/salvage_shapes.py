@@ -1,0 +1,158 @@
+"""What the records of a store's tables and indexes look like, in a file of any format that this package reads.
+
+A row is told by its shape: how many columns, of which types. A later format adds columns at the ends of tables, which
+rewrites no row: what an earlier one wrote has fewer columns, and the defaults stand for those that are missing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.store.ddl import schema_statements, stamp_statements
+from flue_py.store.salvage_pages import Cell, Value
+
+_DERIVED = frozenset(
+    {*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls"}
+)
+"""Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
+
+_WORDS = {
+    ("sessions", "kind"): frozenset({"root", "fork", "task"}),
+    ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
+    ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
+    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
+    ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
+    ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
+    ("budgets", "unit"): frozenset({"tokens", "picodollars"}),
+    ("reservations", "state"): frozenset({"held", "committed", "released", "expired"}),
+}
+
+_ADDED: dict[str, dict[str, Value]] = {
+    "sessions": {"auto_title": None, "unpriced_calls": 0},
+    "leaf_moves": {"why": None},
+    "ledger": {"outcome": None},
+    "ledger_sessions": {"tree_id": None},
+}
+"""The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""
+
+FORMAT_1_ROOTS = {
+    "flue_store": 2, "blobs": 3, "sqlite_autoindex_blobs_1": 4, "entries": 5, "sqlite_autoindex_entries_1": 6,
+    "sqlite_autoindex_entries_2": 7, "ix_entries_blob": 8, "ix_entries_compaction": 9, "ix_entries_session_key": 10,
+    "lanes": 11, "ix_lanes_owner_key": 12, "ix_lanes_parent": 13, "ledger": 14, "ix_ledger_session_key": 15,
+    "ledger_sessions": 16, "sqlite_autoindex_ledger_sessions_1": 17, "sessions": 18, "sqlite_autoindex_sessions_1": 19,
+    "ix_sessions_tree_id": 22, "ix_sessions_updated_at": 23, "uq_sessions_scope_key": 24, "leaf_moves": 25,
+    "marks": 26, "requests": 27, "task_links": 28, "sqlite_autoindex_task_links_2": 29, "ix_task_links_child_id": 30,
+    "alembic_version": 31, "sqlite_autoindex_alembic_version_1": 32,
+}  # fmt: skip
+"""Where a database that was made in format 1, with pages of 4,096 bytes, has its roots, upgraded or not."""
+
+
+class Column(NamedTuple):
+    """A column as it is in a record: ``type`` is what a value of it must be."""
+
+    name: str
+    type: type
+    required: bool
+    words: frozenset[str] | None = None
+    is_derived: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the records of one table or index look like. ``holds_rows`` is False for an index beside a table.
+
+    ``added`` are the values of its last columns in the records that have been there since before those columns.
+    """
+
+    name: str
+    table: str
+    columns: tuple[Column, ...]
+    has_rowid: bool
+    holds_rows: bool
+    alias: int | None = None
+    added: tuple[Value, ...] = ()
+
+    @property
+    def lengths(self) -> range:
+        """How many columns a record of it may have."""
+        return range(len(self.columns) - len(self.added), len(self.columns) + 1)
+
+    def values(self, cell: Cell) -> tuple[Value, ...] | None:
+        """Return a row's values, with rowid and defaults in their places; None where their number is another."""
+        values = cell.values
+        if values is None or len(values) not in self.lengths:
+            return None
+        missing = len(self.columns) - len(values)
+        values += self.added[len(self.added) - missing :]
+        if self.alias is not None and values[self.alias] is None:
+            values = (*values[: self.alias], cell.rowid, *values[self.alias + 1 :])
+        return values
+
+    def fits(self, cell: Cell) -> bool:
+        """Return whether a row looks like one of this table's in each of its columns."""
+        values = self.values(cell)
+        return values is not None and all(
+            (value is None and not column.required)
+            or (type(value) is column.type and (column.words is None or value in column.words))
+            or column.is_derived
+            for column, value in zip(self.columns, values, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes of a store, by name, and where a new database of this page size has the root of each."""
+
+    by_name: dict[str, Shape]
+    roots: dict[str, int]
+
+    def of_rows(self, *, rowid: bool) -> list[Shape]:
+        """Return the shapes of tables with, or without, rowids."""
+        return [shape for shape in self.by_name.values() if shape.holds_rows and shape.has_rowid == rowid]
+
+
+@lru_cache(maxsize=8)
+def shapes(page_size: int) -> Shapes:
+    """Return the shapes of a store, and where one of the current format has its roots: as one made in memory has."""
+    with closing(sqlite3.connect(":memory:")) as made:
+        made.execute(f"PRAGMA page_size = {page_size}")
+        for statement in (*stamp_statements(), *schema_statements()):
+            made.execute(statement)
+        rows = made.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
+        found = {}
+        for kind, name, table, _ in rows:
+            if kind == "view":
+                continue
+            columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
+            order = (
+                [row[2] for row in made.execute(f"PRAGMA index_xinfo({name})")] if kind == "index" else list(columns)
+            )
+            has_rowid = not _is_without_rowid(made, table)
+            keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
+            alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
+            shape = tuple(_column(table, column, columns) for column in order)
+            added = _ADDED.get(table, {}) if kind == "table" else {}
+            found[name] = Shape(
+                name, table, shape, has_rowid and kind == "table", kind == "table", alias, tuple(added.values())
+            )
+        return Shapes(found, {row[1]: row[3] for row in rows if row[3]})
+
+
+def _is_without_rowid(made: sqlite3.Connection, table: str) -> bool:
+    return any(row[1] == table and row[4] for row in made.execute("PRAGMA table_list"))
+
+
+def _column(table: str, name: str | None, columns: dict[str, tuple[object, ...]]) -> Column:
+    if name is None or name == "rowid":
+        return Column("rowid", int, required=True)
+    row = columns[name]
+    declared = str(row[2])
+    kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
+    # The ledger has columns of the same names; they are what it says, and derived from nothing.
+    is_derived = table in ("entries", "sessions") and name in _DERIVED
+    return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)

@@ -1,0 +1,193 @@
+"""A database that format 1 left is upgraded without loss: every read answers as the code of that format did."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flue_py.core.sessions import STORED, NewSession
+from flue_py.store import ddl, migrate
+from flue_py.store.async_engine import open_engine
+from flue_py.store.backend import FORMAT_VERSION, Backend, Sources
+from flue_py.store.sqlite import open_sqlite
+from flue_py.testing.samples import assistant, session_info, talk
+from flue_py.testing.sources import StepSources
+from tests.edges.cli_runs import Flue
+from tests.migrations.format_1 import answers, recorded, unpack
+from tests.migrations.postgres_catalog import catalog, contents, query, run_script
+from tests.migrations.test_migrations import catalog as file_catalog
+from tests.migrations.test_migrations import make_by_schema, stamp
+from tests.postgres import NewDatabase, connected
+
+if TYPE_CHECKING:
+    from flue_py.core.jsontext import JsonObject
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A database of format 1."""
+    return unpack(tmp_path / "old.db")
+
+
+def later() -> Sources:
+    """Time and ids that format 1 had not used up."""
+    steps = StepSources()
+    steps.begin_step()
+    return steps.sources
+
+
+async def answers_of(path: Path) -> JsonObject:
+    backend = await open_sqlite(path, sources=later())
+    try:
+        return await answers(backend)
+    finally:
+        await backend.close()
+
+
+async def test_everything_answers_as_it_did_and_verifies_clean(old: Path) -> None:
+    found, expected = await answers_of(old), recorded()
+    assert found["store"] == [11, 35, 17, True]
+    for part in expected:
+        assert found[part] == expected[part], part
+    assert (stamp(old), FORMAT_VERSION) == (2, 2)
+
+
+async def test_a_backup_of_format_1_is_made_and_is_what_was_there(old: Path) -> None:
+    before = list(rows_of(old).items())
+    await answers_of(old)
+    (backup,) = old.parent.glob("*.bak")
+    assert (backup.name, stamp(backup), list(rows_of(backup).items())) == ("old.db.format-1.bak", 1, before)
+
+
+def test_an_upgraded_file_has_the_tables_of_a_new_one(old: Path, tmp_path: Path) -> None:
+    migrate.open_file(old, "full", 5).close()
+    make_by_schema(tmp_path / "new.db")
+    assert file_catalog(old) == file_catalog(tmp_path / "new.db")
+
+
+def test_the_printed_upgrade_does_the_same_to_a_file_as_opening(old: Path, tmp_path: Path) -> None:
+    by_hand = unpack(tmp_path / "by-hand.db")
+    flue = Flue(tmp_path)
+    flue.database = by_hand
+    script = flue.run("migrate", "--sql", "--from", "1").stdout
+    assert script.index("UPDATE flue_store SET value = 2") < script.index("ALTER TABLE sessions")
+    with closing(sqlite3.connect(by_hand)) as connection:
+        connection.executescript(script)
+    migrate.open_file(old, "full", 5).close()
+    assert rows_of(by_hand) == rows_of(old)
+    assert file_catalog(by_hand) == file_catalog(old)
+    assert flue.json("migrate")["did"] == "nothing"
+
+
+async def test_who_paid_is_known_by_tree_and_calls_without_a_price_are_counted(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("UPDATE ledger SET cost = NULL WHERE session_key = 1")
+        connection.execute("UPDATE sessions SET spent_cost = 0 WHERE session_key = 1")
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        payers = connection.execute("SELECT session_key, tree_id FROM ledger_sessions ORDER BY 1").fetchall()
+        assert payers == connection.execute("SELECT DISTINCT session_key, tree_id FROM ledger ORDER BY 1").fetchall()
+        (calls,) = connection.execute("SELECT COUNT(*) FROM ledger WHERE session_key = 1").fetchone()
+        unpriced = dict(connection.execute("SELECT session_key, unpriced_calls FROM sessions").fetchall())
+    assert calls > 1
+    assert unpriced.pop(1) == calls
+    assert set(unpriced.values()) == {0}
+
+
+async def test_an_upgraded_store_goes_on(old: Path) -> None:
+    backend = await open_sqlite(old, sources=later())
+    try:
+        await goes_on(backend)
+    finally:
+        await backend.close()
+
+
+async def goes_on(backend: Backend) -> None:
+    """Write to an upgraded store in every way, and see that it stays whole."""
+    page = await backend.list_sessions(scope="s", kind="root", limit=10, cursor=None)
+    (main,) = (session for session in page.sessions if session.key == "main")
+    paid = await backend.append(main.id, [*talk(2, start=50), assistant("more", tokens=4, dollars=2.0)])
+    fork = await backend.fork(main.id, paid.entry_ids[0], NewSession(id="made later"))
+    await backend.undo(main.id)
+    await backend.redo(main.id)
+    await backend.update_session(fork.id, title="later")
+    assert (await session_info(backend, main.id)).leaf_id == paid.leaf_id
+    assert (await backend.verify()).problems == []
+    for session in (await backend.list_sessions(scope=None, kind=None, limit=100, cursor=None)).sessions:
+        await backend.delete_tree(session.id)
+    assert (await backend.info()).entries == 0
+    assert (await backend.verify()).problems == []
+
+
+async def test_a_retry_of_what_was_asked_in_format_1_is_recognised(old: Path) -> None:
+    backend = await open_sqlite(old, sources=later())
+    try:
+        (fork,) = [
+            session
+            for session in (await backend.list_sessions(scope=None, kind="fork", limit=100, cursor=None)).sessions
+            if session.title == "Another try"
+        ]
+        again = await backend.append(fork.id, talk(6, start=10), expected=STORED, idempotency_key="six")
+        assert (again.replayed, len(again.entry_ids)) == (True, 6)
+    finally:
+        await backend.close()
+
+
+# -- PostgreSQL -----------------------------------------------------------------------------------------------------
+
+
+def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of every table of a file."""
+    with closing(sqlite3.connect(path)) as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in tables}
+
+
+async def fill(url: str, old: Path) -> None:
+    """Make a format-1 schema in an empty database of PostgreSQL, with the rows of a file."""
+    await run_script(url, ddl.alembic_sql("postgresql", "0001"))
+    tables = rows_of(old)
+    state = dict(tables.pop("flue_store"))
+    tables.pop("alembic_version")
+    async with connected(url) as connection:
+        for table in ("sessions", *(name for name in tables if name != "sessions")):
+            await connection.copy_records_to_table(table, records=tables[table])
+        await connection.execute("UPDATE flue_store SET value = 1 WHERE name = 'format'")
+        await connection.execute("UPDATE flue_store SET value = $1 WHERE name = 'epoch'", state["epoch"])
+
+
+async def test_the_same_rows_on_postgresql_answer_as_they_did(new_database: NewDatabase, old: Path) -> None:
+    url, right = new_database(), new_database()
+    await fill(url, old)
+    before = await catalog(url)
+    backend = await open_engine(url, sources=later())
+    try:
+        found, expected = await answers(backend), recorded()
+        for part in expected:
+            assert found[part] == expected[part], part
+        assert before != await catalog(url)
+        await goes_on(backend)
+    finally:
+        await backend.close()
+    await migrate.migrate(right)
+    assert await catalog(url) == await catalog(right)
+
+
+async def test_the_printed_upgrade_does_the_same_to_postgresql_as_opening(new_database: NewDatabase, old: Path) -> None:
+    opened, by_hand = new_database(), new_database()
+    for url in (opened, by_hand):
+        await fill(url, old)
+    await migrate.migrate(opened)
+    await run_script(by_hand, ddl.upgrade_sql("postgresql", 1))
+    assert (await migrate.migrate(by_hand)).found == FORMAT_VERSION
+    assert await contents(by_hand) == await contents(opened)
+    for table in ("sessions", "ledger", "ledger_sessions", "leaf_moves"):
+        statement = f"SELECT t::text FROM {table} t ORDER BY 1"
+        assert await query(by_hand, statement) == await query(opened, statement)
