@@ -54,6 +54,8 @@ _COMMANDS = {
     "salvage": _Home("flue_py.cli.rescuing", "salvage", "Rescue what is readable in a damaged file."),
     "info": _Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
     "copy": _Home("flue_py.cli.copying", "copy", "Copy every session into another database."),
+    "bundle": _Home("flue_py.cli.bundling", "bundle", "Write whole trees into one file, to take elsewhere."),
+    "unbundle": _Home("flue_py.cli.bundling", "unbundle", "Bring the trees of a bundle into the database."),
     "migrate": _Home("flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."),
 }
 

@@ -1,0 +1,373 @@
+"""Bundles: whole trees with their blobs and their part of the ledger, in one file that is told to be whole.
+
+A bundle is a gzip stream of lines of JSON. The first says what it is; then comes each tree, a line that counts its rows
+followed by them, then what sessions now gone have paid; the last has the SHA-256 of all lines before it. Rows are those
+that `core.trees` describes, in a canonical order, under numbers of the bundle's own, so that the same trees give the
+same bytes from whatever store. docs/formats/bundle.md describes it for other programs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
+
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import is_storable
+from flue_py.core.trees import (
+    BlobRow,
+    CallRow,
+    EditRow,
+    EntryRow,
+    GonePayer,
+    LaneRow,
+    LinkRow,
+    MarkRow,
+    MoveRow,
+    Payer,
+    RequestRow,
+    SessionRow,
+    TreeCopy,
+)
+from flue_py.errors import FormatTooNew, UnreadableFile, shown
+
+NAME = "flue_py bundle"
+VERSION = 1
+
+Row: TypeAlias = tuple[Any, ...]
+
+_TABLES: Mapping[str, type[Row]] = {
+    "sessions": SessionRow,
+    "lanes": LaneRow,
+    "entries": EntryRow,
+    "blobs": BlobRow,
+    "links": LinkRow,
+    "moves": MoveRow,
+    "requests": RequestRow,
+    "marks": MarkRow,
+    "edits": EditRow,
+    "payers": Payer,
+    "calls": CallRow,
+}
+"""The rows of a tree, by the name that a bundle and a `TreeCopy` give them, in the order of a bundle."""
+
+_KEYS = ("session_key", "owner_key", "parent_key")
+"""The columns that name a session by a number which means nothing elsewhere."""
+
+_PATHS_OF_IMPORTS = ("cwd", "parentSession")
+_MAX_INT = 2**63
+_MAX_LINE = 512 * 1024 * 1024
+
+
+class _Column(NamedTuple):
+    name: str
+    type: type
+    optional: bool
+
+
+def _columns(row: type[Row]) -> tuple[_Column, ...]:
+    columns = []
+    for name, hint in get_type_hints(row).items():
+        options = get_args(hint) or (hint,)
+        kind = next(option for option in options if option is not type(None))
+        columns.append(_Column(name, kind, type(None) in options))
+    return tuple(columns)
+
+
+_COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class BundleCounts:
+    """How much a bundle holds. ``calls`` are paid calls, those of sessions now gone among them."""
+
+    trees: int = 0
+    sessions: int = 0
+    entries: int = 0
+    calls: int = 0
+
+    def with_tree(self, copy: TreeCopy) -> BundleCounts:
+        """Return the counts with one tree more."""
+        return BundleCounts(
+            self.trees + 1,
+            self.sessions + len(copy.sessions),
+            self.entries + len(copy.entries),
+            self.calls + len(copy.calls),
+        )
+
+    def with_gone(self, gone: GonePayer) -> BundleCounts:
+        """Return the counts with the calls of one session more that is gone."""
+        return replace(self, calls=self.calls + len(gone.calls))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class BundleWriter:
+    """Writes a bundle, tree by tree, into a file that is open for writing bytes. Nothing of it counts before `end`."""
+
+    def __init__(self, file: BinaryIO, *, keep_paths: bool = False) -> None:
+        # Without a name and a time, so that the same content gives the same bytes.
+        self._file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6)
+        self._keep_paths = keep_paths
+        self._sha256 = sha256()
+        self.counts = BundleCounts()
+        self._line({"bundle": NAME, "version": VERSION})
+
+    def add_tree(self, copy: TreeCopy) -> None:
+        """Write a tree. Folders and configuration paths are left out, unless the bundle keeps paths."""
+        copy = canonical(copy if self._keep_paths else without_paths(copy))
+        rows = {name: cast("Sequence[Row]", getattr(copy, name)) for name in _TABLES}
+        self._line({"tree": {name: len(table) for name, table in rows.items()}, "epoch": copy.epoch})
+        for name, table in rows.items():
+            for row in table:
+                self._line([name, *(_encoded(value) for value in row)])
+        self.counts = self.counts.with_tree(copy)
+
+    def add_gone(self, gone: GonePayer) -> None:
+        """Write what a session that is gone has paid."""
+        calls = sorted((call._replace(session_key=0) for call in gone.calls), key=lambda call: call.identity)
+        self._line({"gone": gone.payer.session_id, "member": gone.member, "calls": len(calls)})
+        for call in calls:
+            self._line(["calls", *call])
+        self.counts = self.counts.with_gone(gone)
+
+    def end(self) -> BundleCounts:
+        """Write the last line, and return what the bundle holds. The file stays open."""
+        counts = self.counts
+        held: JsonObject = {
+            "trees": counts.trees, "sessions": counts.sessions, "entries": counts.entries, "calls": counts.calls,
+        }  # fmt: skip
+        self._line({"end": held, "sha256": self._sha256.hexdigest()})
+        self._file.close()
+        return counts
+
+    def _line(self, value: object) -> None:
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        self._sha256.update(line)
+        self._file.write(line)
+
+
+def _encoded(value: object) -> object:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def canonical(copy: TreeCopy) -> TreeCopy:
+    """Return a tree under numbers, and in an order, that do not depend on the store it is from."""
+    sessions = sorted(copy.sessions, key=lambda row: (row.kind != "root", row.created_at, row.id))
+    payers = {payer.session_key: payer.session_id for payer in copy.payers}
+    order = {session.session_key: (0, place, "") for place, session in enumerate(sessions)}
+    first_entry = {entry.session_key: entry.id for entry in sorted(copy.entries, key=lambda e: e.id, reverse=True)}
+    gone = sorted(
+        {key for key in copy.all_keys() if key not in order and key != copy.tree_id},
+        key=lambda key: (payers.get(key, ""), first_entry.get(key, "")),
+    )
+    keys = {key: number for number, key in enumerate([*[row.session_key for row in sessions], *gone], 1)}
+    renumbered: dict[str, Any] = {name: [_renumbered(row, keys) for row in getattr(copy, name)] for name in _TABLES}
+    for name, rows in renumbered.items():
+        rows.sort(key=attrgetter(*_ORDER[name]))
+    return replace(copy, tree_id=0, **renumbered)
+
+
+_ORDER = {
+    "sessions": ("session_key",),
+    "lanes": ("lane_id",),
+    "entries": ("lane_id", "depth"),
+    "blobs": ("sha256",),
+    "links": ("parent_key", "position"),
+    "moves": ("session_key", "revision"),
+    "requests": ("session_key", "idempotency_key"),
+    "marks": ("session_key", "entry_id", "kind"),
+    "edits": ("session_key", "revision", "what"),
+    "payers": ("session_key",),
+    "calls": ("identity",),
+}
+
+
+def _renumbered(row: Row, keys: Mapping[int, int]) -> Row:
+    fields = cast("Any", row)
+    named = next((name for name in _KEYS if name in fields._fields), None)
+    return row if named is None else cast("Row", fields._replace(**{named: keys[getattr(row, named)]}))
+
+
+def without_paths(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose sessions name no folder and no file of the machine they are from.
+
+    What was said in them may: that is their history.
+    """
+    sessions = [
+        row._replace(cwd=None, config_path=None, metadata=_metadata_without_paths(row.metadata))
+        for row in copy.sessions
+    ]
+    return replace(copy, sessions=sessions)
+
+
+def _metadata_without_paths(text: str) -> str:
+    metadata = decode_object(text)
+    imported = metadata.get("imported")
+    header = imported.get("header") if isinstance(imported, dict) else None
+    if not isinstance(header, dict) or not any(name in header for name in _PATHS_OF_IMPORTS):
+        return text
+    for name in _PATHS_OF_IMPORTS:
+        header.pop(name, None)
+    return encode_json(metadata, "metadata")[0]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def looks_like_a_bundle(head: bytes) -> bool:
+    """Return whether a file that begins like this is a bundle, of whatever version."""
+    try:
+        begins = zlib.decompressobj(wbits=31).decompress(head, 64)
+    except zlib.error:
+        return False
+    return begins.startswith(f'{{"bundle":"{NAME}"'.encode())
+
+
+class BundleReader:
+    """Reads a bundle, tree by tree. Only after the last one is it known to be whole: see `read_bundle`."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = gzip.GzipFile(fileobj=file)
+        self._name = name
+        self._sha256 = sha256()
+        self._number = 0
+        self.counts = BundleCounts()
+
+    def trees(self) -> Iterator[TreeCopy | GonePayer]:
+        """Yield the trees, then what sessions now gone have paid. Raises `UnreadableFile`, `FormatTooNew`.
+
+        Each row has the columns it should have, of the types they should have; whether they make sense together is
+        for the store to verify.
+        """
+        self._check_first(self._next_object())
+        while True:
+            before = self._sha256.hexdigest()
+            value = self._next_object()
+            if "tree" in value:
+                tree = self._tree(value)
+                self.counts = self.counts.with_tree(tree)
+                yield tree
+            elif "gone" in value:
+                gone = self._gone(value)
+                self.counts = self.counts.with_gone(gone)
+                yield gone
+            elif "end" in value:
+                self._check_end(value, before)
+                return
+            else:
+                raise self._unreadable("is none of tree, gone and end")
+
+    def _unreadable(self, why: str) -> UnreadableFile:
+        return UnreadableFile(f"{self._name}: line {self._number} {why}; nothing was imported")
+
+    def _next(self) -> object:
+        self._number += 1
+        try:
+            line = self._file.readline(_MAX_LINE)
+            if not line.endswith(b"\n"):
+                raise self._unreadable("is not there: the bundle is not whole" if not line else "has no end")
+            self._sha256.update(line)
+            return json.loads(line)
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+            raise self._unreadable(f"cannot be read ({error})") from error
+
+    def _next_object(self) -> dict[str, Any]:
+        value = self._next()
+        if not isinstance(value, dict):
+            raise self._unreadable("should be an object")
+        return value
+
+    def _check_first(self, first: Mapping[str, Any]) -> None:
+        version = first.get("version")
+        if first.get("bundle") != NAME or isinstance(version, bool) or not isinstance(version, int):
+            raise self._unreadable("does not say that this is a bundle")
+        if version > VERSION:
+            raise FormatTooNew(
+                f"{self._name} is a bundle of version {version}, this flue_py reads up to {VERSION}; upgrade flue_py. "
+                "Nothing was imported"
+            )
+
+    def _check_end(self, end: Mapping[str, Any], digest: str) -> None:
+        held = self.counts
+        said = {"trees": held.trees, "sessions": held.sessions, "entries": held.entries, "calls": held.calls}
+        if end.get("sha256") != digest or end["end"] != said:
+            raise self._unreadable("does not match the lines before it: the bundle was damaged or changed")
+        try:
+            if self._file.read(1):
+                raise self._unreadable("should be the last one")
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._unreadable(f"is followed by what cannot be read ({error})") from error
+
+    def _tree(self, head: Mapping[str, Any]) -> TreeCopy:
+        counts, epoch = head["tree"], head.get("epoch")
+        if not isinstance(counts, dict) or not _is_count(epoch) or not all(map(_is_count, counts.values())):
+            raise self._unreadable("should count the rows of a tree")
+        if counts.keys() != _TABLES.keys():
+            raise self._unreadable(f"should count {', '.join(_TABLES)}")
+        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts[name])] for name in _TABLES}
+        if not rows["sessions"]:
+            raise self._unreadable("ends a tree without sessions")
+        tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
+        self._check_keys(tree)
+        return tree
+
+    def _check_keys(self, tree: TreeCopy) -> None:
+        known = {session.session_key for session in tree.sessions} | {payer.session_key for payer in tree.payers}
+        known.update(entry.session_key for entry in tree.entries)
+        if 0 in known or len({session.session_key for session in tree.sessions}) != len(tree.sessions):
+            raise self._unreadable("ends a tree with two sessions of one number, or one of number 0")
+        for name in _TABLES:
+            for row in getattr(tree, name):
+                key = next((getattr(row, key) for key in _KEYS if key in row._fields), None)
+                if key is not None and key not in known:
+                    raise self._unreadable(f"ends a tree whose {name} name session {key}, which it does not have")
+
+    def _gone(self, head: Mapping[str, Any]) -> GonePayer:
+        payer, member, count = head["gone"], head.get("member"), head.get("calls")
+        if not _is_text(payer) or not (member is None or _is_text(member)) or not _is_count(count):
+            raise self._unreadable("should name a session that is gone, and count its calls")
+        calls = [cast("CallRow", self._row("calls")) for _ in range(cast("int", count))]
+        # Those without a living relative share no tree: each is one of its own.
+        return GonePayer(Payer(self._number, payer), self._number, member, calls)
+
+    def _row(self, table: str) -> Row:
+        value = self._next()
+        columns = _COLUMNS[table]
+        if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
+            raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
+        values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]
+        return cast("Any", _TABLES[table])(*values)  # type: ignore[no-any-return]
+
+    def _value(self, column: _Column, found: object) -> object:
+        if found is None and column.optional:
+            return None
+        if column.type is bytes and isinstance(found, str):
+            try:
+                return base64.b64decode(found, validate=True)
+            except binascii.Error as error:
+                raise self._unreadable(f"has a {column.name} that is no base64") from error
+        is_sound = _is_number(found) if column.type is int else _is_text(found)
+        if column.type is bytes or not is_sound:
+            raise self._unreadable(f"has a {column.name} that is {shown(found)}")
+        return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_MAX_INT <= value < _MAX_INT
+
+
+def _is_count(value: object) -> bool:
+    return _is_number(value) and cast("int", value) >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and is_storable(value)

@@ -1,0 +1,217 @@
+"""Bundles: whole trees in one file, the same from every store, trusted with nothing when they come in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py import (
+    FormatTooNew,
+    InvalidArgument,
+    JsonObject,
+    Session,
+    SessionNotFound,
+    Store,
+    StoreUnavailable,
+    UnreadableFile,
+)
+from flue_py.formats.bundle import BundleCounts, looks_like_a_bundle
+from flue_py.sessions.bundling import read_bundle, write_bundle
+from flue_py.testing.whole_stores import make_everything
+from tests.sessions.talk import assistant, hold_turns, say, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def filled(store: Store) -> None:
+    """Fill a store with something of everything, and with a session that has paths."""
+    await make_everything(store._backend)
+    header: JsonObject = {"cwd": "/home/somebody/project", "parentSession": "/home/somebody/p.jsonl", "id": "x"}
+    metadata: JsonObject = {"imported": {"header": header}}
+    session = await store.create_session(key="paths", cwd="/home/somebody/project", metadata=metadata)
+    await session.append_messages([user("hello"), assistant("hi", 5)])
+
+
+async def contexts(store: Store) -> dict[str, list[object]]:
+    """Return the context at every entry of every session, by session and entry."""
+    found: dict[str, list[object]] = {}
+    for info in (await store.list_sessions(limit=1000)).sessions:
+        session = await store.get_session(info.id)
+        assert session is not None
+        for entry in await session.get_tree():
+            items = await session.build_context_entries(leaf=entry.id)
+            found[f"{info.id} {entry.id}"] = [(item.entry_id, item.data) for item in items]
+    return found
+
+
+def lines_of(path: Path) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+async def test_a_store_goes_through_a_bundle_and_is_the_same(store: Store, tmp_path: Path) -> None:
+    await filled(store)
+    path = tmp_path / "all.flue"
+    written = await write_bundle(store, path)
+    assert written.size_bytes == path.stat().st_size
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(InvalidArgument, match="is there already"):
+        await write_bundle(store, path)
+    assert (await write_bundle(store, path, overwrite=True)) == written
+    async with flue_py.open(tmp_path / "there.db") as there:
+        report = await read_bundle(there, path)
+        assert report.counts == written.counts
+        assert (report.trees_added, report.refused) == (written.counts.trees, ())
+        assert await contexts(there) == await contexts(store)
+        assert (await there.info()).ledger_rows == (await store.info()).ledger_rows
+        # The same trees give the same bytes, whatever numbers a store knows them by.
+        await write_bundle(there, tmp_path / "again.flue")
+        assert (tmp_path / "again.flue").read_bytes() == path.read_bytes()
+        again = await read_bundle(there, path)
+        assert not again.changed
+        assert again.trees_unchanged == written.counts.trees
+        assert (await there.verify()).problems == []
+    # Into the store that it is from it changes nothing either.
+    assert not (await read_bundle(store, path)).changed
+
+
+async def test_a_bundle_names_no_folder_unless_it_is_told_to(store: Store, tmp_path: Path) -> None:
+    await filled(store)
+    await write_bundle(store, tmp_path / "without.flue")
+    await write_bundle(store, tmp_path / "with.flue", keep_paths=True)
+    assert b"/home/somebody" not in gzip.decompress((tmp_path / "without.flue").read_bytes())
+    assert b"/home/somebody/project" in gzip.decompress((tmp_path / "with.flue").read_bytes())
+    async with flue_py.open(":memory:") as there:
+        await read_bundle(there, tmp_path / "with.flue")
+        assert (await there.open_session("paths")).info.cwd == "/home/somebody/project"
+
+
+async def test_a_session_takes_its_forks_and_its_tasks_along(session: Session, store: Store, tmp_path: Path) -> None:
+    await hold_turns(session, 1)
+    fork = await session.fork()
+    task = await fork.create_task(task_id="t")
+    await say(task, "T")
+    await hold_turns(await store.create_session(key="else"), 2)
+    report = await write_bundle(store, tmp_path / "one.flue", [session])
+    assert report.counts == BundleCounts(trees=2, sessions=3, entries=3, calls=1)
+    async with flue_py.open(":memory:") as there:
+        await read_bundle(there, tmp_path / "one.flue")
+        found = {info.id for info in (await there.list_sessions()).sessions}
+        assert found == {session.id, fork.id, task.id}
+    with pytest.raises(SessionNotFound):
+        await write_bundle(store, tmp_path / "none.flue", [session, "missing"])
+    assert not (tmp_path / "none.flue").exists()
+
+
+async def test_a_later_bundle_brings_trees_up_to_date_and_refuses_what_went_on(
+    session: Session, store: Store, tmp_path: Path
+) -> None:
+    await hold_turns(session, 1)
+    await write_bundle(store, tmp_path / "1.flue")
+    async with flue_py.open(":memory:") as there:
+        await read_bundle(there, tmp_path / "1.flue")
+        await say(session, "U2")
+        await write_bundle(store, tmp_path / "2.flue")
+        assert (await read_bundle(there, tmp_path / "2.flue")).trees_refreshed == 1
+        copy = await there.get_session(session.id)
+        assert copy is not None
+        assert copy.leaf_id == session.leaf_id
+        await say(copy, "here")
+        await say(session, "there")
+        await write_bundle(store, tmp_path / "3.flue")
+        report = await read_bundle(there, tmp_path / "3.flue")
+        assert not report.changed
+        assert [refusal.session_id for refusal in report.refused] == [session.id]
+
+
+def rewritten(path: Path, target: Path, change: Callable[[list[Any]], object], *, sign: bool = True) -> Path:
+    """Write a bundle whose lines were changed, with a checksum that fits, or the old one."""
+    from hashlib import sha256
+
+    lines = lines_of(path)
+    change(lines)
+    texts = [json.dumps(line).encode() + b"\n" for line in lines]
+    if sign:
+        lines[-1]["sha256"] = sha256(b"".join(texts[:-1])).hexdigest()
+        texts[-1] = json.dumps(lines[-1]).encode() + b"\n"
+    target.write_bytes(gzip.compress(b"".join(texts)))
+    return target
+
+
+def row(lines: list[Any], table: str) -> list[Any]:
+    found = next(line for line in lines if isinstance(line, list) and line[0] == table)
+    assert isinstance(found, list)
+    return found
+
+
+FORGERIES: dict[str, Callable[[list[Any]], object]] = {
+    "a payload": lambda lines: row(lines, "entries").__setitem__(-1, '{"role":"user","content":"forged"}'),
+    "a total": lambda lines: row(lines, "entries").__setitem__(16, 999),
+    "a leaf": lambda lines: row(lines, "sessions").__setitem__(10, "nowhere"),
+    "a depth": lambda lines: row(lines, "entries").__setitem__(2, 7),
+    "a type": lambda lines: row(lines, "entries").__setitem__(2, "7"),
+    "a NUL": lambda lines: row(lines, "sessions").__setitem__(5, "a\0b"),
+    "a surrogate": lambda lines: row(lines, "sessions").__setitem__(5, "\ud800"),
+    "base64": lambda lines: row(lines, "entries").__setitem__(22, "%"),
+    "a number too large": lambda lines: row(lines, "sessions").__setitem__(11, 2**70),
+    "a column less": lambda lines: row(lines, "lanes").pop(),
+    "a session that is not there": lambda lines: row(lines, "lanes").__setitem__(2, 99),
+    "a kind": lambda lines: row(lines, "sessions").__setitem__(6, "stem"),
+    "a row less": lambda lines: lines.remove(row(lines, "lanes")),
+    "counts": lambda lines: lines[-1]["end"].__setitem__("entries", 0),
+    "no head": lambda lines: lines.pop(0),
+    "no trees": lambda lines: lines[1]["tree"].pop("lanes"),
+    "a tree twice": lambda lines: lines.__setitem__(slice(1, -1), lines[1:-1] * 2),
+    "a line of another kind": lambda lines: lines.insert(1, {"what": 1}),
+    "a list": lambda lines: lines.insert(1, [1]),
+}
+
+
+async def small_bundle(path: Path) -> None:
+    """Write the bundle of one session with two turns."""
+    async with flue_py.open(":memory:") as store:
+        await hold_turns(await store.create_session(), 2)
+        await write_bundle(store, path)
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+async def test_what_was_forged_is_refused_whole(tmp_path: Path, what: str) -> None:
+    await small_bundle(tmp_path / "true.flue")
+    forged = rewritten(tmp_path / "true.flue", tmp_path / "forged.flue", FORGERIES[what])
+    async with flue_py.open(":memory:") as there:
+        with pytest.raises(UnreadableFile, match="nothing was imported"):
+            await read_bundle(there, forged)
+        assert (await there.info()).sessions == 0
+
+
+async def test_what_was_damaged_or_is_something_else_is_refused_whole(tmp_path: Path) -> None:
+    path = tmp_path / "true.flue"
+    await small_bundle(path)
+    whole = path.read_bytes()
+    assert looks_like_a_bundle(whole[:1000])
+    damaged = tmp_path / "damaged.flue"
+    async with flue_py.open(":memory:") as there:
+        for cut in (0, 1, 10, 30, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+            damaged.write_bytes(whole[:cut])
+            with pytest.raises(UnreadableFile, match="nothing was imported"):
+                await read_bundle(there, damaged)
+        others = (b"hello\n", gzip.compress(b"hello\n"), gzip.compress(b"[]\n"))
+        for data in (*others, whole + b"more", whole[:-9] + b"x" * 9):
+            damaged.write_bytes(data)
+            assert looks_like_a_bundle(data[:1000]) == data.startswith(whole[:20])
+            with pytest.raises(UnreadableFile, match="nothing was imported"):
+                await read_bundle(there, damaged)
+        changed = rewritten(path, damaged, lambda lines: row(lines, "sessions").__setitem__(5, "renamed"), sign=False)
+        with pytest.raises(UnreadableFile, match="damaged or changed"):
+            await read_bundle(there, changed)
+        newer = rewritten(path, damaged, lambda lines: lines[0].__setitem__("version", 2))
+        with pytest.raises(FormatTooNew, match="version 2"):
+            await read_bundle(there, newer)
+        with pytest.raises(StoreUnavailable):
+            await read_bundle(there, tmp_path / "missing.flue")
+        assert (await there.info()).sessions == 0
