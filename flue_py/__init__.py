@@ -68,11 +68,14 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.formats.bundle import BundleCounts
+    from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
+    from flue_py.sessions.transcripts import TranscriptReport, transcript, write_transcript
 
     __version__: str
 else:
@@ -100,11 +103,14 @@ else:
             "VerifyReport",
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+        "flue_py.formats.bundle": ("BundleCounts",),
+        "flue_py.sessions.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
         "flue_py.sessions.store": ("Store",),
+        "flue_py.sessions.transcripts": ("TranscriptReport", "transcript", "write_transcript"),
     }
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -131,6 +137,8 @@ __all__ = [
     "AmbiguousId",
     "Appended",
     "BackupReport",
+    "BundleCounts",
+    "BundleReport",
     "Change",
     "ContextEntry",
     "CopyProgress",
@@ -183,6 +191,8 @@ __all__ = [
     "TaskDepthExceeded",
     "TaskLink",
     "ToolUse",
+    "TranscriptReport",
+    "UnbundleReport",
     "UnreadableFile",
     "Usage",
     "UsageWindow",
@@ -194,6 +204,10 @@ __all__ = [
     "merged_range_of",
     "open",
     "provenance_of",
+    "read_bundle",
     "salvage",
     "sync",
+    "transcript",
+    "write_bundle",
+    "write_transcript",
 ]

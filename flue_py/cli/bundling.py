@@ -18,7 +18,7 @@ from flue_py.sessions.store import Store
 
 @click.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument("sessions", metavar="[SESSION...]", nargs=-1)
+@click.argument("sessions", metavar="SESSION...", nargs=-1)
 @click.option("--keep-paths", is_flag=True, help="Keep the folders and configuration paths of sessions.")
 @click.option("--overwrite", is_flag=True, help="Write FILE anew where it is there already.")
 @json_option

@@ -27,6 +27,25 @@ GROUPS = {
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
+    "Branches side by side": (
+        "LeafDiff",
+        "DiffSide",
+        "ToolUse",
+        "Provenance",
+        "provenance_of",
+        "MergedRange",
+        "merged_range_of",
+    ),
+    "Going out and coming in": (
+        "transcript",
+        "write_transcript",
+        "TranscriptReport",
+        "write_bundle",
+        "BundleReport",
+        "read_bundle",
+        "UnbundleReport",
+        "BundleCounts",
+    ),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
@@ -160,20 +179,29 @@ def api_page() -> str:
     lines += _section("flue_py.salvage", "flue_py.salvage(damaged, new)", paragraphs(flue_py.salvage))
     for owner in (flue_py.Store, flue_py.Session):
         lines += _class_section(owner)
-    copying = inspect.signature(flue_py.copy_store)
-    call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
-    lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house", "Damage"):
-        for name in GROUPS[group]:
+    for name in [name for names in GROUPS.values() for name in names if _is_described_function(name)]:
+        function = getattr(flue_py, name)
+        called = inspect.signature(function)
+        waits = "await " if inspect.iscoroutinefunction(function) else ""
+        call = _call(f"{waits}flue_py.{name}", called, list(called.parameters.values()))
+        lines += _section(f"flue_py.{name}", call, paragraphs(function))
+    for names in GROUPS.values():
+        for name in names:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
                 lines += _value_section(name, value)
     return "\n".join(lines)
 
 
+def _is_described_function(name: str) -> bool:
+    """Return whether a name is a function that gets a section of its own like any other."""
+    return name not in ("open", "salvage") and inspect.isfunction(getattr(flue_py, name))
+
+
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session", "copy_store", "salvage") or dataclasses.is_dataclass(value)
+    has_section = name in ("open", "Store", "Session", "salvage") or dataclasses.is_dataclass(value)
+    has_section = has_section or _is_described_function(name)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 
