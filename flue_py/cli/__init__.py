@@ -36,6 +36,7 @@ _COMMANDS = {
     "path": _Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
     "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
     "usage": _Home("flue_py.cli.history", "usage", "Show tokens and exact cost of a path, or since an entry."),
+    "report": _Home("flue_py.cli.reporting", "report", "Write a session as one HTML page: tree, contexts, costs."),
     "fork": _Home("flue_py.cli.moving", "fork", "Make a new session that begins at an entry."),
     "move": _Home("flue_py.cli.moving", "move", "Set the leaf of a session to any of its entries."),
     "rewind": _Home("flue_py.cli.moving", "rewind", "Go back on the active path."),
