@@ -106,11 +106,11 @@ class GrowthChart {
       for (const [after] of compactions) {
         if (drawn.has(after)) continue;
         drawn.add(after);
-        const x = Math.round(chart.valToPos(after + 0.5, "x", true));
+        const x = Math.round(chart.valToPos(after + 0.5, "x", true)) + (devicePixelRatio % 2) / 2;
         line(this.color("--muted"), x, bbox.top, x, bbox.top + bbox.height);
       }
     }
-    ctx.lineWidth = 1.5 * devicePixelRatio;
+    ctx.lineWidth = 2 * devicePixelRatio;
     for (const limit of limits) {
       const y = Math.round(chart.valToPos(limit.at, "y", true));
       line(limit.color, bbox.left, y, bbox.left + bbox.width, y);
@@ -125,8 +125,11 @@ class GrowthChart {
       return make("li", {}, swatch, make("bdi", { text: line.agent }),
         make("span", { class: "muted", text: ` ${counted(line.turns.length, "turn")}` }));
     });
-    const count = data.growth.reduce((sum, line) => sum + line.compactions.length, 0);
-    if (count) items.push(make("li", {}, make("span", { class: "swatch dashed", "aria-hidden": "true" }), counted(count, "compaction")));
+    const compactions = new Set(data.growth.flatMap((line) => line.compactions.map(([, entry]) => `${line.session}/${entry}`)));
+    if (compactions.size) {
+      const swatch = make("span", { class: "swatch dashed", "aria-hidden": "true" });
+      items.push(make("li", {}, swatch, counted(compactions.size, "compaction")));
+    }
     for (const limit of limits) {
       items.push(make("li", {}, make("span", { class: `swatch dashed ${limit.swatch}`, "aria-hidden": "true" }),
         `${limit.name} ${number(limit.at)}`));
@@ -164,12 +167,18 @@ class GrowthChart {
     const fill = () => {
       const rows = [];
       for (const line of data.growth) {
-        line.turns.forEach(([, ...figures], place) => {
-          for (const [after, , before] of line.compactions) {
-            if (after === place && place > 0) rows.push([line.agent, numeric("—"), `compacted at ${number(before)} tokens`, ...Array(4).fill(numeric(""))]);
+        let done = 0;
+        const compactedAt = (turns) => {
+          for (; done < line.compactions.length && line.compactions[done][0] <= turns; done += 1) {
+            const text = `compacted at ${number(line.compactions[done][2])} tokens`;
+            rows.push([line.agent, numeric("—"), text, ...Array(4).fill(numeric(""))]);
           }
+        };
+        line.turns.forEach(([, ...figures], place) => {
+          compactedAt(place);
           rows.push([line.agent, numeric(number(place + 1)), ...figures.map((figure) => numeric(number(figure)))]);
         });
+        compactedAt(line.turns.length);
       }
       const most = 2000;
       byId("turns").replaceChildren(table(

@@ -66,17 +66,19 @@ function tokensOf(session, places) {
   return places.reduce((sum, at) => sum + (session.entries[at].tokens ?? 0), 0);
 }
 
-// Runs of entries without a fork: the nodes of the map.
-function branchesOf(session) {
-  const branches = [];
-  const waiting = session.roots.map((root) => ({ first: root, parent: undefined })).reverse();
+// Main lines, each from where it left another one to its leaf: the nodes of the map. Parents come before children.
+function linesOf(session) {
+  const lines = [];
+  const waiting = session.roots.map((first) => ({ first })).reverse();
   while (waiting.length) {
-    const { first, parent } = waiting.pop();
-    let last = first;
-    while (childrenOf(session, last).length === 1) last = childrenOf(session, last)[0];
-    const branch = { number: branches.length, first, last, parent, size: session.below[first] };
-    branches.push(branch);
-    for (const child of [...childrenOf(session, last)].reverse()) waiting.push({ first: child, parent: branch.number });
+    const line = { ...waiting.pop(), number: lines.length };
+    lines.push(line);
+    for (let at = line.first; at !== undefined; at = session.main.get(at)) {
+      line.last = at;
+      for (const side of childrenOf(session, at)) {
+        if (side !== session.main.get(at)) waiting.push({ first: side, from: at, parent: line.number });
+      }
+    }
   }
-  return branches;
+  return lines;
 }

@@ -13,5 +13,5 @@ function drawMoney() {
 
 function costOf(bill) {
   if (bill.cost === null) return "—";
-  return bill.unpriced ? `${bill.cost} and ${counted(bill.unpriced, "call")} without a price` : bill.cost;
+  return bill.unpriced ? `${bill.cost} + ${number(bill.unpriced)} unpriced` : bill.cost;
 }

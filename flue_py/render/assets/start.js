@@ -48,13 +48,15 @@ function drawTiles(session) {
 function moneyNote() {
   const { calls, unpriced } = data.models.total;
   if (!calls) return "no call reports its usage";
-  return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} without a price` : "") + (sessions.length > 1 ? ", tasks included" : "");
+  return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") + (sessions.length > 1 ? ", with tasks" : "");
 }
 
 const MOST_LEAVES = 500;
 
 function drawLeaves(session) {
-  const options = session.leaves.slice(0, MOST_LEAVES).map((at) => {
+  const listed = session.leaves.slice(0, MOST_LEAVES);
+  if (session.leaves.includes(session.leaf) && !listed.includes(session.leaf)) listed.unshift(session.leaf);
+  const options = listed.map((at) => {
     const entry = session.entries[at];
     const text = `${at === session.leaf ? "● " : ""}${entry.id} · ${entry.line.slice(0, 40)}`;
     return make("option", { value: at, text });

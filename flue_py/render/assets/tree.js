@@ -40,8 +40,12 @@ class Tree {
     this.runOf = new Map();
     const waiting = this.session.roots.map((at) => ({ at, level: 0 })).reverse();
     while (waiting.length) this.addBranch(waiting.pop(), waiting);
+    const sets = [];
     this.rows.forEach((row, place) => {
       if (row.run === undefined) this.placeOf.set(row.at, place);
+      sets.length = Math.min(sets.length, row.level + 1);
+      row.siblings = sets[row.level] ??= { size: 0 };
+      row.position = row.siblings.size += 1;
     });
     this.current = Math.min(this.current, Math.max(0, this.rows.length - 1));
     this.tree.style.height = `${this.rows.length * ROW}px`;
@@ -153,6 +157,8 @@ class Tree {
       role: "treeitem",
       "data-place": place,
       "aria-level": row.level + 1,
+      "aria-setsize": row.siblings.size,
+      "aria-posinset": row.position,
       "aria-expanded": row.expanded === undefined ? undefined : String(row.expanded),
     });
     element.style.top = `${place * ROW}px`;
