@@ -16,9 +16,9 @@ from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import NO_USAGE, UsageTotals, picodollars_to_usd
+from flue_py.core.usage import NO_USAGE, UsageTotals, picodollars_to_usd, reported_usage
 from flue_py.render.entries import entry_name, entry_text
-from flue_py.render.lines import clip, one_line
+from flue_py.render.lines import one_line
 from flue_py.render.report_growth import Growth, growth_of, speaker_of
 from flue_py.render.views import dollars, minute, session_facts, session_name
 
@@ -140,7 +140,7 @@ def _entry_json(
         "id": entry.id,
         "kind": entry.kind,
         "name": entry_name(entry)[0].strip(),
-        "line": clip(entry_text(entry), _LINE_LENGTH),
+        "line": _beginning(entry_text(entry)),
         "at": entry.created_at.strftime("%Y-%m-%d %H:%M:%S"),
         "parts": _parts(entry, value),
     }
@@ -160,11 +160,15 @@ def _entry_json(
     }
     row.update({name: extra for name, extra in extras.items() if extra})
     if _pays(entry, fields):
-        usage = entry.usage
+        usage = reported_usage(entry.kind, entry.role, fields)
         row["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write]
         row["model"] = one_line(" / ".join(part for part in _model(entry, fields) if part), 120)
         row["cost"] = _money(usage) if _has_price(fields) else None
     return row
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _LINE_LENGTH else f"{text[: _LINE_LENGTH - 1].rstrip()}…"
 
 
 def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
@@ -276,8 +280,9 @@ def _models_json(sessions: Sequence[ReportedSession]) -> JsonObject:
             fields = entry.fields
             if _pays(entry, fields):
                 bill = bills.setdefault(_model(entry, fields), _Bill())
+                usage = reported_usage(entry.kind, entry.role, fields)
                 for each in (bill, total):
-                    each.add(entry.usage, has_price=_has_price(fields))
+                    each.add(usage, has_price=_has_price(fields))
     ranked = sorted(bills.items(), key=lambda item: (-item[1].usage.cost_total, -item[1].usage.tokens, item[0]))
     rows: list[JsonValue] = [
         {"provider": one_line(provider, 80), "model": one_line(model, 120), **bill.to_json()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage import reported_usage
 from flue_py.render.lines import one_line
 from flue_py.render.rows import iso
 
@@ -104,11 +105,12 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
                 line.cumulative = 0
                 line.compactions.append(Compacted(len(line.turns), number, before if isinstance(before, int) else 0))
         elif entry.kind == MESSAGE and entry.role == "assistant":
-            usage = entry.usage
+            fields = entry.fields
+            usage = reported_usage(entry.kind, entry.role, fields)
             sent = usage.input + usage.cache_read + usage.cache_write
             if not sent:
                 continue
-            line = lines.setdefault(speaker_of(entry.fields), _Line([], []))
+            line = lines.setdefault(speaker_of(fields), _Line([], []))
             line.cumulative += sent
             line.turns.append(
                 Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative)
