@@ -21,9 +21,7 @@ _ENDINGS = {"html": "html", "snapshots": "jsonl"}
 
 @click.command()
 @click.argument("session")
-@click.option(
-    "-o", "--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]"
-)
+@click.option("--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]")
 @click.option("--overwrite", is_flag=True, help="Replace the file that is there, once the new one is whole.")
 @click.option("--open", "show", is_flag=True, help="Open the report in the browser.")
 @click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at so many input tokens.")

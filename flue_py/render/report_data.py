@@ -162,7 +162,8 @@ def _entry_json(
     if _pays(entry, fields):
         usage = reported_usage(entry.kind, entry.role, fields)
         row["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write]
-        row["model"] = one_line(" / ".join(part for part in _model(entry, fields) if part), 120)
+        if entry.kind == MESSAGE:
+            row["model"] = one_line(" / ".join(part for part in _model(entry, fields) if part), 120)
         row["cost"] = _money(usage) if _has_price(fields) else None
     return row
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -97,7 +97,7 @@ async def real_session_with_branches(store: flue_py.Store) -> flue_py.Session:
 
 
 def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium: Chromium, tmp_path: Path) -> None:
-    async def made() -> tuple[str, dict[str, list[str]]]:
+    async def made() -> tuple[str, dict[str, list[str]], str | None]:
         async with flue_py.open(tmp_path / "sessions.db") as store:
             session = await real_session_with_branches(store)
             tree = await session.get_tree()
@@ -105,9 +105,9 @@ def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium
             contexts = {
                 leaf: [item.entry_id for item in await session.build_context_entries(leaf=leaf)] for leaf in leaves
             }
-            return await session.html_report(sizes=False), contexts
+            return await session.html_report(sizes=False), contexts, session.leaf_id
 
-    text, contexts = asyncio.run(made())
+    text, contexts, leaf_of_the_session = asyncio.run(made())
     assert len(contexts) == 5
     assert sorted(len(ids) for ids in contexts.values()) == [1, 15, 15, 15, 914]
 
@@ -128,6 +128,14 @@ def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium
         other = page.locator("#tree [data-entry]").nth(5).get_attribute("data-entry")
         page.locator(f'#tree [data-entry="{other}"]').click()
         assert page.locator("#reading-title code").text_content() == other
+        page.locator("#panel .message .id").first.click()
+        assert page.locator("#reading-title code").text_content() == max(contexts.values(), key=len)[0]
+        assert page.evaluate("document.activeElement.id") == "tab-0"
+        # The map draws the same leaves, and leads to them.
+        page.select_option("#leaves", "")
+        page.locator("#map circle.active").dispatch_event("click")
+        assert page.locator("#reading-title code").text_content() == leaf_of_the_session
+        assert page.locator("#map circle.leaf").count() == len(contexts)
 
     chromium.look(write(tmp_path, text), look)
 
@@ -395,34 +403,35 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_in_light_and_dark_and_on_a_phone(chromium: Chromium, tasked: Path, scheme: str) -> None:
+def test_it_is_readable_in_light_and_dark_and_on_a_phone(chromium: Chromium, tasked: Path) -> None:
     def look(page: Page) -> None:
-        def ground() -> str:
+        def ground_of(scheme: Literal["light", "dark"]) -> str:
+            page.emulate_media(color_scheme=scheme)
+            low = {name: ratio for name, ratio in page.evaluate(CONTRASTS).items() if ratio < 4.5}
+            assert low == {}
             color: str = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
             return color
 
         assert not is_wider_than_window(page)
-        for each in ("#bills", "#turns"):
-            page.locator(each).evaluate("box => box.closest('details')?.setAttribute('open', '')")
-            page.wait_for_selector(f"{each} table")
-            assert page.locator(each).evaluate("box => box.scrollWidth > box.clientWidth")
+        for box in ("#bills", "#turns"):
+            page.locator(box).evaluate("box => box.closest('details')?.setAttribute('open', '')")
+            page.wait_for_selector(f"{box} table")
+            assert page.locator(box).evaluate("box => box.scrollWidth > box.clientWidth")
         assert not is_wider_than_window(page)
-        low = {name: ratio for name, ratio in page.evaluate(CONTRASTS).items() if ratio < 4.5}
-        assert low == {}
-        grounds = [ground()]
-        for _ in range(2):
-            page.locator("#theme").click()
-            grounds.append(ground())
-            low = {name: ratio for name, ratio in page.evaluate(CONTRASTS).items() if ratio < 4.5}
-            assert low == {}
-        assert page.locator("#theme").text_content() == "Theme: dark"
-        light, dark = grounds[1:]
-        assert light != dark
-        assert grounds[0] == (light if scheme == "light" else dark)
         assert page.evaluate("getComputedStyle(document.querySelector('.fill')).transitionDuration") == "0s"
 
-    chromium.look(tasked, look, viewport=PHONE, color_scheme=scheme)
+        light, dark = ground_of("light"), ground_of("dark")
+        assert light != dark
+        # The button decides, whatever the system says.
+        for theme, ground in (("light", light), ("dark", dark)):
+            page.locator("#theme").click()
+            assert page.locator("#theme").text_content() == f"Theme: {theme}"
+            assert ground_of("light") == ground_of("dark") == ground
+        page.locator("#theme").click()
+        assert page.locator("#theme").text_content() == "Theme: auto"
+        assert (ground_of("light"), ground_of("dark")) == (light, dark)
+
+    chromium.look(tasked, look, viewport=PHONE)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ class GrowthChart {
     this.choose = choose;
     this.mode = 0;
     this.box = byId("chart");
+    this.box.setAttribute("role", "img");
+    this.box.setAttribute("aria-label", `Input tokens over turns of ${counted(data.growth.length, "agent")}; the table below has the figures`);
     const buttons = MODES.map((mode, place) => make("button", {
       type: "button", text: mode.name, "aria-pressed": String(place === 0), on: { click: () => this.setMode(place) },
     }));

@@ -135,6 +135,9 @@ class BranchMap {
       const link = this.link(line, until);
       link.setAttribute("class", "on");
       drawn.push(link);
+      if (until === this.path.at(-1)) {
+        drawn.push(makeShape("circle", { cx: this.across(until), cy: this.down(line), r: 7.5, class: "chosen" }));
+      }
     }
     this.overlay.replaceChildren(...drawn);
   }

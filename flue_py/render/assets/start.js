@@ -4,7 +4,11 @@ const sessions = data.sessions;
 const view = { session: undefined, number: -1 };
 const tree = new Tree(byId("tree-box"), byId("tree"), (at) => choose(at));
 const map = new BranchMap(byId("map"), (at) => choose(at, { reveal: true }));
-const reading = new Reading((at) => choose(at, { reveal: true }));
+const reading = new Reading((at) => {
+  choose(at, { reveal: true });
+  // What was clicked is gone with the list it was in.
+  byId(`tab-${reading.tab}`).focus();
+});
 
 function choose(at, { reveal = false } = {}) {
   reading.show(view.session, at);

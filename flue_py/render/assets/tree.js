@@ -107,7 +107,9 @@ class Tree {
       }
     }
     this.current = this.placeOf.get(at);
-    this.scrollTo(this.current);
+    const top = this.current * ROW;
+    const isInSight = top >= this.box.scrollTop && top + ROW <= this.box.scrollTop + this.box.clientHeight;
+    if (!isInSight) this.box.scrollTop = top - (this.box.clientHeight - ROW) / 2;
     this.draw();
   }
 
