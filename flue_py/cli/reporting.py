@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from os.path import isdir  # unlike Path.is_dir, it has no opinion on names that no file can have
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ import click
 from flue_py.cli.output import print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
-from flue_py.errors import StoreUnavailable
+from flue_py.errors import InvalidArgument, StoreUnavailable, shown
 from flue_py.render.lines import printable
 from flue_py.sessions.store import Store
 
@@ -87,10 +88,12 @@ def _safe(session_id: str) -> str:
 def _write(path: Path, text: str, *, overwrite: bool) -> Path:
     from flue_py.store.private_files import Part
 
+    if isdir(path) or path.name in ("", ".."):
+        raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")
     with Part(path, overwrite=overwrite) as part:
         try:
             part.path.write_bytes(text.encode())
         except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
+            raise StoreUnavailable(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
         part.publish()
     return path

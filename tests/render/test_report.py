@@ -139,7 +139,11 @@ def histories(draw: st.DrawFn) -> list[Entry]:
     for number in range(draw(st.integers(1, 24))):
         parent = draw(st.sampled_from([None, *entries, *entries[-3:] * 3]))
         depth = 0 if parent is None else parent.depth + 1
-        kind = draw(st.sampled_from(["message", "message", "branch_summary", "custom_message", "note", "compaction"]))
+        kind = draw(
+            st.sampled_from(
+                ["message", "message", "branch_summary", "custom_message", "note", "exclusion", "compaction"]
+            )
+        )
         fields: dict[str, Any] = {"summary": "s", "content": "c"} if kind != "message" else {}
         if kind == "compaction":
             fields["firstKeptEntryId"] = draw(st.sampled_from(["nowhere", *[entry.id for entry in entries]]))
