@@ -19,7 +19,7 @@ from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import NO_USAGE, UsageTotals, picodollars_to_usd, reported_usage
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
-from flue_py.render.report_growth import Growth, growth_of, speaker_of
+from flue_py.render.report_growth import Growth, growth_of, is_copy, speaker_of
 from flue_py.render.views import dollars, minute, session_facts, session_name
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
@@ -227,7 +227,7 @@ def _rest(entry: Entry, fields: JsonObject) -> str | None:
 
 def _pays(entry: Entry, fields: JsonObject) -> bool:
     can_pay = entry.kind == COMPACTION or (entry.kind == MESSAGE and entry.role == "assistant")
-    return can_pay and isinstance(fields.get("usage"), dict)
+    return can_pay and isinstance(fields.get("usage"), dict) and not is_copy(entry)
 
 
 def _has_price(fields: JsonObject) -> bool:

@@ -11,6 +11,9 @@ from flue_py.core.usage import reported_usage
 from flue_py.render.lines import one_line
 from flue_py.render.rows import iso
 
+_COPIED = "copiedFrom"
+"""The name, among the extra fields of a copy, of where it comes from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -68,6 +71,11 @@ def speaker_of(message: Mapping[str, JsonValue]) -> str | None:
     return None
 
 
+def is_copy(entry: Entry) -> bool:
+    """Return whether an entry was copied from elsewhere: what it used is counted where it was said first."""
+    return entry.extra is not None and isinstance(entry.extra_fields.get(_COPIED), dict)
+
+
 def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> list[Growth]:
     """Return the lines of all agents, those of the first session first.
 
@@ -104,7 +112,7 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
             for line in lines.values():
                 line.cumulative = 0
                 line.compactions.append(Compacted(len(line.turns), number, before if isinstance(before, int) else 0))
-        elif entry.kind == MESSAGE and entry.role == "assistant":
+        elif entry.kind == MESSAGE and entry.role == "assistant" and not is_copy(entry):
             fields = entry.fields
             usage = reported_usage(entry.kind, entry.role, fields)
             sent = usage.input + usage.cache_read + usage.cache_write

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from html import unescape
@@ -294,6 +295,18 @@ def test_an_entry_that_two_sessions_see_is_paid_for_once() -> None:
     shared = growing()
     twice: Any = report_data([reported(shared), reported(shared[:5])], Thresholds())
     assert twice["models"]["total"]["calls"] == 5
+
+
+def test_what_was_copied_is_counted_where_it_was_said_first() -> None:
+    entries = growing()
+    origin = json.dumps({"copiedFrom": {"session": "s", "entry": "a"}})
+    copy = replace(entries[1], id="copy", parent_id="q", extra=origin)
+    data: Any = report_data([reported([*entries, copy], "copy")], Thresholds())
+    assert data["models"]["total"]["calls"] == 5
+    assert data["growth"] == []
+    row = data["sessions"][0]["entries"][-1]
+    assert "usage" not in row
+    assert json.loads(row["rest"])["copiedFrom"] == {"session": "s", "entry": "a"}
 
 
 def test_sums_over_branches_may_be_larger_than_any_path() -> None:
