@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,7 @@ import pytest
 
 import flue_py
 from flue_py.core.entries import new_message
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.formats.pi import parse_pi
 from flue_py.render.report import html_report
 from flue_py.render.report_data import ReportedSession
@@ -143,7 +144,8 @@ def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium
 async def hostile_session(store: flue_py.Store) -> flue_py.Session:
     """Return a session in which every place that takes a text has one that would do harm as markup."""
     script, image, *_ = HOSTILE
-    session = await store.create_session(title=script, key=image, metadata={"a": script})
+    new = NewSession(title=script, key=image, id=f"id {image}", cwd=script)
+    session = await store.import_session(new, [replace(new_message(ask(script)), id=image)], leaf=image)
     for text in HOSTILE:
         tool = {"type": "toolCall", "id": text, "name": text, "arguments": {text: [text]}}
         await session.append_messages(
@@ -161,14 +163,12 @@ async def hostile_session(store: flue_py.Store) -> flue_py.Session:
                 },
             ]
         )
-    imported = new_message(ask("an id of markup"))
     await session.append_message(ask("x" * 80_000 + " \u0645" * 10_000))
     await session.append_compaction(script, first_kept_entry_id=session.leaf_id or "", tokens_before=1)
     await session.append_branch_summary(image, from_id=script)
     await session.append_custom("custom_message", {"content": script})
     await session.append_custom("other", {script: image})
     await session.set_label(session.leaf_id or "", image)
-    assert imported.id is None
     task = await session.create_task(task_id=script, title=image)
     await task.append_messages([ask(script), answer(image, 50)])
     return session
@@ -185,6 +185,7 @@ def test_hostile_content_is_text_and_nothing_else(chromium: Chromium, tmp_path: 
         script = HOSTILE[0]
         assert page.title() == script
         assert page.locator("h1").text_content() == script
+        assert page.locator("#leaves option").count() == 2
         scripts = page.locator("script").count()
         shown = ""
         for tab in ("#tab-0", "#tab-1", "#tab-2"):
