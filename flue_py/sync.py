@@ -195,6 +195,8 @@ class Session(_Twin[AsyncSession]):
     get_entry = _blocking(AsyncSession.get_entry)
     resolve_entry_id = _blocking(AsyncSession.resolve_entry_id)
     get_tree = _blocking(AsyncSession.get_tree)
+    html_report = _blocking(AsyncSession.html_report)
+    context_snapshots = _blocking(AsyncSession.context_snapshots)
 
     cherry_pick = _blocking(AsyncSession.cherry_pick)
     merge_back = _blocking(AsyncSession.merge_back)

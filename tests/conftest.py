@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.browser", "tests.postgres")
 
 GRACE_SECONDS = 5.0
 """How long a thread that is already ending may take at the end of the run."""

@@ -37,6 +37,7 @@ _COMMANDS = {
     "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
     "usage": _Home("flue_py.cli.history", "usage", "Show tokens and exact cost of a path, or since an entry."),
     "transcript": _Home("flue_py.cli.transcribing", "transcript_of", "Write a path as Markdown, or continue a file."),
+    "report": _Home("flue_py.cli.reporting", "report", "Write a session as one HTML page: tree, contexts, costs."),
     "fork": _Home("flue_py.cli.moving", "fork", "Make a new session that begins at an entry."),
     "move": _Home("flue_py.cli.moving", "move", "Set the leaf of a session to any of its entries."),
     "rewind": _Home("flue_py.cli.moving", "rewind", "Go back on the active path."),

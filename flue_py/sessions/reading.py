@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TypeVar, cast
 
 from flue_py.core.entries import MESSAGE, Entry
@@ -284,6 +285,35 @@ class SessionView:
         """Return the links that point to this session, by parent id."""
         async with self._turn:
             return await self._backend.task_parents(self.id)
+
+    async def html_report(
+        self, *, warn_at: int = 0, cutover_at: int = 0, made_at: datetime | None = None, sizes: bool = True
+    ) -> str:
+        """Return the session and its task sessions as one HTML file, which asks no network for anything (row X02).
+
+        It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
+        of each agent grew, and the cost by model. ``warn_at`` and ``cutover_at`` draw lines at so many input tokens;
+        0 draws none. ``sizes=False`` saves the time to count tokens. What is stored and the arguments decide every
+        byte: the time of making is on the page only as ``made_at`` (UTC). O(entries), and O(path) for each compaction.
+        Raises `InvalidArgument`.
+        """
+        from flue_py.render.report import html_report  # noqa: PLC0415 - only who makes a report needs it
+        from flue_py.sessions.reporting import checked_thresholds, read_reported  # noqa: PLC0415
+
+        thresholds = checked_thresholds(warn_at, cutover_at)
+        return html_report(await read_reported(self._backend, self.id, sizes=sizes), thresholds, made_at=made_at)
+
+    async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
+        """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction (row X03).
+
+        Session by session, tasks after what started them, each in the order of its active path. ``warn_at`` and
+        ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
+        """
+        from flue_py.render.report import context_snapshots  # noqa: PLC0415 - only who makes a report needs it
+        from flue_py.sessions.reporting import checked_thresholds, read_reported  # noqa: PLC0415
+
+        thresholds = checked_thresholds(warn_at, cutover_at)
+        return context_snapshots(await read_reported(self._backend, self.id, sizes=False), thresholds)
 
     # -- the change feed --------------------------------------------------------------------------------------
 

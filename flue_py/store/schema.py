@@ -273,7 +273,7 @@ ledger_sessions = Table(
 )
 
 # What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. What was spent is what
-# the budget began with (seeded) and what its committed reservations used; what is reserved is what those held set aside.
+# the budget began with (seeded) and what its committed reservations used; reserved is what those held set aside.
 budgets = Table(
     "budgets",
     metadata,

@@ -41,6 +41,7 @@ PRINTED = {
         "flue-py context, whole process",
     ),
     "delete": ("delete a session of 100 entries, per entry",),
+    "report": ("report of 200 entries, made", "report of 200 entries, size", "report of 200 entries, opened"),
     "postgres": ("PostgreSQL",),
 }
 

@@ -149,6 +149,17 @@ def test_lists_and_reports_of_an_odd_database_leave_the_terminal_alone(hostile: 
         hostile.run(*arguments, "--json")
 
 
+def test_a_report_of_anything_goes_to_any_file_or_is_one_error(hostile: Hostile) -> None:
+    for session in ("h1", hostile.real):
+        page = runner().invoke(main, ["--db", str(hostile.flue.database), "report", session, "--output", "-"])
+        assert page.exit_code == 0
+        assert page.stdout.startswith("<!doctype html>")
+    for odd in ODD:
+        hostile.run("report", "h1", "--no-sizes", "--output", odd)
+        hostile.run("report", odd, "--no-sizes", "--format", "snapshots", "--overwrite")
+        hostile.run("report", "h1", "--warn-at", odd)
+
+
 @pytest.mark.parametrize("number", range(len(ODD)))
 def test_an_odd_argument_anywhere_is_one_error_or_none(hostile: Hostile, number: int) -> None:
     odd, entry = ODD[number], hostile.entries[0]

@@ -1,0 +1,99 @@
+"""The report command: a session as one HTML file, or its context snapshots as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from os.path import isdir  # unlike Path.is_dir, it has no opinion on names that no file can have
+from pathlib import Path
+
+import click
+
+from flue_py.cli.output import print_lines
+from flue_py.cli.place import Place
+from flue_py.cli.running import find_session, run
+from flue_py.errors import InvalidArgument, StoreUnavailable, shown
+from flue_py.render.lines import printable
+from flue_py.sessions.store import Store
+
+_STDOUT = "-"
+_ENDINGS = {"html": "html", "snapshots": "jsonl"}
+
+
+@click.command()
+@click.argument("session")
+@click.option("--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]")
+@click.option("--overwrite", is_flag=True, help="Replace the file that is there, once the new one is whole.")
+@click.option("--open", "show", is_flag=True, help="Open the report in the browser.")
+@click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at so many input tokens.")
+@click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Draw another line, in red.")
+@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or save the time.", show_default=True)
+@click.option("--no-time", is_flag=True, help="Leave out when it was made: the same session gives the same bytes.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_ENDINGS)),
+    default="html",
+    show_default=True,
+    help="The page, or what its chart shows as JSON lines.",
+)
+@click.pass_obj
+def report(
+    place: Place,
+    session: str,
+    output: str | None,
+    overwrite: bool,
+    show: bool,
+    warn_at: int,
+    cutover_at: int,
+    sizes: bool,
+    no_time: bool,
+    form: str,
+) -> None:
+    """Write a report of SESSION and its tasks: one HTML file that asks no network for anything.
+
+    It shows the tree with its branches, what the model sees at each entry against what is stored, how the context of
+    each agent grew, and the cost by model. The file is readable by its owner only, as it holds all that was said.
+    """
+    if show and (output == _STDOUT or form != "html"):
+        raise click.UsageError("--open needs a page in a file; leave out --output - and --format")
+
+    async def work(store: Store) -> tuple[str, str]:
+        found = await find_session(store, session)
+        if form == "snapshots":
+            return found.id, await found.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)
+        made_at = None if no_time else datetime.now(UTC)
+        page = await found.html_report(warn_at=warn_at, cutover_at=cutover_at, made_at=made_at, sizes=sizes)
+        return found.id, page
+
+    session_id, text = run(place, work)
+    if output == _STDOUT:
+        sys.stdout.flush()
+        click.echo(text.encode(), nl=False)
+        return
+    name = f"report-{_safe(session_id)}.{_ENDINGS[form]}" if output is None else output
+    path = _write(Path(name), text, overwrite=overwrite)
+    print_lines([((f"{printable(str(path))}: {len(text.encode()):,} bytes", ""),)])
+    if show:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _safe(session_id: str) -> str:
+    """Return the beginning of an id as part of a file's name, whatever an imported id holds."""
+    return "".join(char if char.isascii() and char.isalnum() else "-" for char in session_id[:8])
+
+
+def _write(path: Path, text: str, *, overwrite: bool) -> Path:
+    from flue_py.store.private_files import Part
+
+    if isdir(path) or path.name in ("", ".."):
+        raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")
+    with Part(path, overwrite=overwrite) as part:
+        try:
+            part.path.write_bytes(text.encode())
+        except OSError as error:
+            raise StoreUnavailable(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+        part.publish()
+    return path

@@ -1,0 +1,84 @@
+// What follows from a session's entries: children, branches, paths, contexts. No projection rule is known here: an entry
+// whose context is not its parent's plus, where `seen`, itself, brings its own along.
+
+const NOTHING = [];
+
+function prepare(session) {
+  const entries = session.entries;
+  const children = new Map();
+  session.roots = [];
+  session.depth = new Int32Array(entries.length);
+  entries.forEach((entry, at) => {
+    if (entry.parent === undefined) session.roots.push(at);
+    else {
+      if (!children.has(entry.parent)) children.set(entry.parent, []);
+      children.get(entry.parent).push(at);
+      session.depth[at] = session.depth[entry.parent] + 1;
+    }
+  });
+  session.children = children;
+  session.below = new Int32Array(entries.length).fill(1);
+  for (let at = entries.length - 1; at >= 0; at -= 1) {
+    if (entries[at].parent !== undefined) session.below[entries[at].parent] += session.below[at];
+  }
+  session.active = new Set(session.leaf === null ? NOTHING : pathOf(session, session.leaf));
+  // Which child the main line of a branch follows: the active one, else the one with most below it.
+  session.main = new Map();
+  session.sides = 0;
+  for (const [parent, found] of children) {
+    let best = found[0];
+    for (const child of found) if (session.below[child] > session.below[best]) best = child;
+    session.main.set(parent, found.find((child) => session.active.has(child)) ?? best);
+    session.sides += found.length - 1;
+  }
+  session.leaves = entries.map((_, at) => at).filter((at) => !children.has(at));
+  session.tokens = entries.reduce((sum, entry) => sum + (entry.tokens ?? 0), 0);
+  return session;
+}
+
+function childrenOf(session, at) {
+  return session.children.get(at) ?? NOTHING;
+}
+
+function pathOf(session, at) {
+  const path = [];
+  for (let here = at; here !== undefined; here = session.entries[here].parent) path.push(here);
+  return path.reverse();
+}
+
+function contextOf(session, at) {
+  const added = [];
+  let here = at;
+  while (here !== undefined && session.entries[here].context === undefined) {
+    if (session.entries[here].seen) added.push(here);
+    here = session.entries[here].parent;
+  }
+  added.reverse();
+  if (here === undefined) return added;
+  const begun = [];
+  for (const [first, last] of session.entries[here].context) {
+    for (let each = first; each <= last; each += 1) begun.push(each);
+  }
+  return begun.concat(added);
+}
+
+function tokensOf(session, places) {
+  return places.reduce((sum, at) => sum + (session.entries[at].tokens ?? 0), 0);
+}
+
+// Main lines, each from where it left another one to its leaf: the nodes of the map. Parents come before children.
+function linesOf(session) {
+  const lines = [];
+  const waiting = session.roots.map((first) => ({ first })).reverse();
+  while (waiting.length) {
+    const line = { ...waiting.pop(), number: lines.length };
+    lines.push(line);
+    for (let at = line.first; at !== undefined; at = session.main.get(at)) {
+      line.last = at;
+      for (const side of childrenOf(session, at)) {
+        if (side !== session.main.get(at)) waiting.push({ first: side, from: at, parent: line.number });
+      }
+    }
+  }
+  return lines;
+}

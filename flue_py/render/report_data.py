@@ -1,0 +1,304 @@
+"""What a report shows of a session and its tasks, as JSON for the page: entries, contexts, growth, cost by model.
+
+Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves the
+context of its parent as it is, or adds itself to it; only the kinds in `RESHAPING_KINDS` change what came before
+them, so only their contexts are written out, as stretches of entries (docs/decisions/0017).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
+from flue_py.core.sessions import SessionInfo
+from flue_py.core.usage import NO_USAGE, UsageTotals, picodollars_to_usd, reported_usage
+from flue_py.render.entries import entry_name, entry_text
+from flue_py.render.lines import one_line
+from flue_py.render.report_growth import Growth, growth_of, is_copy, speaker_of
+from flue_py.render.views import dollars, minute, session_facts, session_name
+
+RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
+"""The kinds that may change what earlier entries contribute; the context at each is written out whole."""
+
+_LINE_LENGTH = 160
+_SHOWN_ELSEWHERE = frozenset({"role", "content", "usage", "timestamp", "summary", "command", "output", "errorMessage"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedSession:
+    """One session of a report. ``entries`` are all it sees, parents before children, as `Session.get_tree` has them.
+
+    ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
+    ``sizes`` are tokens by entry id, and empty where they were not counted.
+    """
+
+    info: SessionInfo
+    entries: Sequence[Entry]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    task_id: str | None = None
+    parent_id: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Input tokens at which an agent is warned and at which it is cut over; 0 draws no line (rows X02, C21)."""
+
+    warn_at: int = 0
+    cutover_at: int = 0
+
+
+def report_data(
+    sessions: Sequence[ReportedSession], thresholds: Thresholds, *, made_at: datetime | None = None
+) -> JsonObject:
+    """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
+    lines = growth_of(growing(sessions))
+    return {
+        "title": session_name(sessions[0].info),
+        "made": None if made_at is None else f"{minute(made_at)} UTC",
+        "sessions": [_session_json(session) for session in sessions],
+        "growth": [_growth_json(line) for line in lines],
+        "warnAt": thresholds.warn_at,
+        "cutoverAt": thresholds.cutover_at,
+        "models": _models_json(sessions),
+    }
+
+
+def growing(sessions: Sequence[ReportedSession]) -> list[tuple[str, Sequence[Entry], str | None]]:
+    """Return what the growth of contexts is read from: each session's name, entries and leaf."""
+    return [(agent_name(session), session.entries, session.info.leaf_id) for session in sessions]
+
+
+def agent_name(session: ReportedSession) -> str:
+    """Return what a session is called among the agents: its task id, or else its name."""
+    return one_line(session.task_id, 80) if session.task_id else one_line(session_name(session.info), 80)
+
+
+def _session_json(session: ReportedSession) -> JsonObject:
+    place = {entry.id: number for number, entry in enumerate(session.entries)}
+    contexts = reshaped_contexts(session.entries)
+    leaf = session.info.leaf_id
+    return {
+        "id": session.info.id,
+        "name": session_name(session.info),
+        "agent": agent_name(session),
+        "parent": session.parent_id,
+        "leaf": None if leaf is None else place.get(leaf),
+        "facts": [[name, value] for name, value in session_facts(session.info) if value],
+        "counted": bool(session.sizes),
+        "entries": [_entry_json(entry, session, place, contexts) for entry in session.entries],
+    }
+
+
+def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int]]]:
+    """Return the context at each entry of a kind that reshapes it, by id, as stretches (first, last) of ``entries``.
+
+    At every other entry the context is its parent's, and the entry itself where its kind is one of `CONTEXT_KINDS`.
+    """
+    place = {entry.id: number for number, entry in enumerate(entries)}
+    found: dict[str, list[tuple[int, int]]] = {}
+    for entry in entries:
+        if entry.kind in RESHAPING_KINDS:
+            path = _path_to(entry, entries, place)
+            found[entry.id] = _stretches([place[item.entry_id] for item in project(path)])
+    return found
+
+
+def _path_to(entry: Entry, entries: Sequence[Entry], place: Mapping[str, int]) -> list[Entry]:
+    path = [entry]
+    while (parent := path[-1].parent_id) is not None and parent in place:
+        path.append(entries[place[parent]])
+    path.reverse()
+    return path
+
+
+def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _entry_json(
+    entry: Entry,
+    session: ReportedSession,
+    place: Mapping[str, int],
+    contexts: Mapping[str, list[tuple[int, int]]],
+) -> JsonObject:
+    """Return one entry; what is empty, zero or unknown is left out."""
+    value = entry.data
+    fields = value if isinstance(value, dict) else {}
+    row: JsonObject = {
+        "id": entry.id,
+        "kind": entry.kind,
+        "name": entry_name(entry)[0].strip(),
+        "line": _beginning(entry_text(entry)),
+        "at": entry.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+        "parts": _parts(entry, value),
+    }
+    if entry.parent_id is not None and entry.parent_id in place:
+        row["parent"] = place[entry.parent_id]
+    if entry.kind in CONTEXT_KINDS:
+        row["seen"] = True
+    if entry.id in contexts:
+        row["context"] = [[first, last] for first, last in contexts[entry.id]]
+    extras: dict[str, JsonValue] = {
+        "role": entry.role,
+        "source": entry.source,
+        "label": session.labels.get(entry.id),
+        "tokens": session.sizes.get(entry.id),
+        "agent": speaker_of(fields) if entry.kind == MESSAGE else None,
+        "rest": _rest(entry, fields),
+    }
+    row.update({name: extra for name, extra in extras.items() if extra})
+    if _pays(entry, fields):
+        usage = reported_usage(entry.kind, entry.role, fields)
+        row["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write]
+        if entry.kind == MESSAGE:
+            row["model"] = one_line(" / ".join(part for part in _model(entry, fields) if part), 120)
+        row["cost"] = _money(usage) if _has_price(fields) else None
+    return row
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= _LINE_LENGTH else f"{text[: _LINE_LENGTH - 1].rstrip()}…"
+
+
+def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
+    """Return what an entry says, as the model sees it where it can, as pairs of what it is and its text."""
+    if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION:
+        message = ContextEntry(entry).data
+        return list(_message_parts(message))
+    return [["json", _pretty(value)]]
+
+
+def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
+    if isinstance(message.get("command"), str):
+        yield ["call", f"$ {message['command']}"]
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [] if content is None else [content]:
+        yield _part(part)
+    if isinstance(message.get("output"), str):
+        yield ["text", message["output"]]
+    if isinstance(message.get("errorMessage"), str):
+        yield ["error", message["errorMessage"]]
+
+
+def _part(part: JsonValue) -> JsonValue:
+    if isinstance(part, str):
+        return ["text", part]
+    if isinstance(part, dict):
+        kind = part.get("type")
+        for shown in ("text", "thinking"):
+            if kind == shown and isinstance(part.get(shown), str):
+                return [shown, part[shown]]
+        if kind == "toolCall":
+            return ["call", f"{part.get('name')} {_pretty(part.get('arguments'))}"]
+        data = part.get("data")
+        if isinstance(data, str) and kind in ("image", "file", "document", "audio"):
+            # Pictures are told of, not shown: the page has no reason to decode what a stranger sent.
+            return ["media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {len(data):,} characters of base64"]
+    return ["json", _pretty(part)]
+
+
+def _pretty(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _rest(entry: Entry, fields: JsonObject) -> str | None:
+    """Return what an entry carries beside what is shown of it elsewhere, as JSON text."""
+    rest: JsonObject = {}
+    if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION:
+        rest = {name: value for name, value in fields.items() if name not in _SHOWN_ELSEWHERE}
+    rest.update(entry.extra_fields)
+    return _pretty(rest) if rest else None
+
+
+# -- money ------------------------------------------------------------------------------------------------------------
+
+
+def _pays(entry: Entry, fields: JsonObject) -> bool:
+    can_pay = entry.kind == COMPACTION or (entry.kind == MESSAGE and entry.role == "assistant")
+    return can_pay and isinstance(fields.get("usage"), dict) and not is_copy(entry)
+
+
+def _has_price(fields: JsonObject) -> bool:
+    usage = fields.get("usage")
+    cost = usage.get("cost") if isinstance(usage, dict) else None
+    return isinstance(cost, dict) and cost.get("total") is not None
+
+
+def _model(entry: Entry, fields: JsonObject) -> tuple[str, str]:
+    if entry.kind == COMPACTION:
+        return ("", "compaction")
+    return (str(fields.get("provider") or ""), str(fields.get("model") or "model unknown"))
+
+
+def _money(usage: UsageTotals) -> str:
+    return f"${dollars(picodollars_to_usd(usage.cost_total))}"
+
+
+@dataclass(slots=True)
+class _Bill:
+    usage: UsageTotals = NO_USAGE
+    calls: int = 0
+    unpriced: int = 0
+
+    def add(self, usage: UsageTotals, *, has_price: bool) -> None:
+        # Not `plus`, which refuses what a database could not hold: branches together may be more than any path.
+        self.usage = UsageTotals(*[mine + theirs for mine, theirs in zip(self.usage, usage, strict=True)])
+        self.calls += 1
+        self.unpriced += not has_price
+
+    def to_json(self) -> JsonObject:
+        usage = self.usage
+        return {
+            "calls": self.calls,
+            "usage": [usage.input, usage.output, usage.cache_read, usage.cache_write],
+            "cost": None if self.unpriced == self.calls else _money(usage),
+            "unpriced": self.unpriced,
+        }
+
+
+def _models_json(sessions: Sequence[ReportedSession]) -> JsonObject:
+    """Return what each model's calls used and cost, the dearest first, and the sum; every branch counts, once."""
+    bills: dict[tuple[str, str], _Bill] = {}
+    total = _Bill()
+    counted: set[tuple[str | None, str]] = set()
+    for session in sessions:
+        for entry in session.entries:
+            if (entry.session_id, entry.id) in counted or entry.kind not in (MESSAGE, COMPACTION):
+                continue
+            counted.add((entry.session_id, entry.id))
+            fields = entry.fields
+            if _pays(entry, fields):
+                bill = bills.setdefault(_model(entry, fields), _Bill())
+                usage = reported_usage(entry.kind, entry.role, fields)
+                for each in (bill, total):
+                    each.add(usage, has_price=_has_price(fields))
+    ranked = sorted(bills.items(), key=lambda item: (-item[1].usage.cost_total, -item[1].usage.tokens, item[0]))
+    rows: list[JsonValue] = [
+        {"provider": one_line(provider, 80), "model": one_line(model, 120), **bill.to_json()}
+        for (provider, model), bill in ranked
+    ]
+    return {"rows": rows, "total": total.to_json()}
+
+
+def _growth_json(line: Growth) -> JsonObject:
+    return {
+        "session": line.session,
+        "agent": line.agent,
+        "turns": [
+            [turn.entry, turn.input, turn.cache_read, turn.cache_write, turn.output, turn.cumulative]
+            for turn in line.turns
+        ],
+        "compactions": [[mark.after_turn, mark.entry, mark.tokens_before] for mark in line.compactions],
+    }

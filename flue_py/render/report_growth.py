@@ -1,0 +1,172 @@
+"""How the input of each agent grew over its turns, and where it was compacted (rows X02, X03, C21)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage import reported_usage
+from flue_py.render.lines import one_line
+from flue_py.render.rows import iso
+
+_COPIED = "copiedFrom"
+"""The name, among the extra fields of a copy, of where it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer of an agent that was sent input.
+
+    ``input``, ``cache_read`` and ``cache_write`` together are the tokens sent; ``cumulative`` sums those over this
+    agent's turns since the last compaction (row C21). ``entry`` is the place of the message among the entries.
+    """
+
+    entry: int
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+    cumulative: int
+
+    @property
+    def sent(self) -> int:
+        """The tokens the model was sent in this turn: how large the context was."""
+        return self.input + self.cache_read + self.cache_write
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A compaction after so many turns of an agent; ``entry`` is its place among the entries."""
+
+    after_turn: int
+    entry: int
+    tokens_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One agent's line, along the active path of its session; ``session`` is that session's place in the report."""
+
+    session: int
+    agent: str
+    turns: tuple[Turn, ...]
+    compactions: tuple[Compacted, ...]
+
+
+@dataclass(slots=True)
+class _Line:
+    turns: list[Turn]
+    compactions: list[Compacted]
+    cumulative: int = 0
+
+
+def speaker_of(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the name of the agent that a message carries, or None."""
+    for name in ("agentName", "agent"):
+        value = message.get(name)
+        if isinstance(value, str) and value.strip():
+            return one_line(value, 80)
+    return None
+
+
+def is_copy(entry: Entry) -> bool:
+    """Return whether an entry was copied from elsewhere: what it used is counted where it was said first."""
+    return entry.extra is not None and isinstance(entry.extra_fields.get(_COPIED), dict)
+
+
+def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> list[Growth]:
+    """Return the lines of all agents, those of the first session first.
+
+    A session is its name, all its entries (parents before children) and its leaf. It has one line, and one more for
+    each agent whose name its messages carry. Agents without a turn have no line. Cost: O(entries).
+    """
+    found = []
+    for number, (name, entries, leaf) in enumerate(sessions):
+        lines = _lines_of(active_path(entries, leaf), entries)
+        for speaker, line in lines.items():
+            label = name if speaker is None else speaker if number == 0 else f"{name}: {speaker}"
+            if line.turns:
+                found.append(Growth(number, label, tuple(line.turns), tuple(line.compactions)))
+    return found
+
+
+def active_path(entries: Sequence[Entry], leaf: str | None) -> list[int]:
+    """Return the places, root to leaf, of the entries on the way to ``leaf``; none where it is not among them."""
+    place = {entry.id: number for number, entry in enumerate(entries)}
+    path: list[int] = []
+    while leaf is not None and leaf in place:
+        path.append(place[leaf])
+        leaf = entries[place[leaf]].parent_id
+    path.reverse()
+    return path
+
+
+def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None, _Line]:
+    lines: dict[str | None, _Line] = {}
+    for number in path:
+        entry = entries[number]
+        if entry.kind == COMPACTION:
+            before = entry.fields.get("tokensBefore")
+            for line in lines.values():
+                line.cumulative = 0
+                line.compactions.append(Compacted(len(line.turns), number, before if isinstance(before, int) else 0))
+        elif entry.kind == MESSAGE and entry.role == "assistant" and not is_copy(entry):
+            fields = entry.fields
+            usage = reported_usage(entry.kind, entry.role, fields)
+            sent = usage.input + usage.cache_read + usage.cache_write
+            if not sent:
+                continue
+            line = lines.setdefault(speaker_of(fields), _Line([], []))
+            line.cumulative += sent
+            line.turns.append(
+                Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative)
+            )
+    return lines
+
+
+def snapshot_rows(
+    sessions: Sequence[tuple[str, Sequence[Entry], str | None]],
+    session_id: str,
+    *,
+    warn_at: int = 0,
+    cutover_at: int = 0,
+) -> list[JsonObject]:
+    """Return the same figures as rows of the context snapshots: a row a turn, and one a compaction (row X03).
+
+    Session by session, each in the order of its path. A compaction is a row of the agent ``system``.
+    """
+    rows: list[JsonObject] = []
+    limits: JsonObject = {
+        name: limit for name, limit in (("warn_at", warn_at), ("cutover_at", cutover_at)) if limit > 0
+    }
+    lines = growth_of(sessions)
+    for number, (_, entries, _) in enumerate(sessions):
+        ours = [line for line in lines if line.session == number]
+        found: dict[int, JsonObject] = {}
+        for line in ours:
+            for count, turn in enumerate(line.turns, 1):
+                found[turn.entry] = {
+                    "agent": line.agent,
+                    "turn": count,
+                    "turn_input_tokens": turn.sent,
+                    "turn_output_tokens": turn.output,
+                    "cumulative_input_tokens": turn.cumulative,
+                    **limits,
+                }
+            for mark in line.compactions:
+                turns = max(each.after_turn for other in ours for each in other.compactions if each.entry == mark.entry)
+                found[mark.entry] = {
+                    "agent": "system",
+                    "turn": turns,
+                    "turn_input_tokens": 0,
+                    "turn_output_tokens": 0,
+                    "cumulative_input_tokens": 0,
+                    **limits,
+                    "compaction_occurred": True,
+                }
+        rows += [
+            {"ts": iso(entries[place].created_at), "session": session_id, **found[place]} for place in sorted(found)
+        ]
+    return rows

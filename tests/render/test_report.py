@@ -1,0 +1,316 @@
+"""The report as text: what is embedded, how it is sealed off, what the figures are. tests/edges looks at it."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from html import unescape
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.entries import Entry
+from flue_py.core.projection import project
+from flue_py.core.sessions import SessionInfo
+from flue_py.render.report import SCRIPTS, context_snapshots, embedded_json, html_report
+from flue_py.render.report_data import ReportedSession, Thresholds, report_data, reshaped_contexts
+from tests.render.entries import forest, made
+
+ASSETS = files("flue_py.render") / "assets"
+
+
+def reported(entries: list[Entry], leaf: str | None = None, **fields: Any) -> ReportedSession:
+    return ReportedSession(
+        SessionInfo("s", title="Red build", leaf_id=leaf or (entries[-1].id if entries else None)), entries, **fields
+    )
+
+
+def answer(entry_id: str, parent: str | None, usage: dict[str, Any] | None, **fields: Any) -> Entry:
+    return made(entry_id, parent, role="assistant", provider="p", model="m", usage=usage, **fields)
+
+
+def data_of(page: str) -> Any:
+    """Return the data that a page embeds, found as a browser finds it: up to the next end of a script."""
+    _, _, rest = page.partition('<script type="application/json" id="report-data">')
+    return json.loads(rest.partition("</script")[0])
+
+
+# -- what reaches the page --------------------------------------------------------------------------------------------
+
+
+def test_the_same_session_gives_the_same_bytes() -> None:
+    session = reported(forest([None, 0, 1, 1]))
+    first, second = html_report([session]), html_report([session])
+    assert first == second
+    made_at = datetime(2026, 1, 5, 10, 30, tzinfo=UTC)
+    assert data_of(html_report([session], made_at=made_at))["made"] == "2026-01-05 10:30 UTC"
+    assert data_of(first)["made"] is None
+
+
+@given(st.text(st.sampled_from("</script><!-->&\u2028\u2029\ud800'\"\\ab \n\0"), max_size=60) | st.text(max_size=40))
+def test_no_text_can_leave_the_data(text: str) -> None:
+    embedded = embedded_json({"a": [text], text: None})
+    assert not re.search("[<>&\u2028\u2029]", embedded)
+    assert embedded.encode()
+    assert json.loads(embedded) == {"a": [text], text: None}
+
+
+def test_what_looks_like_a_slot_or_markup_in_a_session_stays_as_it_is() -> None:
+    text = "@@STYLES@@ @@DATA@@ </title><script>"
+    entry = made("e1", None, content=text)
+    session = ReportedSession(SessionInfo("s", title=text, leaf_id="e1"), [entry])
+    page = html_report([session])
+    assert data_of(page)["sessions"][0]["entries"][0]["parts"] == [["text", text]]
+    title = re.search("<title>(.*?)</title>", page)
+    assert title is not None
+    assert unescape(title.group(1)) == text
+    assert page.count("<script") == page.count("</script>") == 4
+
+
+def test_the_policy_allows_what_is_in_the_file_and_nothing_else() -> None:
+    page = html_report([reported(forest([None]))])
+    found = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert found is not None
+    policy = dict(rule.strip().split(" ", 1) for rule in found.group(1).split(";"))
+    assert policy.keys() == {
+        "default-src", "script-src", "style-src", "img-src", "base-uri", "form-action", "require-trusted-types-for",
+        "trusted-types",
+    }  # fmt: skip
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == policy["trusted-types"] == "'none'"
+
+    def hashes(tag: str) -> list[str]:
+        texts = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        return [f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts]
+
+    assert policy["script-src"].split() == hashes("script")
+    assert policy["style-src"].split() == hashes("style")
+
+
+def test_the_page_names_nothing_outside_of_itself() -> None:
+    page = html_report([reported(forest([None]))])
+    markup = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
+    assert re.findall(r'(?:src|href|action|data|poster|srcset)="([^"]*)"', markup) == ["data:,", "#history"]
+    own = "".join((ASSETS / f"{name}.js").read_text() for name in SCRIPTS) + (ASSETS / "report.css").read_text()
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp|import\(|url\(", own
+    )
+    assert re.findall(r"https?://[^\"' ]*", own) == ["http://www.w3.org/2000/svg"]
+
+
+def test_every_script_of_the_page_is_shipped_and_put_in() -> None:
+    there = {file.name for file in ASSETS.iterdir() if file.is_file()}
+    assert there == {"report.html", "report.css", *(f"{name}.js" for name in SCRIPTS)}
+    page = html_report([reported(forest([None]))])
+    for name in there - {"report.html"}:
+        assert (ASSETS / name).read_text() in page
+
+
+def test_the_libraries_are_byte_for_byte_what_the_notice_says_and_their_licences_are_on_the_page() -> None:
+    vendor = ASSETS / "vendor"
+    notice = (vendor / "NOTICE").read_text()
+    listed = re.findall(r"^(\S+)\s+(\d+)\s+([0-9a-f]{64})$", notice, re.MULTILINE)
+    for name, size, digest in listed:
+        content = (vendor / name).read_bytes()
+        assert (len(content), sha256(content).hexdigest()) == (int(size), digest), name
+    assert {name for name, _, _ in listed} | {"NOTICE"} == {file.name for file in vendor.iterdir()}
+    assert {"version 1.6.32", "version 3.1.3", "licence MIT", "licence ISC"} <= set(
+        re.findall(r"version [\d.]+\d|licence [A-Z]+", notice)
+    )
+    page = unescape(html_report([reported(forest([None]))]))
+    for name in ("uPlot.LICENSE", "d3-hierarchy.LICENSE"):
+        assert (vendor / name).read_text().strip() in page
+    assert "(v1.6.32)" in (vendor / "uPlot.iife.min.js").read_text()[:80]
+    assert "v3.1.3" in (vendor / "d3-hierarchy.min.js").read_text()[:80]
+
+
+# -- contexts ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Entry]:
+    """Draw a tree of entries of all kinds, compactions that keep something, nothing, or what is on another branch."""
+    entries: list[Entry] = []
+    for number in range(draw(st.integers(1, 24))):
+        parent = draw(st.sampled_from([None, *entries, *entries[-3:] * 3]))
+        depth = 0 if parent is None else parent.depth + 1
+        kind = draw(
+            st.sampled_from(
+                ["message", "message", "branch_summary", "custom_message", "note", "exclusion", "compaction"]
+            )
+        )
+        fields: dict[str, Any] = {"summary": "s", "content": "c"} if kind != "message" else {}
+        if kind == "compaction":
+            fields["firstKeptEntryId"] = draw(st.sampled_from(["nowhere", *[entry.id for entry in entries]]))
+        parent_id = None if parent is None else parent.id
+        entries.append(made(f"e{number}", parent_id, kind=kind, depth=depth, **fields))
+    return entries
+
+
+@given(histories())
+def test_the_context_at_every_entry_follows_from_what_the_page_is_given(entries: list[Entry]) -> None:
+    rows: Any = report_data([reported(entries)], Thresholds())["sessions"]
+    rows = rows[0]["entries"]
+    by_id = {entry.id: entry for entry in entries}
+
+    def as_the_page_does(place: int | None) -> list[int]:
+        if place is None:
+            return []
+        row = rows[place]
+        if "context" in row:
+            return [number for first, last in row["context"] for number in range(first, last + 1)]
+        return as_the_page_does(row.get("parent")) + ([place] if row.get("seen") else [])
+
+    for place, entry in enumerate(entries):
+        path = [entry]
+        while path[0].parent_id is not None:
+            path.insert(0, by_id[path[0].parent_id])
+        assert [entries[number].id for number in as_the_page_does(place)] == [item.entry_id for item in project(path)]
+
+
+def test_only_the_contexts_that_are_reshaped_are_written_out_and_in_stretches() -> None:
+    entries = [made("e0", None)]
+    entries += [made(f"e{n}", f"e{n - 1}", depth=n) for n in range(1, 9)]
+    entries.append(made("c", "e8", kind="compaction", depth=9, summary="so far", firstKeptEntryId="e5"))
+    entries.append(made("e9", "c", depth=10))
+    assert reshaped_contexts(entries) == {"c": [(9, 9), (5, 8)]}
+
+
+# -- what is shown of an entry ----------------------------------------------------------------------------------------
+
+
+CALL = {"type": "toolCall", "id": "1", "name": "read", "arguments": {"p": 1}}
+PICTURE = {"type": "image", "mimeType": "image/png", "data": "A" * 4000}
+THOUGHT = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "so"}]
+SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"content": "hi"}, [["text", "hi"]]),
+        ({"role": "assistant", "content": THOUGHT}, [["thinking", "hm"], ["text", "so"]]),
+        ({"role": "assistant", "content": [CALL]}, [["call", 'read {\n  "p": 1\n}']]),
+        ({"content": [PICTURE]}, [["media", "image, image/png, 4,000 characters of base64"]]),
+        (SHELL, [["call", "$ ls"], ["text", "a"]]),
+        ({"role": "assistant", "content": [], "errorMessage": "aborted"}, [["error", "aborted"]]),
+        ({"content": [{"type": "new", "a": 1}, 7]}, [["json", '{\n  "type": "new",\n  "a": 1\n}'], ["json", "7"]]),
+        ({"kind": "compaction", "summary": "so far"}, [["text", "[Context Summary]\n\nso far"]]),
+        ({"kind": "branch_summary", "summary": "tried"}, [["text", "[Branch Summary]\n\ntried"]]),
+        ({"kind": "note", "a": 1}, [["json", '{\n  "a": 1\n}']]),
+    ],
+)
+def test_an_entry_is_shown_in_parts(fields: dict[str, Any], parts: list[list[str]]) -> None:
+    data: Any = report_data([reported([made("e", None, **fields)])], Thresholds())
+    assert data["sessions"][0]["entries"][0]["parts"] == parts
+
+
+def test_what_an_entry_carries_beside_its_content_is_there_too() -> None:
+    entry = made("e", None, kind="compaction", summary="so far", firstKeptEntryId="x", details={"files": ["a.py"]})
+    data: Any = report_data([reported([entry], labels={"e": "here"}, sizes={"e": 12})], Thresholds())
+    row = data["sessions"][0]["entries"][0]
+    assert json.loads(row["rest"]) == {"firstKeptEntryId": "x", "details": {"files": ["a.py"]}}
+    assert (row["label"], row["tokens"], row["at"]) == ("here", 12, "2026-01-05 10:00:00")
+
+
+# -- growth and cost --------------------------------------------------------------------------------------------------
+
+
+def growing() -> list[Entry]:
+    return [
+        made("q", None),
+        answer("a", "q", {"input": 10, "output": 1, "cacheRead": 90, "cacheWrite": 5}, depth=1, agentName="Planner"),
+        answer("b", "a", {"input": 0, "output": 9}, depth=2),
+        answer("off", "b", {"input": 7, "output": 1, "cost": {"total": 0.1}}, depth=3),
+        answer("c", "b", {"input": 50, "output": 2, "cost": {"total": 0.2}}, depth=3, agent="Developer"),
+        made("k", "c", kind="compaction", depth=4, summary="s", firstKeptEntryId="c", tokensBefore=155),
+        answer("d", "k", {"input": 20, "output": 3, "cost": {"total": 0}}, depth=5, agentName="Planner"),
+        answer("e", "d", None, depth=6),
+    ]
+
+
+def test_each_agent_has_a_line_along_the_active_path_which_a_compaction_sets_back() -> None:
+    task = reported([answer("t", None, {"input": 4, "output": 4})], task_id="check", parent_id="s")
+    data: Any = report_data([reported(growing()), task], Thresholds(100, 200))
+    assert data["growth"] == [
+        {
+            "session": 0,
+            "agent": "Planner",
+            "turns": [[1, 10, 90, 5, 1, 105], [6, 20, 0, 0, 3, 20]],
+            "compactions": [[1, 5, 155]],
+        },
+        {"session": 0, "agent": "Developer", "turns": [[4, 50, 0, 0, 2, 50]], "compactions": [[1, 5, 155]]},
+        {"session": 1, "agent": "check", "turns": [[0, 4, 0, 0, 4, 4]], "compactions": []},
+    ]
+    assert (data["warnAt"], data["cutoverAt"]) == (100, 200)
+
+
+def test_snapshots_are_a_line_a_turn_and_a_line_a_compaction() -> None:
+    lines = [
+        json.loads(line) for line in context_snapshots([reported(growing())], Thresholds(warn_at=100)).splitlines()
+    ]
+    names = ("agent", "turn", "turn_input_tokens", "cumulative_input_tokens")
+    assert [tuple(line[name] for name in names) for line in lines] == [
+        ("Planner", 1, 105, 105),
+        ("Developer", 1, 50, 50),
+        ("system", 1, 0, 0),
+        ("Planner", 2, 20, 20),
+    ]
+    assert lines[2] == {
+        "ts": "2026-01-05T10:00:00.000000Z",
+        "session": "s",
+        "agent": "system",
+        "turn": 1,
+        "turn_input_tokens": 0,
+        "turn_output_tokens": 0,
+        "cumulative_input_tokens": 0,
+        "warn_at": 100,
+        "compaction_occurred": True,
+    }
+    assert "cutover_at" not in lines[0]
+    assert context_snapshots([reported([])]) == ""
+
+
+def test_costs_are_exact_and_one_that_was_not_reported_is_none() -> None:
+    data: Any = report_data([reported(growing())], Thresholds())
+    (row,), total = data["models"]["rows"], data["models"]["total"]
+    assert (row["provider"], row["model"], row["calls"], row["unpriced"]) == ("p", "m", 5, 2)
+    assert (row["cost"], total["cost"]) == ("$0.30", "$0.30")
+    assert row["usage"] == [87, 16, 90, 5]
+    rows = data["sessions"][0]["entries"]
+    assert [row.get("cost", "no usage") for row in rows] == [
+        "no usage", None, None, "$0.10", "$0.20", "no usage", "$0.00", "no usage",
+    ]  # fmt: skip
+    unpriced: Any = report_data([reported(growing()[:3])], Thresholds())
+    assert unpriced["models"]["total"] == {"calls": 2, "usage": [10, 10, 90, 5], "cost": None, "unpriced": 2}
+
+
+def test_an_entry_that_two_sessions_see_is_paid_for_once() -> None:
+    shared = growing()
+    twice: Any = report_data([reported(shared), reported(shared[:5])], Thresholds())
+    assert twice["models"]["total"]["calls"] == 5
+
+
+def test_what_was_copied_is_counted_where_it_was_said_first() -> None:
+    entries = growing()
+    origin = json.dumps({"copiedFrom": {"session": "s", "entry": "a"}})
+    copy = replace(entries[1], id="copy", parent_id="q", extra=origin)
+    data: Any = report_data([reported([*entries, copy], "copy")], Thresholds())
+    assert data["models"]["total"]["calls"] == 5
+    assert data["growth"] == []
+    row = data["sessions"][0]["entries"][-1]
+    assert "usage" not in row
+    assert json.loads(row["rest"])["copiedFrom"] == {"session": "s", "entry": "a"}
+
+
+def test_sums_over_branches_may_be_larger_than_any_path() -> None:
+    most = 2**62
+    roots = [answer(f"e{n}", None, {"input": most, "output": 0, "totalTokens": most}) for n in range(3)]
+    data: Any = report_data([reported(roots)], Thresholds())
+    assert data["models"]["total"]["usage"][0] == 3 * most

@@ -1,0 +1,94 @@
+"""What a report collects from a store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.errors import InvalidArgument
+from flue_py.sessions.reporting import read_reported
+from flue_py.store.backend import Backend
+
+pytestmark = pytest.mark.anyio
+
+
+def backend_of(session: flue_py.Session) -> Backend:
+    backend: Backend = session._backend
+    return backend
+
+
+async def test_a_report_has_the_session_and_all_its_tasks_once(store: flue_py.Store) -> None:
+    root = await store.create_session(title="root")
+    one = await root.create_task(task_id="one")
+    two = await root.create_task(task_id="two")
+    deep = await one.create_task(task_id="deep")
+    await store.link_task(two, deep, task_id="deep again")
+    await store.link_task(deep, root, task_id="a cycle")
+    await store.link_task(root, "gone", task_id="missing")
+    found = await read_reported(backend_of(root), root.id)
+    assert [(each.info.id, each.task_id, each.parent_id) for each in found] == [
+        (root.id, None, None),
+        (one.id, "one", root.id),
+        (two.id, "two", root.id),
+        (deep.id, "deep", one.id),
+    ]
+
+
+async def test_a_report_of_a_fork_has_what_the_fork_sees(store: flue_py.Store) -> None:
+    root = await store.create_session()
+    await root.append_messages([{"role": "user", "content": text} for text in "abc"])
+    path = await root.get_active_path()
+    fork = await root.fork(at=path[1].id)
+    await fork.append_message({"role": "user", "content": "d"})
+    await fork.set_label(path[0].id, "begin")
+    (found,) = await read_reported(backend_of(fork), fork.id)
+    assert [entry.data["content"] for entry in found.entries] == ["a", "b", "d"]  # type: ignore[index, call-overload]
+    assert found.labels == {path[0].id: "begin"}
+    assert found.sizes.keys() == {entry.id for entry in found.entries}
+    (unsized,) = await read_reported(backend_of(fork), fork.id, sizes=False)
+    assert unsized.sizes == {}
+
+
+async def test_the_report_of_a_session_is_the_same_at_every_call(store: flue_py.Store) -> None:
+    session = await store.create_session(title="Red build")
+    await session.append_message({"role": "user", "content": "why?"})
+    page = await session.html_report(warn_at=5)
+    assert page == await session.html_report(warn_at=5)
+    assert page != await session.html_report(warn_at=6)
+    assert session.leaf_id in page
+
+
+async def test_snapshots_name_the_session_and_the_agents(store: flue_py.Store) -> None:
+    session = await store.create_session(title="Red build")
+    task = await session.create_task(task_id="check")
+    await task.append_message({"role": "assistant", "content": [], "usage": {"input": 3, "output": 1}})
+    (line,) = (await session.context_snapshots(cutover_at=9)).splitlines()
+    row: dict[str, Any] = json.loads(line)
+    assert (row["session"], row["agent"], row["cutover_at"]) == (session.id, "check", 9)
+
+
+@pytest.mark.parametrize("limit", [-1, True, 1.5, "9", 2**63])
+async def test_a_threshold_is_a_number_of_tokens(store: flue_py.Store, limit: Any) -> None:
+    session = await store.create_session()
+    with pytest.raises(InvalidArgument, match=r"warn_at: .* is not a number of tokens"):
+        await session.html_report(warn_at=limit)
+    with pytest.raises(InvalidArgument, match=r"cutover_at: .* is not a number of tokens"):
+        await session.context_snapshots(cutover_at=limit)
+
+
+async def test_a_deleted_session_has_no_report(store: flue_py.Store) -> None:
+    session = await store.create_session()
+    await store.delete_session_tree(session)
+    with pytest.raises(flue_py.SessionNotFound):
+        await session.html_report()
+
+
+def test_the_blocking_twin_makes_the_same_report(tmp_path: Any) -> None:
+    with flue_py.sync.open(tmp_path / "sessions.db") as store:
+        session = store.create_session(title="Red build")
+        session.append_message({"role": "user", "content": "why?"})
+        assert session.html_report().startswith("<!doctype html>")
+        assert session.context_snapshots() == ""
