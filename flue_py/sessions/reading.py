@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar, cast
 
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import MESSAGE, Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.projection import ContextEntry, project, project_compacted
@@ -27,9 +27,11 @@ from flue_py.core.sessions import (
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound, StoreClosed
 from flue_py.sessions.arguments import (
+    checked_flag,
     checked_id,
     checked_leaf,
     checked_limit,
+    checked_moment,
     checked_place,
     checked_prefix,
     checked_revision,
@@ -301,7 +303,9 @@ class SessionView:
         from flue_py.sessions.reporting import checked_thresholds, read_reported  # noqa: PLC0415
 
         thresholds = checked_thresholds(warn_at, cutover_at)
-        return html_report(await read_reported(self._backend, self.id, sizes=sizes), thresholds, made_at=made_at)
+        checked_flag(sizes, "sizes")
+        made = None if made_at is None else from_microseconds(checked_moment(made_at))
+        return html_report(await read_reported(self._backend, self.id, sizes=sizes), thresholds, made_at=made)
 
     async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
         """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction (row X03).

@@ -60,6 +60,8 @@ def usual_of_session(first: str, last: str) -> Usual:
         "build_context": {},
         "latest_compaction": {},
         "aggregate_usage_since": {"before": first},
+        "html_report": {},
+        "context_snapshots": {},
         "common_ancestor": {},
         "diff": {},
         "cherry_pick": {"entry_ids": [first], "source": "s"},
