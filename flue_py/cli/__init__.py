@@ -32,7 +32,7 @@ _COMMANDS = {
     "import": _Home("flue_py.cli.importing_files", "import_files", "Import session files of another program."),
     "sessions": _Home("flue_py.cli.listing", "sessions", "List the sessions, most recently changed first."),
     "show": _Home("flue_py.cli.listing", "show", "Show what is known of a session, or one entry whole."),
-    "tree": _Home("flue_py.cli.history", "tree", "Show the tree of a session: every branch, the leaf, sizes."),
+    "tree": _Home("flue_py.cli.graph", "tree", "Draw the tree of a session: branches, leaf, labels, costs."),
     "path": _Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
     "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
     "usage": _Home("flue_py.cli.history", "usage", "Show tokens and exact cost of a path, or since an entry."),

@@ -1,4 +1,4 @@
-"""Commands that read a history: tree, path, context, usage."""
+"""Commands that read a history: path, context, usage."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Iterable
 
 import click
 
-from flue_py.cli.output import joined, json_option, look, print_json, print_lines, print_title
+from flue_py.cli.output import json_option, look, print_json, print_lines, print_title
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
-from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import UsageWindow
-from flue_py.render.lines import counted
-from flue_py.render.rows import entry_row, tree_row, usage_row
-from flue_py.render.tree import tree_lines
-from flue_py.render.views import context_lines, context_summary, path_lines, session_name, usage_lines
+from flue_py.render.rows import entry_row, usage_row
+from flue_py.render.views import context_lines, context_summary, path_lines, usage_lines
 from flue_py.sessions.store import Store
 
 leaf_option = click.option("--leaf", metavar="ENTRY", help="Read at this entry instead of the stored leaf.")
@@ -33,34 +30,6 @@ def entry_sizes(entries: Iterable[Entry]) -> dict[str, int]:
         for entry in entries
         if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
     }
-
-
-@click.command()
-@click.argument("session")
-@click.option("--all", "show_all", is_flag=True, help="Give every entry a line; runs of entries are folded otherwise.")
-@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or save the time.", show_default=True)
-@json_option
-@click.pass_obj
-def tree(place: Place, session: str, show_all: bool, sizes: bool, as_json: bool) -> None:
-    """Show the tree of SESSION: every branch, the leaf, labels, and sizes in tokens."""
-
-    async def work(store: Store) -> tuple[SessionInfo, list[Entry], dict[str, str]]:
-        found = await find_session(store, session)
-        return await found.refresh(), await found.get_tree(), await found.labels()
-
-    info, entries, labels = run(place, work)
-    tokens = entry_sizes(entries) if sizes else None
-    if as_json:
-        print_json(tree_row(info, entries, labels, tokens or {}))
-        return
-    parents = [entry.parent_id for entry in entries]
-    ends = len({entry.id for entry in entries} - set(parents))
-    parts = [session_name(info), counted(len(entries), "entry", "entries"), counted(ends, "branch", "branches")]
-    parts.append("" if tokens is None else counted(sum(tokens.values()), "token"))
-    print_title(joined(parts))
-    print_lines(tree_lines(entries, info.leaf_id, look(sizes=tokens, labels=labels), fold=not show_all))
-    if info.leaf_id is None:
-        print_lines([(("the leaf is before the first entry", "bold green"),)])
 
 
 @click.command()

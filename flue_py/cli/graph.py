@@ -1,0 +1,190 @@
+"""The tree command: a session's history as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import click
+
+from flue_py.cli.history import entry_sizes
+from flue_py.cli.output import joined, json_option, look, print_json, print_lines
+from flue_py.cli.place import Place
+from flue_py.cli.progress import progress_bar
+from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.core.entries import Entry
+from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.render.branches import Branch, Plan, plan_tree
+from flue_py.render.entries import Cost, cost_text, reports_cost
+from flue_py.render.lines import Line, counted
+from flue_py.render.rows import session_row, task_row, tree_row
+from flue_py.render.tree import begun_lines, plan_lines, task_lines
+from flue_py.render.views import session_name
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """Everything that is read to draw a tree. ``costs`` are of the lines, ``branch_costs`` of the branches."""
+
+    info: SessionInfo
+    entries: list[Entry]
+    labels: dict[str, str]
+    forks: dict[str | None, list[SessionInfo]]
+    links: list[TaskLink]
+    tasks: dict[str, SessionInfo]
+    plan: Plan
+    costs: dict[str, Cost]
+    branch_costs: dict[str, Cost]
+    spent: Cost | None
+
+
+@click.command()
+@click.argument("session")
+@click.option("--all", "show_all", is_flag=True, help="Give every entry a line, and leave out nothing.")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Leave out branches of branches beyond N.")
+@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or save the time.", show_default=True)
+@json_option
+@click.pass_obj
+def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: bool, as_json: bool) -> None:
+    """Draw the tree of SESSION: branches, leaf, labels, forks, tasks, and what each branch cost.
+
+    One line stands for a run of entries, and has the id of the last of them.
+    """
+
+    async def work(store: Store) -> _Tree:
+        return await _read(store, await find_session(store, session), fold=not show_all, depth=depth, whole=as_json)
+
+    with progress_bar("reading"):
+        found = run(place, work)
+        tokens = entry_sizes(found.entries) if sizes else None
+    if as_json:
+        branches = [(branch, found.branch_costs.get(branch.tip_id)) for branch in found.plan.branches]
+        row = tree_row(found.info, found.entries, found.labels, tokens or {}, branches)
+        row["forks"] = [session_row(info) for infos in found.forks.values() for info in infos]
+        row["tasks"] = [task_row(link) for link in found.links]
+        print_json(row)
+        return
+    style = replace(
+        look(sizes=tokens, labels=found.labels),
+        costs=found.costs,
+        branch_costs=found.branch_costs,
+    )
+    at_entries = {entry_id: infos for entry_id, infos in found.forks.items() if entry_id is not None}
+    lines: list[Line] = [((_title(found, tokens), "bold"),)]
+    lines += plan_lines(found.plan, found.info.leaf_id, style, forks=at_entries)
+    if found.info.leaf_id is None:
+        lines.append((("the leaf is before the first entry", "bold green"),))
+    lines += begun_lines("begun before the first entry", found.forks.get(None, ()), style)
+    lines += task_lines(found.links, found.tasks, style)
+    print_lines(lines, paged=True)
+
+
+def _title(found: _Tree, tokens: dict[str, int] | None) -> str:
+    parts = [
+        session_name(found.info),
+        counted(len(found.entries), "entry", "entries"),
+        counted(len(found.plan.branches), "branch", "branches"),
+        "" if tokens is None else counted(sum(tokens.values()), "token"),
+        "" if found.spent is None else f"{cost_text(found.spent)} $",
+    ]
+    return joined(parts)
+
+
+async def _read(store: Store, session: Session, *, fold: bool, depth: int | None, whole: bool) -> _Tree:
+    info = await session.refresh()
+    entries = await session.get_tree()
+    labels = await session.labels()
+    forks = await _forks_of(store, info, {entry.id for entry in entries})
+    links = await session.task_links()
+    tasks = {}
+    for link in links[:_MOST_TASKS]:
+        child = await store.get_session(link.child_id)
+        if child is not None:
+            tasks[link.child_id] = child.info
+    ends = {entry_id for entry_id in forks if entry_id is not None}
+    plan = plan_tree(entries, info.leaf_id, fold=fold, depth=depth, landmarks=labels, ends=ends)
+    calls = {entry.id: reported for entry in entries if (reported := reports_cost(entry)) is not None}
+    costs, branch_costs = await _costs(session, entries, plan, calls, whole=whole)
+    spent = sum(entry.usage.cost_total for entry in entries if entry.id in calls)
+    is_partial = not all(calls.values())
+    return _Tree(
+        info,
+        entries,
+        labels,
+        forks,
+        links,
+        tasks,
+        plan,
+        costs,
+        branch_costs,
+        Cost(spent, is_partial) if calls else None,
+    )
+
+
+_MOST_TASKS = 100
+
+
+async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str | None, list[SessionInfo]]:
+    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(sessions)."""
+    sessions = {each.id: each for each in await all_sessions(store)}
+    first_of: dict[str, str] = {}
+    for each in sessions.values():
+        climbed = []
+        at: str | None = each.id
+        while at is not None and at not in first_of and at in sessions and at not in climbed:
+            climbed.append(at)
+            at = sessions[at].forked_from_session
+        first = first_of.get(at or "", climbed[-1] if climbed else each.id)
+        first_of.update(dict.fromkeys(climbed, first))
+    family = [each for each in sessions.values() if first_of[each.id] == first_of.get(info.id) and each.id != info.id]
+    found: dict[str | None, list[SessionInfo]] = {}
+    for each in sorted(family, key=lambda each: (each.created_us, each.id)):
+        begins = each.forked_from_entry
+        if each.kind == "fork" and (begins in seen if begins else each.forked_from_session == info.id):
+            found.setdefault(begins, []).append(each)
+    return found
+
+
+async def _costs(
+    session: Session, entries: Sequence[Entry], plan: Plan, calls: dict[str, bool], *, whole: bool
+) -> tuple[dict[str, Cost], dict[str, Cost]]:
+    """Return what the lines of a plan cost, and its branches, as differences of running totals.
+
+    Lines and branches without calls are left out; with ``whole`` branches that are not shown are among them.
+    """
+    by_id = {entry.id: entry for entry in entries}
+
+    async def spent(first: str | None, last: str) -> int:
+        return (await session.aggregate_usage_since(first, leaf=last)).usage.cost.total
+
+    costs: dict[str, Cost] = {}
+    for each in plan.runs:
+        reported = [calls[entry.id] for entry in each.entries if entry.id in calls]
+        if reported:
+            one = each.entries[0]
+            alone = len(each.entries) == 1
+            amount = one.usage.cost_total if alone else await spent(_parent(one, by_id), each.id)
+            costs[each.id] = Cost(amount, not all(reported))
+    branch_costs: dict[str, Cost] = {}
+    shown = {each.branch.tip_id for each in plan.runs if each.ends and not each.opens}
+    for branch in plan.branches:
+        reported = [calls[entry_id] for entry_id in _line_of(branch, by_id) if entry_id in calls]
+        if reported and (whole or branch.tip_id in shown):
+            start = branch.parent_id if branch.parent_id in by_id else None
+            branch_costs[branch.tip_id] = Cost(await spent(start, branch.tip_id), not all(reported))
+    return costs, branch_costs
+
+
+def _parent(entry: Entry, by_id: dict[str, Entry]) -> str | None:
+    return entry.parent_id if entry.parent_id in by_id else None
+
+
+def _line_of(branch: Branch, by_id: dict[str, Entry]) -> Iterable[str]:
+    at: str | None = branch.tip_id
+    for _ in range(branch.entries):
+        if at is None:
+            return
+        yield at
+        at = by_id[at].parent_id
