@@ -8,6 +8,7 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
+from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import find_session, run
 from flue_py.core.sessions import Deletion
 from flue_py.render.lines import counted
@@ -38,7 +39,8 @@ def rm(place: Place, session: str, dry_run: bool, yes: bool, as_json: bool) -> N
         if not yes and sys.stdin.isatty():
             print_lines(deletion_lines(deletion, names, dry_run=True))
             click.confirm("Delete?", abort=True)
-        deletion = run(place, lambda store: store.delete_session_tree(session_id))
+        with progress_bar("deleting"):
+            deletion = run(place, lambda store: store.delete_session_tree(session_id))
     if as_json:
         print_json(deletion_row(deletion, dry_run=dry_run))
     else:
@@ -55,7 +57,8 @@ async def _name_of(store: Store, session_id: str) -> str:
 @click.pass_context
 def verify(ctx: click.Context, as_json: bool) -> None:
     """Derive anew everything that is stored twice, and name what disagrees. Exit code 1 where something does."""
-    report = run(ctx.obj, lambda store: store.verify())
+    with progress_bar("verifying"):
+        report = run(ctx.obj, lambda store: store.verify())
     if as_json:
         print_json(verify_row(report))
     else:

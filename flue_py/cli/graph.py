@@ -127,22 +127,24 @@ _MOST_TASKS = 100
 
 
 async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str | None, list[SessionInfo]]:
-    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(sessions)."""
-    sessions = {each.id: each for each in await all_sessions(store)}
-    first_of: dict[str, str] = {}
-    for each in sessions.values():
+    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks)."""
+    forks = {each.id: each for each in await all_sessions(store, kind="fork")}
+    origins: dict[str, str] = {}
+
+    def origin_of(session_id: str) -> str:
         climbed = []
-        at: str | None = each.id
-        while at is not None and at not in first_of and at in sessions and at not in climbed:
+        at = session_id
+        while at not in origins and at in forks and at not in climbed:
             climbed.append(at)
-            at = sessions[at].forked_from_session
-        first = first_of.get(at or "", climbed[-1] if climbed else each.id)
-        first_of.update(dict.fromkeys(climbed, first))
-    family = [each for each in sessions.values() if first_of[each.id] == first_of.get(info.id) and each.id != info.id]
+            at = forks[at].forked_from_session or at
+        origins.update(dict.fromkeys(climbed, origins.get(at, at)))
+        return origins.get(at, at)
+
+    family = [each for each in forks.values() if each.id != info.id and origin_of(each.id) == origin_of(info.id)]
     found: dict[str | None, list[SessionInfo]] = {}
     for each in sorted(family, key=lambda each: (each.created_us, each.id)):
         begins = each.forked_from_entry
-        if each.kind == "fork" and (begins in seen if begins else each.forked_from_session == info.id):
+        if begins in seen if begins else each.forked_from_session == info.id:
             found.setdefault(begins, []).append(each)
     return found
 

@@ -7,13 +7,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Protocol
 
 DELAY = 1.0
 """After how many seconds a bar appears."""
 
-Tell: TypeAlias = Callable[[int, int], None]
-"""Takes how many steps are done, and how many there are in all."""
+
+class Tell(Protocol):
+    """Moves a bar on: how many steps are done, how many there are in all, and what is being done, if not the same."""
+
+    def __call__(self, done: int, total: int, what: str = "") -> None: ...
 
 
 @contextmanager
@@ -29,7 +32,10 @@ def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
     bar = _Bar(what, unit)
     timer = threading.Timer(DELAY, bar.start)
     timer.daemon = True
-    timer.start()
+    if DELAY:
+        timer.start()
+    else:
+        bar.start()
     try:
         yield bar.tell
     finally:
@@ -42,7 +48,7 @@ def is_animated() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
-def _tell_nobody(done: int, total: int) -> None:
+def _tell_nobody(done: int, total: int, what: str = "") -> None:
     return
 
 
@@ -54,7 +60,7 @@ class _Bar:
         self._unit = unit
         self._lock = threading.Lock()
         self._state: tuple[int, int] | None = None
-        self._update: Callable[[int, int], None] | None = None
+        self._update: Callable[[], None] | None = None
         self._close: Callable[[], None] | None = None
         self._is_over = False
 
@@ -71,19 +77,20 @@ class _Bar:
             bar = Progress(*columns, *counts, TimeElapsedColumn(), console=console, transient=True)
             task = bar.add_task(self._what, total=None)
 
-            def update(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total or None)
+            def update() -> None:
+                done, total = self._state or (0, 0)
+                bar.update(task, description=self._what, completed=done, total=total or None)
 
+            update()
             bar.start()
             self._update, self._close = update, bar.stop
-            if self._state is not None:
-                update(*self._state)
 
-    def tell(self, done: int, total: int) -> None:
+    def tell(self, done: int, total: int, what: str = "") -> None:
         with self._lock:
             self._state = (done, total)
+            self._what = what or self._what
             if self._update is not None:
-                self._update(done, total)
+                self._update()
 
     def stop(self) -> None:
         with self._lock:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import flue_py
 from flue_py.cli.place import Place
-from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, SessionKind
 from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -56,12 +56,12 @@ def make_private_folder(folder: Path) -> None:
         raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")
 
 
-async def all_sessions(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return every session, most recently changed first. O(sessions)."""
+async def all_sessions(store: Store, *, scope: str | None = None, kind: SessionKind | None = None) -> list[SessionInfo]:
+    """Return every session, or those of a kind, most recently changed first. O(sessions)."""
     found: list[SessionInfo] = []
     cursor = None
     while True:
-        page = await store.list_sessions(scope=scope, limit=_PAGE, cursor=cursor)
+        page = await store.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
         found += page.sessions
         cursor = page.next_cursor
         if cursor is None:
