@@ -6,6 +6,7 @@ that ``flue-py --help`` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -17,6 +18,8 @@ from flue_py.cli.place import Place, expanded
 from flue_py.errors import FlueError
 
 DEFAULT_DATABASE = "~/.flue-py/sessions.db"
+INTERRUPTED = 130
+READER_GONE = 141
 
 
 class _Home(NamedTuple):
@@ -48,6 +51,7 @@ _COMMANDS = {
     "salvage": _Home("flue_py.cli.rescuing", "salvage", "Rescue what is readable in a damaged file."),
     "info": _Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
     "copy": _Home("flue_py.cli.copying", "copy", "Copy every session into another database."),
+    "completion": _Home("flue_py.cli.completion", "completion", "Print the script for completion in a shell."),
     "migrate": _Home("flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."),
 }
 
@@ -66,6 +70,10 @@ class LazyGroup(click.Group):
             return None
         command = getattr(import_module(home.module), home.name)
         assert isinstance(command, click.Command)
+        if ctx.resilient_parsing:
+            from flue_py.cli.completion import offer_names
+
+            return offer_names(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -74,11 +82,27 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, home.summary) for name, home in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; an error of ours becomes one line on stderr and exit code 1."""
+        """Run the command; an error of ours becomes one line on stderr and exit code 1.
+
+        Who interrupts it gets 130. Where whoever read the output went away, it ends quietly with 141, as other
+        programs do, whom the signal for it kills.
+        """
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
         except FlueError as error:
             raise click.ClickException(_printable(str(error))) from error
+        except BrokenPipeError:
+            # What is still to be flushed when the interpreter ends must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(READER_GONE)
+        except OSError as error:
+            where = "" if error.filename is None else f"{error.filename}: "
+            raise click.ClickException(_printable(f"{where}{error.strerror or error}")) from error
+        except KeyboardInterrupt:
+            click.echo("Interrupted; what was committed before stays", err=True)
+            ctx.exit(INTERRUPTED)
+        return result
 
 
 def _printable(text: str) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 import click
 
-from flue_py.cli.output import json_option, look, print_json, print_lines, print_title
+from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.core.usage import UsageWindow
+from flue_py.render.lines import Line
 from flue_py.render.rows import entry_row, usage_row
 from flue_py.render.views import context_lines, context_summary, path_lines, usage_lines
 from flue_py.sessions.store import Store
@@ -51,7 +52,7 @@ def path(place: Place, session: str, leaf: str | None, last: int | None, as_json
         return
     style = look(sizes=entry_sizes(entries), labels=labels)
     end = entries[-1].id if entries else None
-    print_lines(path_lines(entries, style, leaf=end, head=None if last is None else 0, tail=last or 0))
+    print_lines(path_lines(entries, style, leaf=end, head=None if last is None else 0, tail=last or 0), paged=True)
 
 
 @click.command()
@@ -83,9 +84,9 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
     from flue_py.context.tokens import count_tokens
 
     count = count_tokens(item.data for item in items)
-    print_title(context_summary(items, count.tokens, is_estimate=count.is_estimate))
     style = look(sizes=entry_sizes(item.entry for item in items))
-    print_lines(context_lines(items, style, head=None if last is None else 0, tail=last or 0))
+    title: Line = ((context_summary(items, count.tokens, is_estimate=count.is_estimate), "bold"),)
+    print_lines([title, *context_lines(items, style, head=None if last is None else 0, tail=last or 0)], paged=True)
 
 
 @click.command()

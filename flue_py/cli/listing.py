@@ -35,7 +35,7 @@ def sessions(place: Place, scope: str | None, kind: SessionKind | None, limit: i
     if as_json:
         print_json([session_row(info) for info in found])
     else:
-        print_lines(session_lines(found, look()))
+        print_lines(session_lines(found, look()), paged=True)
 
 
 @click.command()
@@ -67,7 +67,7 @@ def _show_session(place: Place, name: str, *, as_json: bool) -> None:
     facts.append(("thinking", settings.thinking_level))
     facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
     facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
-    print_lines(facts_lines(facts, look()))
+    print_lines(facts_lines(facts, look()), paged=True)
 
 
 def _settings_row(settings: PathSettings) -> JsonObject:
@@ -85,4 +85,4 @@ def _show_entry(place: Place, name: str, prefix: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**entry_row(entry), "label": label})
     else:
-        print_lines(entry_block(entry, label))
+        print_lines(entry_block(entry, label), paged=True)
