@@ -59,7 +59,8 @@ class EntryName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the ids that begin with ``incomplete``, newest first."""
-        session = ctx.params.get("session")
+        # After an option that still lacks its value, the arguments before it have not been given to their parameters.
+        session = ctx.params.get("session") or next(iter(ctx.args), None)
         if not isinstance(session, str):
             return []
         found = _asked(ctx, lambda store: _entries(store, session, incomplete))
