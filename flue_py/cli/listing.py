@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from os.path import abspath, expanduser, normpath
+from pathlib import PurePath
+
 import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
@@ -19,16 +22,33 @@ from flue_py.sessions.store import Store
 @click.command()
 @click.option("--scope", help="Only the sessions of this tenant or user.")
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
+@click.option("--incomplete", is_flag=True, help="Only sessions whose work is not completed.")
+@click.option("--project", metavar="FOLDER", help="Only sessions that work in this folder, or below it.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
 @json_option
 @click.pass_obj
-def sessions(place: Place, scope: str | None, kind: SessionKind | None, limit: int | None, as_json: bool) -> None:
+def sessions(
+    place: Place,
+    scope: str | None,
+    kind: SessionKind | None,
+    incomplete: bool,
+    project: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
     """List the sessions, most recently changed first."""
 
+    folder = None if project is None else abspath(expanduser(project))
+
     async def work(store: Store) -> list[SessionInfo]:
-        if limit is not None and limit <= 1000:
+        is_filtered = incomplete or folder is not None
+        if limit is not None and limit <= 1000 and not is_filtered:
             return list((await store.list_sessions(scope=scope, kind=kind, limit=limit)).sessions)
-        found = [info for info in await all_sessions(store, scope=scope) if kind in (None, info.kind)]
+        found = [
+            info
+            for info in await all_sessions(store, scope=scope, kind=kind)
+            if not (incomplete and info.completed_us is not None) and (folder is None or _is_below(info.cwd, folder))
+        ]
         return found[:limit]
 
     found = run(place, work)
@@ -36,6 +56,13 @@ def sessions(place: Place, scope: str | None, kind: SessionKind | None, limit: i
         print_json([session_row(info) for info in found])
     else:
         print_lines(session_lines(found, look()), paged=True)
+
+
+def _is_below(folder: str | None, project: str) -> bool:
+    """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
+    if not folder:
+        return False
+    return PurePath(normpath(folder)).is_relative_to(project)
 
 
 @click.command()

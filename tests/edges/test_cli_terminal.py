@@ -111,7 +111,7 @@ def test_sessions_and_entries_are_completed_from_the_database(flue: Flue) -> Non
     assert completed(flue, f"flue-py tree {fork[:6]}") == [fork]
     assert completed(flue, "flue-py rewind tri") == ["triage"]
     assert completed(flue, "flue-py show triage m000") == ["m0000001"]
-    assert completed(flue, "flue-py context triage --leaf u00") == ["u0000001"]
+    assert completed(flue, "flue-py context triage --leaf u0000001") == ["u0000001"]
     assert completed(flue, f"flue-py --db {flue.database} tree tri") == ["triage"]
 
 
