@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -87,9 +88,13 @@ def _title(found: _Tree, tokens: dict[str, int] | None) -> str:
         counted(len(found.entries), "entry", "entries"),
         counted(len(found.plan.branches), "branch", "branches"),
         "" if tokens is None else counted(sum(tokens.values()), "token"),
-        "" if found.spent is None else f"{cost_text(found.spent)} $",
+        "" if found.spent is None else _spent(found.spent),
     ]
     return joined(parts)
+
+
+def _spent(cost: Cost) -> str:
+    return f"${cost_text(cost)}" if cost.picodollars or not cost.is_partial else "no cost reported"
 
 
 async def _read(store: Store, session: Session, *, fold: bool, depth: int | None, whole: bool) -> _Tree:
@@ -170,7 +175,9 @@ async def _costs(
             amount = one.usage.cost_total if alone else await spent(_parent(one, by_id), each.id)
             costs[each.id] = Cost(amount, not all(reported))
     branch_costs: dict[str, Cost] = {}
-    shown = {each.branch.tip_id for each in plan.runs if each.ends and not each.opens}
+    # One line that cost something says it all.
+    paid = Counter(each.branch.tip_id for each in plan.runs if each.id in costs)
+    shown = {tip_id for tip_id, lines in paid.items() if lines > 1}
     for branch in plan.branches:
         reported = [calls[entry_id] for entry_id in _line_of(branch, by_id) if entry_id in calls]
         if reported and (whole or branch.tip_id in shown):

@@ -103,7 +103,7 @@ def _marks(run: Run, look: Look) -> list[Span]:
         marks.append((f" +{counted(run.folded, 'branch', 'branches')}", "yellow"))
     if run.ends and not run.opens:
         total = (look.branch_costs or {}).get(run.branch.tip_id)
-        if total is not None:
+        if total is not None and (total.picodollars or not total.is_partial):
             marks.append((f" {look.glyphs.sum}{cost_text(total)}", "dim"))
     return marks
 

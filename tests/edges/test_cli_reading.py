@@ -63,7 +63,7 @@ def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
         assert max(map(len, lines)) <= 80, command
     assert real.lines("context", "d703")[0] == "914 messages, 141,152 tokens"
     tree = real.lines("tree", "d703")
-    assert tree[0] == "/mode, 1,018 entries, 1 branch, 141,152 tokens, 30.33 $"
+    assert tree[0] == "/mode, 1,018 entries, 1 branch, 141,152 tokens, $30.33"
     assert [line.split()[:3] for line in tree[2:]] == [["1485b8", "●", "913"], ["e15c32", "●", "assistant"]]
     assert "← leaf Σ 30.33" in tree[-1]
     assert len(real.lines("tree", "d703", "--all")) == 1_020

@@ -181,7 +181,7 @@ async def test_saving_and_snapshots_write_private_files(
     assert "File exists" in await typed(talk, "/save x.md")
     assert "No such file" in await typed(talk, "/save none/x.md")
     written = (await typed(talk, "/snapshot")).removeprefix("Snapshot written to ").removesuffix(".")
-    state = json.loads(Path(written).read_text())
+    state = json.loads((tmp_path / written).read_text())
     assert state == await talk.snapshot()
     assert [entry["payload"]["role"] for entry in state["entries"]][:2] == ["system", "user"]
     assert state["session"]["metadata"] == {"plan": ["look"]}
