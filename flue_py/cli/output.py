@@ -12,7 +12,7 @@ import click
 
 from flue_py.core.jsontext import JsonValue
 from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE, Line, printable, text_of
+from flue_py.render.lines import ASCII, UNICODE, Line, cells, printable, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,12 +44,17 @@ def print_lines(lines: Iterable[Line], *, paged: bool = False) -> None:
             click.echo(printable(text_of(line)).rstrip())
         return
     shown = list(lines)
-    if paged and len(shown) >= console.height and _has_reader():
+    if paged and _rows(shown, console.width) >= console.height and _has_reader():
         with console.capture() as captured:
             _print_styled(console, shown)
         click.echo_via_pager(captured.get(), color=console.color_system is not None and not console.no_color)
     else:
         _print_styled(console, shown)
+
+
+def _rows(lines: Iterable[Line], width: int) -> int:
+    """Return how many rows of a terminal lines take, those that are wrapped counted as often."""
+    return sum(max(1, -(-sum(cells(text) for text, _ in line) // width)) for line in lines)
 
 
 def _has_reader() -> bool:

@@ -16,7 +16,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
 from flue_py.render.conversation import listed_lines, said_lines, turn_lines
 from flue_py.render.lines import Line, counted, printable, text_of
-from flue_py.runtime.conversation import Conversation
+from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
 
 
@@ -117,12 +117,14 @@ async def _retry(conversation: Conversation, argument: str) -> Reply | str:
 
 
 async def _undo(conversation: Conversation, argument: str) -> str:
-    moved = await conversation.session.undo(by="conversation")
+    await conversation.session.refresh()
+    moved = await conversation.session.undo(by=BY)
     return "There is nothing to undo." if moved is None else await _where(conversation, "Undone")
 
 
 async def _redo(conversation: Conversation, argument: str) -> str:
-    moved = await conversation.session.redo(by="conversation")
+    await conversation.session.refresh()
+    moved = await conversation.session.redo(by=BY)
     return "There is nothing to do again." if moved is None else await _where(conversation, "Done again")
 
 

@@ -16,7 +16,7 @@ from flue_py.core.entries import MESSAGE, Entry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
 from flue_py.core.turns import Turn, kept_turns, numbered_turns
-from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
@@ -155,6 +155,7 @@ class Conversation:
         The leaf moves to the end of turn n, and `Session.undo` takes it back. What comes before the first turn, such
         as a system message, stays. Raises `InvalidArgument` for what is no number, and nothing changes.
         """
+        await self.session.refresh()
         total = len(await self.session.turns())
         kept = kept_turns(turns, total)
         moved = await self.session.rewind(turns=kept, by=BY) if kept < total else None
@@ -166,6 +167,7 @@ class Conversation:
 
     async def retry(self) -> Retried | None:
         """Take the last user message back with all that follows, and return it to be sent again; None if none (R11)."""
+        await self.session.refresh()
         turns = await self.session.turns()
         if not turns:
             return None
@@ -181,17 +183,22 @@ class Conversation:
         """Append a user message, let the model answer the context, append what it says, and return that.
 
         The user message is stored before the model is called (row R01). Where the call fails or is cancelled, it is
-        retracted again (row R12), and the error raised.
+        retracted again (row R12), and the error raised. Raises `LeafConflict` where another writer has gone on with
+        the session: nothing is appended, and the next turn builds on what is there now. Where that happens while the
+        model answers, its answers become a branch, so that what was paid for is kept.
         """
-        asked = await self.session.append_message(
-            {"role": "user", "content": message} if isinstance(message, str) else message, source=source
-        )
+        asking = {"role": "user", "content": message} if isinstance(message, str) else message
         try:
-            answers = [dict(answer) for answer in await model(await self.session.build_context())]
+            asked = await self.session.append_message(asking, source=source)
+        except LeafConflict:
+            await self.session.refresh()
+            raise
+        try:
+            answers = [dict(answer) for answer in await model(await self.session.build_context(leaf=asked.entry_id))]
         except BaseException:
             await self.session.remove_leaf_message(asked.entry_id)
             raise
-        await self.session.append_messages(answers, source=source)
+        await self.session.append_messages(answers, source=source, on_conflict="branch")
         return answers
 
     # -- other sessions ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 import flue_py
 from flue_py import JsonObject
-from flue_py.errors import AmbiguousId, InvalidArgument, SessionNotFound
+from flue_py.errors import AmbiguousId, InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.runtime import housekeeping
 from flue_py.runtime.commands import COMMANDS, Reply, run_command
 from flue_py.runtime.conversation import Conversation
@@ -278,6 +278,26 @@ async def test_a_question_that_could_not_be_answered_is_taken_back(talk: Convers
     assert await said(talk) == before
     await talk.session.undo()
     assert (await said(talk))[-1] == "question 4"
+
+
+async def test_two_who_talk_to_one_session_lose_nothing(talk: Conversation) -> None:
+    other = await talk.store.get_session(talk.session.id)
+    assert other is not None
+    await other.append_messages([user("question 4"), assistant("answer 4")])
+    with pytest.raises(LeafConflict):
+        await talk.take_turn("mine", lambda _: _answer("never asked"))
+    assert (await said(talk))[-1] == "answer 4"
+
+    async def interrupted(context: list[JsonObject]) -> list[JsonObject]:
+        await other.refresh()
+        await other.append_message(user("me first"))
+        return [assistant(f"to {len(context)} messages")]
+
+    await talk.take_turn("mine", interrupted)
+    tree = texts(await talk.session.get_tree())
+    assert {"to 10 messages", "me first"} <= set(tree)
+    assert (await typed(talk, "/rewind -1")).startswith("Rewound to turn 5 of 6")
+    assert (await said(talk))[-1] == "mine"
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------
