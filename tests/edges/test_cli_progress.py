@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flue_py.cli import progress
-from tests.edges.cli_runs import Flue, with_a_bar_at_once
+from tests.edges.cli_runs import Flue
 
 
 class Terminal(io.StringIO):
@@ -92,11 +92,3 @@ def test_long_commands_have_a_bar_and_none_in_a_pipe(tmp_path: Path, monkeypatch
         result = flue.run(*arguments, "--json")
         assert word in result.stderr
         assert json.loads(result.stdout)
-
-
-def test_a_bar_is_on_stderr_and_leaves_json_alone(tmp_path: Path) -> None:
-    flue = Flue(tmp_path)
-    flue.import_every_type()
-    done, shown = with_a_bar_at_once("--db", str(flue.database), "verify", "--json")
-    assert json.loads(done)["problems"] == []
-    assert "verifying" in shown

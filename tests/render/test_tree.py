@@ -188,7 +188,8 @@ def test_ten_thousand_entries_of_any_shape_fit_eighty_columns_and_few_pages(pare
     assert sum("← leaf" in line for line in lines) == 1
 
 
-@pytest.mark.parametrize("parents", SHAPES[1:3])
+@pytest.mark.slow
+@pytest.mark.parametrize("parents", SHAPES)
 def test_with_all_every_one_of_ten_thousand_entries_has_a_line(parents: list[int | None]) -> None:
     entries = forest(parents)
     lines = drawn(entries, None, fold=False)
