@@ -32,7 +32,7 @@ def _talk(place: Place, name: str, work: Callable[[Conversation], Awaitable[Resu
     async def with_conversation(store: Store) -> Result:
         return await work(Conversation(store, await find_session(store, name)))
 
-    return run(place, with_conversation)
+    return run(place, with_conversation, bar="reading")
 
 
 @click.command()

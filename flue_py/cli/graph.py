@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 import click
 
 from flue_py.cli.history import entry_sizes
-from flue_py.cli.output import joined, json_option, look, print_json, print_lines
+from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import all_sessions, find_session, run
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.branches import Branch, Plan, plan_tree
 from flue_py.render.entries import Cost, cost_text, reports_cost
-from flue_py.render.lines import Line, counted
+from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
 from flue_py.render.views import session_name
@@ -57,9 +56,8 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     async def work(store: Store) -> _Tree:
         return await _read(store, await find_session(store, session), fold=not show_all, depth=depth, whole=as_json)
 
-    with progress_bar("reading"):
-        found = run(place, work)
-        tokens = entry_sizes(found.entries) if sizes else None
+    found = run(place, work, bar="reading")
+    tokens = entry_sizes(found.entries) if sizes else None
     if as_json:
         branches = [(branch, found.branch_costs.get(branch.tip_id)) for branch in found.plan.branches]
         row = tree_row(found.info, found.entries, found.labels, tokens or {}, branches)
@@ -73,7 +71,7 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
         branch_costs=found.branch_costs,
     )
     at_entries = {entry_id: infos for entry_id, infos in found.forks.items() if entry_id is not None}
-    lines: list[Line] = [((_title(found, tokens), "bold"),)]
+    lines: list[Line] = [((_title(found, tokens, style.width, style.glyphs.cut), "bold"),)]
     lines += plan_lines(found.plan, found.info.leaf_id, style, forks=at_entries)
     if found.info.leaf_id is None:
         lines.append((("the leaf is before the first entry", "bold green"),))
@@ -82,15 +80,15 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     print_lines(lines, paged=True)
 
 
-def _title(found: _Tree, tokens: dict[str, int] | None) -> str:
+def _title(found: _Tree, tokens: dict[str, int] | None, width: int, cut: str) -> str:
     parts = [
-        session_name(found.info),
         counted(len(found.entries), "entry", "entries"),
         counted(len(found.plan.branches), "branch", "branches"),
         "" if tokens is None else counted(sum(tokens.values()), "token"),
         "" if found.spent is None else _spent(found.spent),
     ]
-    return joined(parts)
+    numbers = "".join(f", {part}" for part in parts if part)
+    return clip(session_name(found.info), max(16, width - len(numbers)), cut) + numbers
 
 
 def _spent(cost: Cost) -> str:

@@ -8,6 +8,7 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
+from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
@@ -26,11 +27,12 @@ def entry_sizes(entries: Iterable[Entry]) -> dict[str, int]:
     """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
     from flue_py.context.tokens import count_message_tokens
 
-    return {
-        entry.id: count_message_tokens(ContextEntry(entry).data).tokens
-        for entry in entries
-        if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
-    }
+    with progress_bar("counting tokens"):
+        return {
+            entry.id: count_message_tokens(ContextEntry(entry).data).tokens
+            for entry in entries
+            if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
+        }
 
 
 @click.command()
@@ -46,7 +48,7 @@ def path(place: Place, session: str, leaf: str | None, last: int | None, as_json
         found = await find_session(store, session)
         return await found.get_active_path(leaf=await leaf_of(found, leaf)), await found.labels()
 
-    entries, labels = run(place, work)
+    entries, labels = run(place, work, bar="reading")
     if as_json:
         print_json([entry_row(entry) for entry in entries[-(last or 0) :]])
         return
@@ -72,7 +74,7 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
             found = await find_session(store, session)
             return await found.build_context(leaf=await leaf_of(found, leaf))
 
-        messages = run(place, read)
+        messages = run(place, read, bar="reading")
         print_json([*messages[-(last or 0) :]])
         return
 
@@ -80,7 +82,7 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
         found = await find_session(store, session)
         return await found.build_context_entries(leaf=await leaf_of(found, leaf))
 
-    items = run(place, work)
+    items = run(place, work, bar="reading")
     from flue_py.context.tokens import count_tokens
 
     count = count_tokens(item.data for item in items)
@@ -103,7 +105,7 @@ def usage(place: Place, session: str, since: str | None, leaf: str | None, as_js
         before = None if since is None else await found.resolve_entry_id(since)
         return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
 
-    window = run(place, work)
+    window = run(place, work, bar="reading")
     if as_json:
         print_json(usage_row(window))
     else:

@@ -51,7 +51,7 @@ def sessions(
         ]
         return found[:limit]
 
-    found = run(place, work)
+    found = run(place, work, bar="reading")
     if as_json:
         print_json([session_row(info) for info in found])
     else:
@@ -84,7 +84,7 @@ def _show_session(place: Place, name: str, *, as_json: bool) -> None:
         settings = settings_on(await session.get_active_path())
         return await session.refresh(), settings, await session.task_links(), await session.task_parents()
 
-    info, settings, tasks, parents = run(place, work)
+    info, settings, tasks, parents = run(place, work, bar="reading")
     if as_json:
         task_rows: list[JsonValue] = [task_row(link) for link in tasks]
         print_json({**session_row(info), "settings": _settings_row(settings), "tasks": task_rows})
@@ -107,7 +107,7 @@ def _show_entry(place: Place, name: str, prefix: str, *, as_json: bool) -> None:
         entry_id = await session.resolve_entry_id(prefix)
         return await session.get_entry(entry_id), (await session.labels()).get(entry_id)
 
-    entry, label = run(place, work)
+    entry, label = run(place, work, bar="reading")
     assert entry is not None
     if as_json:
         print_json({**entry_row(entry), "label": label})

@@ -24,7 +24,7 @@ def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
     """Show a bar while the block runs, from `DELAY` seconds on, and give what moves it on.
 
     Until it is told how far it is, it shows that something is going on, and for how long. On what is no terminal, or
-    is one that cannot go back in a line, nothing is shown. It may be told from any thread.
+    is one that cannot go back in a line, nothing is shown. It may be told from any thread. Not to be nested.
     """
     if not is_animated():
         yield _tell_nobody

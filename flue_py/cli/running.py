@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from os.path import exists
 from pathlib import Path
 from typing import TypeVar
 
 import flue_py
 from flue_py.cli.place import Place
+from flue_py.cli.progress import progress_bar
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, SessionKind
 from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
 from flue_py.sessions.session import Session
@@ -21,8 +23,10 @@ Result = TypeVar("Result")
 _PAGE = 1000
 
 
-def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False) -> Result:
-    """Return what ``work`` returns, given the open store.
+def run(
+    place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False, bar: str | None = None
+) -> Result:
+    """Return what ``work`` returns, given the open store. ``bar`` is what a bar says where that takes long.
 
     Only with ``create`` is a database made where there is none; else that raises `StoreUnavailable`. The folder of
     a new database is for its owner alone.
@@ -33,7 +37,8 @@ def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: boo
             make_private_folder(path.parent)
         elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
             raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
-    return asyncio.run(_with_store(place.target, work))
+    with nullcontext() if bar is None else progress_bar(bar):
+        return asyncio.run(_with_store(place.target, work))
 
 
 async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -> Result:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.render.lines import cells
 from tests.edges.cli_runs import Flue
 
 
@@ -84,6 +85,17 @@ def test_a_tree_shows_what_each_line_and_each_branch_cost(flue: Flue) -> None:
     assert "t1: Look it up (0 entries)" in lines[-1]
     spent = flue.json("tree", made["fork"])
     assert [fork["title"] for fork in spent["forks"]] == ["A fork of the fork"]
+
+
+def test_a_long_title_leaves_room_for_the_numbers(flue: Flue) -> None:
+    async def work(store: flue_py.Store) -> None:
+        session = await store.create_session(key="long", title="漢字" * 60)
+        await session.append_messages(turns("main", 1))
+
+    make(flue, work)
+    title = flue.lines("tree", "long")[0]
+    assert cells(title) <= 80
+    assert title.endswith("…, 2 entries, 1 branch, 15 tokens, $0.2500")
 
 
 def test_branches_in_json_have_exact_costs_or_none(flue: Flue) -> None:
