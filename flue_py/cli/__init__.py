@@ -66,6 +66,12 @@ _COMMANDS = {
 }
 
 
+class WrongCall(click.ClickException):
+    """A command that was used wrongly, told in one line."""
+
+    exit_code = 2
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for, and whose errors are one line each."""
 
@@ -91,6 +97,18 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, home.summary) for name, home in _COMMANDS.items()])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Return the context of a run; options before the command that are wrong are told in one line."""
+        is_bare = not args  # which gets the help, by way of an error
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if is_bare:
+                raise
+            raise _in_one_line(error, info_name or "flue-py") from error
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error of ours becomes one line on stderr and exit code 1.
 
@@ -102,6 +120,8 @@ class LazyGroup(click.Group):
             sys.stdout.flush()
         except FlueError as error:
             raise click.ClickException(_printable(str(error))) from error
+        except click.UsageError as error:
+            raise _in_one_line(error, ctx.command_path) from error
         except BrokenPipeError:
             # What is still to be flushed when the interpreter ends must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -113,6 +133,11 @@ class LazyGroup(click.Group):
             click.echo("Interrupted; what was committed before stays", err=True)
             ctx.exit(INTERRUPTED)
         return result
+
+
+def _in_one_line(error: click.UsageError, command_path: str) -> WrongCall:
+    where = command_path if error.ctx is None else error.ctx.command_path
+    return WrongCall(_printable(f"{error.format_message().rstrip('.')}; see {where} --help"))
 
 
 def _printable(text: str) -> str:

@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 from flue_py.cli.place import expanded
 from flue_py.core.sessions import SessionInfo
-from flue_py.errors import FlueError
+from flue_py.errors import AmbiguousId, FlueError
 from flue_py.render.lines import one_line
 from flue_py.sessions.store import Store
 
@@ -23,6 +23,7 @@ _SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshCompl
 _VARIABLE = "_FLUE_PY_COMPLETE"
 _SESSIONS = 1000
 _ENTRIES = 100
+_TOO_MANY_TO_READ = 20_000
 
 
 @click.command()
@@ -102,6 +103,12 @@ async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]
     from flue_py.cli.running import find_session
     from flue_py.render.entries import entry_text
 
-    tree = await (await find_session(store, name)).get_tree()
+    session = await find_session(store, name)
+    if session.info.entry_count > _TOO_MANY_TO_READ:
+        try:
+            return [(await session.resolve_entry_id(prefix), "")]
+        except AmbiguousId as error:
+            return [(entry_id, "") for entry_id in error.matches]
+    tree = await session.get_tree()
     found = [entry for entry in reversed(tree) if entry.id.startswith(prefix)][:_ENTRIES]
     return [(entry.id, entry_text(entry)[:60]) for entry in found]

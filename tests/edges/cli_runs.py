@@ -38,7 +38,9 @@ class Flue:
     def run(self, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> Result:
         """Return the result of a command, which must end with exit code ``code`` and without a traceback."""
         settings: dict[str, str | None] = {"COLUMNS": "80", "FORCE_COLOR": None, "NO_COLOR": None, "FLUE_PY_DB": None}
-        result = runner().invoke(main, ["--db", str(self.database), *arguments], env={**settings, **(env or {})})
+        result = runner().invoke(
+            main, ["--db", str(self.database), *arguments], prog_name="flue-py", env={**settings, **(env or {})}
+        )
         unexpected = result.exception if not isinstance(result.exception, SystemExit) else None
         assert unexpected is None, unexpected
         assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)

@@ -8,12 +8,13 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import flue_py
-from flue_py.cli import INTERRUPTED, READER_GONE, graph, main
+from flue_py.cli import INTERRUPTED, READER_GONE, completion, graph, main
 from flue_py.cli.rescuing import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner
 
@@ -113,6 +114,37 @@ def test_sessions_and_entries_are_completed_from_the_database(flue: Flue) -> Non
     assert completed(flue, f"flue-py --db {flue.database} tree tri") == ["triage"]
 
 
+def test_of_a_very_long_session_few_entries_are_completed(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = flue.import_every_type()
+    monkeypatch.setattr(completion, "_TOO_MANY_TO_READ", 5)
+    assert completed(flue, f"flue-py show {session} a000") == ["a0000001"]
+    assert set(completed(flue, f"flue-py show {session} l0")) == {f"l000000{n}" for n in (1, 2, 3)}
+    assert completed(flue, f"flue-py show {session} zz") == []
+
+
+def test_completion_imports_nothing_heavy(flue: Flue) -> None:
+    session = flue.import_every_type()
+    code = (
+        "import sys\n"
+        "from flue_py.cli import main\n"
+        "try:\n"
+        "    main(prog_name='flue-py')\n"
+        "finally:\n"
+        "    heavy = ('alembic', 'pydantic', 'rich', 'sqlalchemy', 'tiktoken')\n"
+        "    print([name for name in heavy if name in sys.modules], file=sys.stderr)\n"
+    )
+    settings = {"COMP_WORDS": f"flue-py tree {session[:4]}", "COMP_CWORD": "2", "FLUE_PY_DB": str(flue.database)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, **settings, "_FLUE_PY_COMPLETE": "bash_complete"},
+    )
+    assert (done.stdout, done.stderr) == (f"plain,{session}\n", "[]\n")
+
+
 def test_completion_says_nothing_of_a_database_it_cannot_read(flue: Flue) -> None:
     assert completed(flue, "flue-py tree x") == []
     assert not flue.database.exists()
@@ -167,6 +199,31 @@ def test_an_output_that_is_full_is_one_line_of_error(flue: Flue) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[0] == "Error: No space left on device"
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tree"], "Error: Missing argument 'SESSION'; see flue-py tree --help"),
+        (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
+        (["completion"], "bash"),
+        (["dance"], "Error: No such command 'dance'; see flue-py --help"),
+        (["rewind", "x"], "Error: give either --to ENTRY or --turns N; see flue-py rewind --help"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_call_is_one_line_of_error_that_says_where_to_look(flue: Flue, arguments: list[str], said: str) -> None:
+    result = flue.run(*arguments, code=2)
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_wrong_options_before_the_command_are_told_in_one_line_and_nothing_at_all_gets_the_help() -> None:
+    wrong = runner().invoke(main, ["--base", "x", "tree"], prog_name="flue-py")
+    assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (2, 1)
+    assert wrong.stderr.endswith("; see flue-py --help\n")
+    bare = runner().invoke(main, [], prog_name="flue-py")
+    assert "Commands:" in bare.stdout + bare.stderr
 
 
 def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
