@@ -23,6 +23,9 @@ from flue_py.render.views import session_name
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
+_MOST_TASKS = 100
+_MOST_WINDOWS = 500
+
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
@@ -108,10 +111,7 @@ async def _read(store: Store, session: Session, *, fold: bool, depth: int | None
             tasks[link.child_id] = child.info
     ends = {entry_id for entry_id in forks if entry_id is not None}
     plan = plan_tree(entries, info.leaf_id, fold=fold, depth=depth, landmarks=labels, ends=ends)
-    calls = {entry.id: reported for entry in entries if (reported := reports_cost(entry)) is not None}
-    costs, branch_costs = await _costs(session, entries, plan, calls, whole=whole)
-    spent = sum(entry.usage.cost_total for entry in entries if entry.id in calls)
-    is_partial = not all(calls.values())
+    costs, branch_costs, spent = await _costs(session, entries, plan, whole=whole)
     return _Tree(
         info,
         entries,
@@ -122,11 +122,8 @@ async def _read(store: Store, session: Session, *, fold: bool, depth: int | None
         plan,
         costs,
         branch_costs,
-        Cost(spent, is_partial) if calls else None,
+        spent,
     )
-
-
-_MOST_TASKS = 100
 
 
 async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str | None, list[SessionInfo]]:
@@ -153,39 +150,45 @@ async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str
 
 
 async def _costs(
-    session: Session, entries: Sequence[Entry], plan: Plan, calls: dict[str, bool], *, whole: bool
-) -> tuple[dict[str, Cost], dict[str, Cost]]:
-    """Return what the lines of a plan cost, and its branches, as differences of running totals.
+    session: Session, entries: Sequence[Entry], plan: Plan, *, whole: bool
+) -> tuple[dict[str, Cost], dict[str, Cost], Cost | None]:
+    """Return what the lines of a plan cost, its branches, and all of them: differences of running totals.
 
-    Lines and branches without calls are left out; with ``whole`` branches that are not shown are among them.
+    Lines and branches without calls are left out, and so are, but for ``whole``, branches of one line that cost
+    something: it says it all. Of a tree of very many branches, single entries and the sum are told by the entries.
     """
     by_id = {entry.id: entry for entry in entries}
+    calls = {entry.id: reported for entry in entries if (reported := reports_cost(entry)) is not None}
+    asks_all = max(len(plan.branches), len(plan.runs)) <= _MOST_WINDOWS
 
-    async def spent(first: str | None, last: str) -> int:
-        return (await session.aggregate_usage_since(first, leaf=last)).usage.cost.total
+    async def cost_of(parent_id: str | None, last: str, ids: Iterable[str]) -> Cost | None:
+        reported = [calls[entry_id] for entry_id in ids if entry_id in calls]
+        if not reported:
+            return None
+        before = parent_id if parent_id in by_id else None
+        window = await session.aggregate_usage_since(before, leaf=last)
+        return Cost(window.usage.cost.total, not all(reported))
 
     costs: dict[str, Cost] = {}
-    for each in plan.runs:
-        reported = [calls[entry.id] for entry in each.entries if entry.id in calls]
-        if reported:
-            one = each.entries[0]
-            alone = len(each.entries) == 1
-            amount = one.usage.cost_total if alone else await spent(_parent(one, by_id), each.id)
-            costs[each.id] = Cost(amount, not all(reported))
-    branch_costs: dict[str, Cost] = {}
-    # One line that cost something says it all.
+    for run_ in plan.runs:
+        first = run_.entries[0]
+        if len(run_.entries) == 1 and not asks_all:
+            if first.id in calls:
+                costs[first.id] = Cost(first.usage.cost_total, not calls[first.id])
+        elif cost := await cost_of(first.parent_id, run_.id, [entry.id for entry in run_.entries]):
+            costs[run_.id] = cost
     paid = Counter(each.branch.tip_id for each in plan.runs if each.id in costs)
-    shown = {tip_id for tip_id, lines in paid.items() if lines > 1}
+    branch_costs: dict[str, Cost] = {}
+    total = 0
     for branch in plan.branches:
-        reported = [calls[entry_id] for entry_id in _line_of(branch, by_id) if entry_id in calls]
-        if reported and (whole or branch.tip_id in shown):
-            start = branch.parent_id if branch.parent_id in by_id else None
-            branch_costs[branch.tip_id] = Cost(await spent(start, branch.tip_id), not all(reported))
-    return costs, branch_costs
-
-
-def _parent(entry: Entry, by_id: dict[str, Entry]) -> str | None:
-    return entry.parent_id if entry.parent_id in by_id else None
+        if asks_all or whole or paid[branch.tip_id] > 1:
+            cost = await cost_of(branch.parent_id, branch.tip_id, _line_of(branch, by_id))
+            total += cost.picodollars if cost else 0
+            if cost and (whole or paid[branch.tip_id] > 1):
+                branch_costs[branch.tip_id] = cost
+    if not (asks_all or whole):
+        total = sum(entry.usage.cost_total for entry in entries if entry.id in calls)
+    return costs, branch_costs, Cost(total, not all(calls.values())) if calls else None
 
 
 def _line_of(branch: Branch, by_id: dict[str, Entry]) -> Iterable[str]:

@@ -135,14 +135,15 @@ def entry_line(
     short_id: str,
     look: Look,
     *,
-    before: Sequence[Span] = (),
+    before: Span = ("", ""),
+    guide: Span = ("", ""),
     is_leaf: bool = False,
     marks: Sequence[Span] = (),
     is_faint: bool = False,
 ) -> Line:
     """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), what it is and says, size, cost.
 
-    ``marks`` follow what it says, behind its label and the sign of the leaf.
+    ``guide`` leads to its place; ``marks`` follow what it says, behind its label and the sign of the leaf.
     """
     label = (look.labels or {}).get(entry.id)
     said: list[Span] = []
@@ -150,7 +151,7 @@ def entry_line(
         said.append((f" [{clip(one_line(label), 20, look.glyphs.cut)}]", "bold magenta"))
     if is_leaf:
         said.append((f" {look.glyphs.leaf}", "bold green"))
-    first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), *before, entry_name(entry), (" ", ""))
+    first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), guide, before, entry_name(entry), (" ", ""))
     return laid_out(
         first,
         entry_text(entry),

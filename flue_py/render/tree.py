@@ -71,16 +71,30 @@ def _run_line(run: Run, short_id: str, plan: Plan, leaf: str | None, look: Look)
     sign = look.glyphs.on_path if is_active else look.glyphs.off_path
     deep = run.branch.nesting
     guide = look.glyphs.along * (deep - 1) + look.glyphs.side if run.opens and deep else look.glyphs.along * deep
-    before: tuple[Span, ...] = ((guide, "dim"), (f"{sign} ", _ACTIVE if is_active else "dim"))
+    before: Span = (f"{sign} ", _ACTIVE if is_active else "dim")
     marks = _marks(run, look)
     if len(run.entries) == 1:
         return entry_line(
-            run.entries[0], short_id, look, before=before, is_leaf=run.id == leaf, marks=marks, is_faint=not is_active
+            run.entries[0],
+            short_id,
+            look,
+            before=before,
+            guide=(guide, "dim"),
+            is_leaf=run.id == leaf,
+            marks=marks,
+            is_faint=not is_active,
         )
     messages = sum(entry.kind == MESSAGE for entry in run.entries)
     name = f"{short_count(messages)} msg{'s' * (messages != 1)}" if messages else f"{len(run.entries):,} more"
     size = sum((look.sizes or {}).get(entry.id, 0) for entry in run.entries)
-    first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), *before, (padded(name, NAME_WIDTH), "italic"), (" ", ""))
+    first: tuple[Span, ...] = (
+        (short_id, "dim"),
+        (" ", ""),
+        (guide, "dim"),
+        before,
+        (padded(name, NAME_WIDTH), "italic"),
+        (" ", ""),
+    )
     return laid_out(
         first,
         _first_words(run),

@@ -31,7 +31,7 @@ def path_lines(
     end = max(cut, len(path) - tail)
 
     def line_of(entry: Entry) -> Line:
-        return entry_line(entry, ids[entry.id], look, before=(before,), is_leaf=entry.id == leaf)
+        return entry_line(entry, ids[entry.id], look, before=before, is_leaf=entry.id == leaf)
 
     lines = [line_of(entry) for entry in path[:cut]]
     if path[cut:end]:
