@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from os.path import exists
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import click
 import flue_py
 from flue_py.cli.output import joined, json_option, print_json, print_lines
 from flue_py.cli.place import Place, expanded
+from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import make_private_folder
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Problem
@@ -56,8 +54,12 @@ async def _copy(source: Place, target: Place, *, verify: bool) -> CopyReport:
         if target.is_file:
             make_private_folder(Path(target.target).parent)
         async with flue_py.open(target.target) as theirs:
-            with _progress_bar() as tell:
-                return await flue_py.copy_store(ours, theirs, progress=tell, verify=verify)
+            with progress_bar("copying", "sessions") as tell:
+
+                def on_progress(now: CopyProgress) -> None:
+                    tell(now.sessions, now.sessions_total, now.phase)
+
+                return await flue_py.copy_store(ours, theirs, progress=on_progress, verify=verify)
 
 
 def _require_file(place: Place) -> None:
@@ -67,25 +69,6 @@ def _require_file(place: Place) -> None:
         path = place.target if place.is_file else path.partition("?")[0]
         if not exists(path):
             raise StoreUnavailable(f"there is no database at {path}; name one that is there")
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[CopyProgress], None] | None]:
-    """Show a bar on stderr, where that is a terminal, and give what moves it on."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("sessions"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("copying", total=None)
-
-        def tell(now: CopyProgress) -> None:
-            bar.update(task, description=now.phase, completed=now.sessions, total=now.sessions_total)
-
-        yield tell
 
 
 def _lines(report: CopyReport) -> list[Line]:

@@ -6,13 +6,16 @@ import sys
 
 import click
 
+from flue_py.cli.housekeeping import delete_chosen
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.progress import progress_bar
+from flue_py.cli.running import all_sessions, find_session, run
 from flue_py.core.sessions import Deletion
 from flue_py.render.lines import counted
 from flue_py.render.rows import deletion_row, store_row, verify_row
 from flue_py.render.views import deletion_lines, facts_lines, session_name, store_facts
+from flue_py.runtime.housekeeping import find_completed
 from flue_py.sessions.store import Store
 
 
@@ -25,8 +28,12 @@ from flue_py.sessions.store import Store
 def rm(place: Place, session: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete SESSION, the task sessions it started, theirs, and every entry no other session sees.
 
-    Forks stay, with all they see, and so does what was spent. At a terminal it shows what would go, and asks.
+    Forks stay, with all they see, and so does what was spent. At a terminal it shows what would go, and asks. Where
+    SESSION is "all", and no session has that id or key, every session goes that is completed.
     """
+    if session.lower() == "all" and run(place, lambda store: _is_free(store, session)):
+        delete_chosen(place, find_completed, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
 
     async def foresee(store: Store) -> tuple[str, Deletion, dict[str, str]]:
         found = await find_session(store, session)
@@ -38,11 +45,16 @@ def rm(place: Place, session: str, dry_run: bool, yes: bool, as_json: bool) -> N
         if not yes and sys.stdin.isatty():
             print_lines(deletion_lines(deletion, names, dry_run=True))
             click.confirm("Delete?", abort=True)
-        deletion = run(place, lambda store: store.delete_session_tree(session_id))
+        with progress_bar("deleting"):
+            deletion = run(place, lambda store: store.delete_session_tree(session_id))
     if as_json:
         print_json(deletion_row(deletion, dry_run=dry_run))
     else:
         print_lines(deletion_lines(deletion, names, dry_run=dry_run))
+
+
+async def _is_free(store: Store, name: str) -> bool:
+    return name not in {each for info in await all_sessions(store) for each in (info.id, info.key)}
 
 
 async def _name_of(store: Store, session_id: str) -> str:
@@ -55,7 +67,8 @@ async def _name_of(store: Store, session_id: str) -> str:
 @click.pass_context
 def verify(ctx: click.Context, as_json: bool) -> None:
     """Derive anew everything that is stored twice, and name what disagrees. Exit code 1 where something does."""
-    report = run(ctx.obj, lambda store: store.verify())
+    with progress_bar("verifying"):
+        report = run(ctx.obj, lambda store: store.verify())
     if as_json:
         print_json(verify_row(report))
     else:

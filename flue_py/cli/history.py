@@ -1,4 +1,4 @@
-"""Commands that read a history: tree, path, context, usage."""
+"""Commands that read a history: path, context, usage."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Iterable
 
 import click
 
-from flue_py.cli.output import joined, json_option, look, print_json, print_lines, print_title
+from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
+from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
-from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import UsageWindow
-from flue_py.render.lines import counted
-from flue_py.render.rows import entry_row, tree_row, usage_row
-from flue_py.render.tree import tree_lines
-from flue_py.render.views import context_lines, context_summary, path_lines, session_name, usage_lines
+from flue_py.render.lines import Line
+from flue_py.render.rows import entry_row, usage_row
+from flue_py.render.views import context_lines, context_summary, path_lines, usage_lines
 from flue_py.sessions.store import Store
 
 leaf_option = click.option("--leaf", metavar="ENTRY", help="Read at this entry instead of the stored leaf.")
@@ -28,39 +27,12 @@ def entry_sizes(entries: Iterable[Entry]) -> dict[str, int]:
     """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
     from flue_py.context.tokens import count_message_tokens
 
-    return {
-        entry.id: count_message_tokens(ContextEntry(entry).data).tokens
-        for entry in entries
-        if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
-    }
-
-
-@click.command()
-@click.argument("session")
-@click.option("--all", "show_all", is_flag=True, help="Give every entry a line; runs of entries are folded otherwise.")
-@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or save the time.", show_default=True)
-@json_option
-@click.pass_obj
-def tree(place: Place, session: str, show_all: bool, sizes: bool, as_json: bool) -> None:
-    """Show the tree of SESSION: every branch, the leaf, labels, and sizes in tokens."""
-
-    async def work(store: Store) -> tuple[SessionInfo, list[Entry], dict[str, str]]:
-        found = await find_session(store, session)
-        return await found.refresh(), await found.get_tree(), await found.labels()
-
-    info, entries, labels = run(place, work)
-    tokens = entry_sizes(entries) if sizes else None
-    if as_json:
-        print_json(tree_row(info, entries, labels, tokens or {}))
-        return
-    parents = [entry.parent_id for entry in entries]
-    ends = len({entry.id for entry in entries} - set(parents))
-    parts = [session_name(info), counted(len(entries), "entry", "entries"), counted(ends, "branch", "branches")]
-    parts.append("" if tokens is None else counted(sum(tokens.values()), "token"))
-    print_title(joined(parts))
-    print_lines(tree_lines(entries, info.leaf_id, look(sizes=tokens, labels=labels), fold=not show_all))
-    if info.leaf_id is None:
-        print_lines([(("the leaf is before the first entry", "bold green"),)])
+    with progress_bar("counting tokens"):
+        return {
+            entry.id: count_message_tokens(ContextEntry(entry).data).tokens
+            for entry in entries
+            if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
+        }
 
 
 @click.command()
@@ -76,13 +48,13 @@ def path(place: Place, session: str, leaf: str | None, last: int | None, as_json
         found = await find_session(store, session)
         return await found.get_active_path(leaf=await leaf_of(found, leaf)), await found.labels()
 
-    entries, labels = run(place, work)
+    entries, labels = run(place, work, bar="reading")
     if as_json:
         print_json([entry_row(entry) for entry in entries[-(last or 0) :]])
         return
     style = look(sizes=entry_sizes(entries), labels=labels)
     end = entries[-1].id if entries else None
-    print_lines(path_lines(entries, style, leaf=end, head=None if last is None else 0, tail=last or 0))
+    print_lines(path_lines(entries, style, leaf=end, head=None if last is None else 0, tail=last or 0), paged=True)
 
 
 @click.command()
@@ -102,7 +74,7 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
             found = await find_session(store, session)
             return await found.build_context(leaf=await leaf_of(found, leaf))
 
-        messages = run(place, read)
+        messages = run(place, read, bar="reading")
         print_json([*messages[-(last or 0) :]])
         return
 
@@ -110,13 +82,13 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
         found = await find_session(store, session)
         return await found.build_context_entries(leaf=await leaf_of(found, leaf))
 
-    items = run(place, work)
+    items = run(place, work, bar="reading")
     from flue_py.context.tokens import count_tokens
 
     count = count_tokens(item.data for item in items)
-    print_title(context_summary(items, count.tokens, is_estimate=count.is_estimate))
     style = look(sizes=entry_sizes(item.entry for item in items))
-    print_lines(context_lines(items, style, head=None if last is None else 0, tail=last or 0))
+    title: Line = ((context_summary(items, count.tokens, is_estimate=count.is_estimate), "bold"),)
+    print_lines([title, *context_lines(items, style, head=None if last is None else 0, tail=last or 0)], paged=True)
 
 
 @click.command()
@@ -133,7 +105,7 @@ def usage(place: Place, session: str, since: str | None, leaf: str | None, as_js
         before = None if since is None else await found.resolve_entry_id(since)
         return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
 
-    window = run(place, work)
+    window = run(place, work, bar="reading")
     if as_json:
         print_json(usage_row(window))
     else:

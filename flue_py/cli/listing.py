@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from os.path import abspath, expanduser, normpath
+from pathlib import PurePath
+
 import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
@@ -19,23 +22,47 @@ from flue_py.sessions.store import Store
 @click.command()
 @click.option("--scope", help="Only the sessions of this tenant or user.")
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
+@click.option("--incomplete", is_flag=True, help="Only sessions whose work is not completed.")
+@click.option("--project", metavar="FOLDER", help="Only sessions that work in this folder, or below it.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
 @json_option
 @click.pass_obj
-def sessions(place: Place, scope: str | None, kind: SessionKind | None, limit: int | None, as_json: bool) -> None:
+def sessions(
+    place: Place,
+    scope: str | None,
+    kind: SessionKind | None,
+    incomplete: bool,
+    project: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
     """List the sessions, most recently changed first."""
 
+    folder = None if project is None else abspath(expanduser(project))
+
     async def work(store: Store) -> list[SessionInfo]:
-        if limit is not None and limit <= 1000:
+        is_filtered = incomplete or folder is not None
+        if limit is not None and limit <= 1000 and not is_filtered:
             return list((await store.list_sessions(scope=scope, kind=kind, limit=limit)).sessions)
-        found = [info for info in await all_sessions(store, scope=scope) if kind in (None, info.kind)]
+        found = [
+            info
+            for info in await all_sessions(store, scope=scope, kind=kind)
+            if not (incomplete and info.completed_us is not None) and (folder is None or _is_below(info.cwd, folder))
+        ]
         return found[:limit]
 
-    found = run(place, work)
+    found = run(place, work, bar="reading")
     if as_json:
         print_json([session_row(info) for info in found])
     else:
-        print_lines(session_lines(found, look()))
+        print_lines(session_lines(found, look()), paged=True)
+
+
+def _is_below(folder: str | None, project: str) -> bool:
+    """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
+    if not folder:
+        return False
+    return PurePath(normpath(folder)).is_relative_to(project)
 
 
 @click.command()
@@ -57,7 +84,7 @@ def _show_session(place: Place, name: str, *, as_json: bool) -> None:
         settings = settings_on(await session.get_active_path())
         return await session.refresh(), settings, await session.task_links(), await session.task_parents()
 
-    info, settings, tasks, parents = run(place, work)
+    info, settings, tasks, parents = run(place, work, bar="reading")
     if as_json:
         task_rows: list[JsonValue] = [task_row(link) for link in tasks]
         print_json({**session_row(info), "settings": _settings_row(settings), "tasks": task_rows})
@@ -67,7 +94,7 @@ def _show_session(place: Place, name: str, *, as_json: bool) -> None:
     facts.append(("thinking", settings.thinking_level))
     facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
     facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
-    print_lines(facts_lines(facts, look()))
+    print_lines(facts_lines(facts, look()), paged=True)
 
 
 def _settings_row(settings: PathSettings) -> JsonObject:
@@ -80,9 +107,9 @@ def _show_entry(place: Place, name: str, prefix: str, *, as_json: bool) -> None:
         entry_id = await session.resolve_entry_id(prefix)
         return await session.get_entry(entry_id), (await session.labels()).get(entry_id)
 
-    entry, label = run(place, work)
+    entry, label = run(place, work, bar="reading")
     assert entry is not None
     if as_json:
         print_json({**entry_row(entry), "label": label})
     else:
-        print_lines(entry_block(entry, label))
+        print_lines(entry_block(entry, label), paged=True)

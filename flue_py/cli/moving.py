@@ -7,7 +7,9 @@ import click
 from flue_py.cli.output import json_option, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
-from flue_py.core.sessions import STORED, Moved, SessionInfo
+from flue_py.core.sessions import Moved, SessionInfo
+from flue_py.core.turns import kept_turns
+from flue_py.errors import InvalidArgument
 from flue_py.render.rows import moved_row, session_row
 from flue_py.sessions.store import Store
 
@@ -54,20 +56,31 @@ def move(place: Place, session: str, entry: str | None, before_first: bool, as_j
 @click.command()
 @click.argument("session")
 @click.option("--to", metavar="ENTRY", help="The entry on the active path that becomes the leaf.")
-@click.option("--turns", type=int, help="Keep this many turns; with a minus, drop that many at the end.")
+@click.option("--turns", metavar="N", help="Keep this many turns; with a minus, drop that many at the end.")
 @json_option
 @click.pass_obj
-def rewind(place: Place, session: str, to: str | None, turns: int | None, as_json: bool) -> None:
+def rewind(place: Place, session: str, to: str | None, turns: str | None, as_json: bool) -> None:
     """Go back on the active path of SESSION. Nothing is deleted, and undo takes it back."""
     if (to is None) == (turns is None):
         raise click.UsageError("give either --to ENTRY or --turns N")
+    if turns is not None:
+        _check_turns(turns)
 
     async def work(store: Store) -> tuple[str, Moved | None, str | None]:
         found = await find_session(store, session)
-        target = STORED if to is None else await found.resolve_entry_id(to)
-        return found.id, await found.rewind(to=target, turns=turns, by=_BY), found.leaf_id
+        if to is not None:
+            return found.id, await found.rewind(to=await found.resolve_entry_id(to), by=_BY), found.leaf_id
+        kept = kept_turns(turns or "", len(await found.turns()))
+        return found.id, await found.rewind(turns=kept, by=_BY), found.leaf_id
 
     _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to go back over")
+
+
+def _check_turns(turns: str) -> None:
+    try:
+        kept_turns(turns, 0)
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), param_hint="--turns") from error
 
 
 @click.command()

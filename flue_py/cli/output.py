@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import click
 
 from flue_py.core.jsontext import JsonValue
 from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE, Line, printable, text_of
+from flue_py.render.lines import ASCII, UNICODE, Line, cells, printable, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,16 +32,36 @@ def _console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def print_lines(lines: Iterable[Line]) -> None:
+def print_lines(lines: Iterable[Line], *, paged: bool = False) -> None:
     """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded).
 
-    Nothing in them is left for the terminal to act on, whatever a title, a label or an id holds.
+    Nothing in them is left for the terminal to act on, whatever a title, a label or an id holds. With ``paged``, what
+    is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages.
     """
     console = _console()
     if not console.is_terminal:
         for line in lines:
             click.echo(printable(text_of(line)).rstrip())
         return
+    shown = list(lines)
+    if paged and _rows(shown, console.width) >= console.height and _has_reader():
+        with console.capture() as captured:
+            _print_styled(console, shown)
+        click.echo_via_pager(captured.get(), color=console.color_system is not None and not console.no_color)
+    else:
+        _print_styled(console, shown)
+
+
+def _rows(lines: Iterable[Line], width: int) -> int:
+    """Return how many rows of a terminal lines take, those that are wrapped counted as often."""
+    return sum(max(1, -(-sum(cells(text) for text, _ in line) // width)) for line in lines)
+
+
+def _has_reader() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _print_styled(console: Console, lines: Iterable[Line]) -> None:
     from rich.text import Text
 
     for line in lines:

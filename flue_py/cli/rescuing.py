@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from flue_py.cli.output import json_option, print_json, print_lines, print_result
 from flue_py.cli.place import Place
+from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import run
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.salvaging import BackupReport, Loss, SalvageReport
@@ -32,25 +31,11 @@ def backup(place: Place, target: Path, overwrite: bool, no_verify: bool, as_json
 
     The copy is verified, readable by its owner only, and gets its name when it is whole. For SQLite files.
     """
-    tell = Progress(time.monotonic)
-    made = run(place, lambda store: store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell))
+    with progress_bar("backing up", "pages") as tell:
+        made = run(place, lambda store: store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell))
     holds = f"{counted(made.sessions, 'session')}, {counted(made.entries, 'entry', 'entries')}"
     checked = "verified" if made.is_verified else "not verified"
     print_result(f"{made.path}: {holds}, {made.size_bytes:,} bytes, {checked}", _backup_row(made), as_json=as_json)
-
-
-class Progress:
-    """Tells on stderr how far a copy is, at most once a second and not before the first is over."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._last = clock()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = self._clock()
-        if now - self._last >= 1 and total:
-            self._last = now
-            click.echo(f"{100 * done // total} % of {counted(total, 'page')} copied", err=True)
 
 
 def _backup_row(made: BackupReport) -> JsonObject:
@@ -76,7 +61,8 @@ def salvage(ctx: click.Context, damaged: Path, new: Path, as_json: bool) -> None
     """
     from flue_py.sessions.salvaging import salvage_file
 
-    report = salvage_file(damaged, new)
+    with progress_bar("rescuing"):
+        report = salvage_file(damaged, new)
     if as_json:
         print_json(_salvage_row(report, new))
     else:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from os.path import exists
 from pathlib import Path
 from typing import TypeVar
 
 import flue_py
 from flue_py.cli.place import Place
-from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
+from flue_py.cli.progress import progress_bar
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, SessionKind
 from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
@@ -21,8 +23,10 @@ Result = TypeVar("Result")
 _PAGE = 1000
 
 
-def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False) -> Result:
-    """Return what ``work`` returns, given the open store.
+def run(
+    place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False, bar: str | None = None
+) -> Result:
+    """Return what ``work`` returns, given the open store. ``bar`` is what a bar says where that takes long.
 
     Only with ``create`` is a database made where there is none; else that raises `StoreUnavailable`. The folder of
     a new database is for its owner alone.
@@ -33,7 +37,8 @@ def run(place: Place, work: Callable[[Store], Awaitable[Result]], *, create: boo
             make_private_folder(path.parent)
         elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
             raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
-    return asyncio.run(_with_store(place.target, work))
+    with nullcontext() if bar is None else progress_bar(bar):
+        return asyncio.run(_with_store(place.target, work))
 
 
 async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -> Result:
@@ -56,12 +61,12 @@ def make_private_folder(folder: Path) -> None:
         raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")
 
 
-async def all_sessions(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return every session, most recently changed first. O(sessions)."""
+async def all_sessions(store: Store, *, scope: str | None = None, kind: SessionKind | None = None) -> list[SessionInfo]:
+    """Return every session, or those of a kind, most recently changed first. O(sessions)."""
     found: list[SessionInfo] = []
     cursor = None
     while True:
-        page = await store.list_sessions(scope=scope, limit=_PAGE, cursor=cursor)
+        page = await store.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
         found += page.sessions
         cursor = page.next_cursor
         if cursor is None:

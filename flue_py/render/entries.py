@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.usage import picodollars_to_usd
 from flue_py.render.lines import UNICODE, Glyphs, Line, Span, cells, clip, one_line, padded, short_count
 
 STYLES: Mapping[str, str] = {
@@ -19,6 +21,7 @@ STYLES: Mapping[str, str] = {
     CUSTOM_MESSAGE: "cyan",
 }
 SIZE_WIDTH = 5
+COST_WIDTH = 9
 NAME_WIDTH = 9
 _SHOWN_NAMES: Mapping[str, str] = {
     "toolResult": "result",
@@ -39,13 +42,41 @@ _TELLING_FIELD: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What calls cost, in picodollars. ``is_partial`` says that some of them reported no cost."""
+
+    picodollars: int
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
-    """How entries are shown: the width in cells, the signs, and how many tokens each takes, by id."""
+    """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
+    what its line cost (lines with no calls are left out), and what the branch cost that it is the end of."""
 
     width: int = 80
     sizes: Mapping[str, int] | None = None
     labels: Mapping[str, str] | None = None
     glyphs: Glyphs = UNICODE
+    costs: Mapping[str, Cost] | None = None
+    branch_costs: Mapping[str, Cost] | None = None
+
+
+def cost_text(cost: Cost) -> str:
+    """Return a cost in dollars, in at most eight characters up to a million; a dash where none was reported.
+
+    A plus says that it is at least that much: some calls reported no cost.
+    """
+    if cost.is_partial and not cost.picodollars:
+        return "-"
+    dollars = picodollars_to_usd(cost.picodollars)
+    if dollars >= 100:
+        text = f"{dollars:,.0f}"
+    elif dollars >= 1 or not dollars:
+        text = f"{dollars:.2f}"
+    else:
+        text = f"{dollars:.4f}" if dollars >= Decimal("0.0001") else "<0.0001"
+    return text + "+" * cost.is_partial
 
 
 def entry_name(entry: Entry) -> Span:
@@ -99,36 +130,58 @@ def _call_line(part: Mapping[str, JsonValue]) -> str:
     return f"-> {part.get('name')}({first if isinstance(first, str) else encode_json(first, 'arguments')[0]})"
 
 
-def size_text(entry: Entry, look: Look) -> str:
-    """Return an entry's size in tokens, right-aligned; blank where it takes none."""
-    size = (look.sizes or {}).get(entry.id)
-    return padded("" if size is None else short_count(size), SIZE_WIDTH, right=True)
+def entry_line(
+    entry: Entry,
+    short_id: str,
+    look: Look,
+    *,
+    before: Span = ("", ""),
+    guide: Span = ("", ""),
+    is_leaf: bool = False,
+    marks: Sequence[Span] = (),
+    is_faint: bool = False,
+) -> Line:
+    """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), what it is and says, size, cost.
 
-
-def entry_line(entry: Entry, short_id: str, look: Look, *, before: Span = ("", ""), is_leaf: bool = False) -> Line:
-    """Return an entry as a line of ``look.width`` cells: id, ``before`` (its place), what it is and says, size."""
-    name, style = entry_name(entry)
+    ``guide`` leads to its place; ``marks`` follow what it says, behind its label and the sign of the leaf.
+    """
     label = (look.labels or {}).get(entry.id)
-    marks: list[Span] = []
+    said: list[Span] = []
     if label:
-        marks.append((f" [{clip(one_line(label), 20, look.glyphs.cut)}]", "bold magenta"))
+        said.append((f" [{clip(one_line(label), 20, look.glyphs.cut)}]", "bold magenta"))
     if is_leaf:
-        marks.append((f" {look.glyphs.leaf}", "bold green"))
-    taken = cells(short_id) + 1 + cells(before[0]) + cells(name) + 1 + sum(cells(text) for text, _ in marks)
-    room = max(8, look.width - taken - SIZE_WIDTH - 1)
-    text = clip(entry_text(entry), room, look.glyphs.cut)
-    filler = " " * max(0, room - cells(text))
-    return (
-        (short_id, "dim"),
-        (" ", ""),
-        before,
-        (name, style),
-        (" ", ""),
-        (text, ""),
-        *marks,
-        (filler + " ", ""),
-        (size_text(entry, look), "dim"),
+        said.append((f" {look.glyphs.leaf}", "bold green"))
+    first: tuple[Span, ...] = ((short_id, "dim"), (" ", ""), guide, before, entry_name(entry), (" ", ""))
+    return laid_out(
+        first,
+        entry_text(entry),
+        [*said, *marks],
+        look,
+        (look.sizes or {}).get(entry.id),
+        (look.costs or {}).get(entry.id),
+        is_faint=is_faint,
     )
+
+
+def laid_out(
+    first: Sequence[Span],
+    text: str,
+    marks: Sequence[Span],
+    look: Look,
+    size: int | None,
+    cost: Cost | None,
+    *,
+    is_faint: bool = False,
+) -> Line:
+    """Return a line of ``look.width`` cells: ``first``, as much of the text as fits, marks, size, cost (if any is)."""
+    numbers = padded("" if size is None else short_count(size), SIZE_WIDTH, right=True)
+    if look.costs is not None:
+        numbers += padded("" if cost is None else cost_text(cost), COST_WIDTH, right=True)
+    taken = sum(cells(part) for part, _ in (*first, *marks)) + 1 + len(numbers)
+    room = max(8, look.width - taken)
+    shown = clip(text, room, look.glyphs.cut)
+    filler = " " * max(0, room - cells(shown))
+    return (*first, (shown, "dim" if is_faint else ""), *marks, (filler + " ", ""), (numbers, "dim"))
 
 
 def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
@@ -146,3 +199,17 @@ def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, befo
         (filler, ""),
         (padded(size, SIZE_WIDTH, right=True), "dim"),
     )
+
+
+def reports_cost(entry: Entry) -> bool | None:
+    """Return whether a paid call says what it cost; None for an entry that is no call."""
+    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
+    if not is_answer and entry.kind != COMPACTION:
+        return None
+    value = entry.data
+    usage = value.get("usage") if isinstance(value, dict) else None
+    if not isinstance(usage, dict):
+        # A compaction without usage came without a call (row E26); an answer never does.
+        return False if is_answer else None
+    cost = usage.get("cost")
+    return isinstance(cost, dict) and cost.get("total") is not None

@@ -24,10 +24,12 @@ class Glyphs:
     fold: str
     leaf: str
     cut: str
+    fork: str
+    sum: str
 
 
-UNICODE = Glyphs("●", "○", "├─", "│ ", "┊", "← leaf", "…")
-ASCII = Glyphs("*", "o", "|-", "| ", ":", "<- leaf", "~")
+UNICODE = Glyphs("●", "○", "├─", "│ ", "┊", "← leaf", "…", "↳", "Σ ")
+ASCII = Glyphs("*", "o", "|-", "| ", ":", "<- leaf", "~", "+->", "sum ")
 
 
 def text_of(line: Line) -> str:
@@ -36,16 +38,26 @@ def text_of(line: Line) -> str:
 
 
 def cells(text: str) -> int:
-    """Return how many terminal cells a text takes: wide characters take two, combining ones none."""
+    """Return how many terminal cells a text takes: wide characters take two, combining ones none.
+
+    Never less than they do: a sign that terminals disagree about counts as wide.
+    """
     if text.isascii():
         return len(text)
     return sum(_cell(char) for char in text)
 
 
+_WIDE_OF_LATE = ((0x2630, 0x2637), (0x268A, 0x268F), (0x4DC0, 0x4DFF), (0x1D300, 0x1D376))
+"""Ranges that Unicode has called wide only since its version 16."""
+
+_AS_EMOJI = "\ufe0f"
+"""Makes an emoji, which is wide, of the sign before it, which may not be."""
+
+
 def _cell(char: str) -> int:
-    if unicodedata.east_asian_width(char) in "WF":
+    if unicodedata.east_asian_width(char) in "WF" or any(a <= ord(char) <= z for a, z in _WIDE_OF_LATE):
         return 2
-    return 0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1
+    return 0 if unicodedata.category(char) in ("Mn", "Me", "Cf") and char != _AS_EMOJI else 1
 
 
 def one_line(text: str, limit: int = 400) -> str:

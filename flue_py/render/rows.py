@@ -13,7 +13,8 @@ from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
-from flue_py.render.entries import entry_text
+from flue_py.render.branches import Branch
+from flue_py.render.entries import Cost, entry_text
 
 
 def iso(moment: datetime) -> str:
@@ -45,7 +46,11 @@ def entry_row(entry: Entry) -> JsonObject:
 
 
 def tree_row(
-    session: SessionInfo, entries: Sequence[Entry], labels: Mapping[str, str], sizes: Mapping[str, int]
+    session: SessionInfo,
+    entries: Sequence[Entry],
+    labels: Mapping[str, str],
+    sizes: Mapping[str, int],
+    branches: Sequence[tuple[Branch, Cost | None]] = (),
 ) -> JsonObject:
     """Return a session's tree: every entry, parents before children, with its size but without its payload."""
     rows: list[JsonValue] = []
@@ -63,7 +68,32 @@ def tree_row(
         if entry.id in labels:
             row["label"] = labels[entry.id]
         rows.append(row)
-    return {"sessionId": session.id, "leafId": session.leaf_id, "entries": rows}
+    return {
+        "sessionId": session.id,
+        "leafId": session.leaf_id,
+        "entries": rows,
+        "branches": [
+            {
+                "fromId": branch.parent_id,
+                "tipId": branch.tip_id,
+                "entries": branch.entries,
+                "active": branch.is_active,
+                **cost_fields(cost),
+            }
+            for branch, cost in branches
+        ],
+    }
+
+
+def cost_fields(cost: Cost | None) -> JsonObject:
+    """Return a cost in dollars, null where none is known, and whether it is all: some calls may not have told."""
+    if cost is None:
+        return {"cost": None, "costIsWhole": True}
+    is_known = cost.picodollars or not cost.is_partial
+    return {
+        "cost": exact(picodollars_to_usd(cost.picodollars)) if is_known else None,
+        "costIsWhole": not cost.is_partial,
+    }
 
 
 def usage_row(window: UsageWindow) -> JsonObject:

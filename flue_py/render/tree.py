@@ -1,135 +1,176 @@
-"""The tree of a session's entries as lines, with its branches, its leaf, its labels and its sizes.
+"""The tree of a session's entries as lines: a graph with its branches, its leaf, its labels, sizes and costs.
 
-Every branch has a main line that goes straight down: the active path where the branch is on it, else always the
-child with most entries below it. What branches off is indented, right below the entry it left. An indented
-branch holds at most half of what it left, so that even the deepest tree is indented only by the logarithm of
-its size. Runs of entries in which nothing happens are folded into one line.
+Which entries share a line is decided in `branches`; here the lines are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, Entry
-from flue_py.render.entries import Look, entry_line, fold_line
-from flue_py.render.lines import Line, cells, shortest_ids
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.render.branches import Plan, Run, plan_tree
+from flue_py.render.entries import (
+    COST_WIDTH,
+    NAME_WIDTH,
+    SIZE_WIDTH,
+    Cost,
+    Look,
+    cost_text,
+    entry_line,
+    entry_text,
+    laid_out,
+)
+from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, padded, short_count, shortest_ids
 
-SHORTEST_FOLD = 3
-_LANDMARKS = frozenset({COMPACTION, BRANCH_SUMMARY})
-
-
-@dataclass(frozen=True, slots=True)
-class _Branch:
-    """A branch still to be drawn, from its first entry; ``first`` goes before that, ``rest`` before the others."""
-
-    start: Entry
-    first: str
-    rest: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The links of a tree, and which child its lines follow."""
-
-    roots: list[Entry]
-    children: dict[str, list[Entry]]
-    main: dict[str, Entry]
-    active: frozenset[str]
+_FORKS_AN_ENTRY = 3
+_LISTED = 20
+_ACTIVE = "bold green"
 
 
 def tree_lines(entries: Sequence[Entry], leaf: str | None, look: Look, *, fold: bool = True) -> list[Line]:
     """Return the tree of ``entries`` (every branch, parents before children) as lines of ``look.width`` cells.
 
-    An entry whose parent is not among them is a root (row E21). Without ``fold`` every entry has a line of its
-    own. No recursion, whatever the depth. Cost: O(entries).
+    Without ``fold`` every entry has a line of its own; otherwise as `plan_tree`, with labels as landmarks.
+    Cost: O(entries).
     """
-    shape = _shape_of(entries, leaf)
-    ids = shortest_ids([entry.id for entry in entries])
+    return plan_lines(plan_tree(entries, leaf, fold=fold, landmarks=look.labels or {}), leaf, look)
+
+
+def plan_lines(
+    plan: Plan, leaf: str | None, look: Look, *, forks: Mapping[str, Sequence[SessionInfo]] | None = None
+) -> list[Line]:
+    """Return the lines of a plan, below a head where there are costs, and what was folded away at the end.
+
+    ``forks`` are the sessions that begin at an entry, by its id. ``look.sizes`` are of single entries, ``look.costs``
+    of runs, by the id of their last entry.
+    """
+    ids = shortest_ids([entry.id for run in plan.runs for entry in run.entries])
     id_width = max((cells(short) for short in ids.values()), default=0)
     lines: list[Line] = []
-    waiting: list[Line | _Branch] = [_Branch(root, "", "") for root in reversed(shape.roots)]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, _Branch):
-            waiting.extend(reversed(list(_draw(item, shape, leaf, ids, id_width, look, fold=fold))))
-        else:
-            lines.append(item)
+    if look.costs is not None and plan.runs:
+        lines.append(_head(look))
+    for run in plan.runs:
+        lines.append(_run_line(run, ids[run.id], plan, leaf, look))
+        begun = (forks or {}).get(run.id, ())
+        guide = " " * (id_width + 1) + look.glyphs.along * run.branch.nesting
+        lines += list(_fork_lines(begun, guide, look))
+    if plan.folded_branches:
+        text = f"{counted(plan.folded_branches, 'branch', 'branches')} folded away"
+        lines.append(((f"{text}, with {counted(plan.folded_entries, 'entry', 'entries')}; see --all, --depth", "dim"),))
     return lines
 
 
-def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:
-    by_id = {entry.id: entry for entry in entries}
-    children: dict[str, list[Entry]] = {}
-    roots = []
-    for entry in entries:
-        if entry.parent_id is None or entry.parent_id not in by_id:
-            roots.append(entry)
-        else:
-            children.setdefault(entry.parent_id, []).append(entry)
-    below = dict.fromkeys(by_id, 1)
-    for entry in reversed(entries):
-        if entry.parent_id in below:
-            below[entry.parent_id] += below[entry.id]
-    active = set()
-    at = leaf
-    while at in by_id and at not in active:
-        active.add(at)
-        at = by_id[at].parent_id
-    main = {
-        parent: next((child for child in found if child.id in active), max(found, key=lambda child: below[child.id]))
-        for parent, found in children.items()
-    }
-    return _Shape(roots, children, main, frozenset(active))
+def _head(look: Look) -> Line:
+    text = padded("tokens", SIZE_WIDTH + 1, right=True) + padded("$", COST_WIDTH, right=True)
+    return ((padded(text, look.width, right=True), "dim"),)
 
 
-def _draw(
-    branch: _Branch,
-    shape: _Shape,
-    leaf: str | None,
-    ids: dict[str, str],
-    id_width: int,
-    look: Look,
-    *,
-    fold: bool,
-) -> Iterator[Line | _Branch]:
-    """Yield the lines of one branch's main line, and the branches that leave it, in their places."""
-    run: list[Entry] = []
-    guide = branch.first
-    previous: Entry | None = None
-    entry: Entry | None = branch.start
-
-    def plain(shown: Entry, guide: str) -> Line:
-        sign = look.glyphs.on_path if shown.id in shape.active else look.glyphs.off_path
-        return entry_line(shown, ids[shown.id], look, before=(f"{guide}{sign} ", "dim"), is_leaf=shown.id == leaf)
-
-    def folded() -> Iterator[Line]:
-        if len(run) < SHORTEST_FOLD:
-            yield from (plain(shown, branch.rest) for shown in run)
-        else:
-            yield fold_line(run, id_width, look, before=(f"{branch.rest}{look.glyphs.fold} ", "dim"))
-        run.clear()
-
-    while entry is not None:
-        follower = shape.main.get(entry.id)
-        sides = [child for child in shape.children.get(entry.id, ()) if child is not follower]
-        was_fork = previous is None or len(shape.children[previous.id]) > 1
-        is_shown = (
-            not fold
-            or was_fork
-            or follower is None
-            or bool(sides)
-            or entry.id == leaf
-            or entry.id in (look.labels or {})
-            or entry.kind in _LANDMARKS
+def _run_line(run: Run, short_id: str, plan: Plan, leaf: str | None, look: Look) -> Line:
+    is_active = run.id in plan.active
+    sign = look.glyphs.on_path if is_active else look.glyphs.off_path
+    deep = run.branch.nesting
+    guide = look.glyphs.along * (deep - 1) + look.glyphs.side if run.opens and deep else look.glyphs.along * deep
+    before: Span = (f"{sign} ", _ACTIVE if is_active else "dim")
+    marks = _marks(run, look)
+    if len(run.entries) == 1:
+        return entry_line(
+            run.entries[0],
+            short_id,
+            look,
+            before=before,
+            guide=(guide, "dim"),
+            is_leaf=run.id == leaf,
+            marks=marks,
+            is_faint=not is_active,
         )
-        if is_shown:
-            yield from folded()
-            yield plain(entry, guide)
+    messages = sum(entry.kind == MESSAGE for entry in run.entries)
+    name = f"{short_count(messages)} msg{'s' * (messages != 1)}" if messages else f"{len(run.entries):,} more"
+    size = sum((look.sizes or {}).get(entry.id, 0) for entry in run.entries)
+    first: tuple[Span, ...] = (
+        (short_id, "dim"),
+        (" ", ""),
+        (guide, "dim"),
+        before,
+        (padded(name, NAME_WIDTH), "italic"),
+        (" ", ""),
+    )
+    return laid_out(
+        first,
+        _first_words(run),
+        marks,
+        look,
+        None if look.sizes is None else size,
+        (look.costs or {}).get(run.id),
+        is_faint=not is_active,
+    )
+
+
+def _first_words(run: Run) -> str:
+    asked = next((entry for entry in run.entries if entry.kind == MESSAGE and entry.role == "user"), run.entries[0])
+    return entry_text(asked)
+
+
+def _marks(run: Run, look: Look) -> list[Span]:
+    marks: list[Span] = []
+    if run.folded:
+        marks.append((f" +{counted(run.folded, 'branch', 'branches')}", "yellow"))
+    if run.ends and not run.opens:
+        total = (look.branch_costs or {}).get(run.branch.tip_id)
+        if total is not None and (total.picodollars or not total.is_partial):
+            marks.append((f" {look.glyphs.sum}{cost_text(total)}", "dim"))
+    return marks
+
+
+def _fork_lines(forks: Sequence[SessionInfo], guide: str, look: Look) -> Iterator[Line]:
+    for info in forks[:_FORKS_AN_ENTRY]:
+        yield _session_line(info, "fork", guide, look)
+    if len(forks) > _FORKS_AN_ENTRY:
+        more = counted(len(forks) - _FORKS_AN_ENTRY, "more fork")
+        yield ((guide, "dim"), (f"{look.glyphs.fork} {more}", "magenta"))
+
+
+def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: str = "") -> Line:
+    first: tuple[Span, ...] = (
+        (guide, "dim"),
+        (f"{look.glyphs.fork} {word} ", "magenta"),
+        (one_line(info.id[:8] if len(info.id) > 16 else info.id, 16), "bold"),
+        (" ", ""),
+    )
+    said = ": ".join(part for part in (note, one_line(info.title or info.key or info.first_message or "")) if part)
+    marks = [(f" ({counted(info.entry_count, 'entry', 'entries')})", "dim")]
+    return laid_out(first, said, marks, look, None, spent_of(info))
+
+
+def spent_of(info: SessionInfo) -> Cost | None:
+    """Return what a session's own paid calls cost; None where there were none."""
+    if not info.spent_tokens and not info.spent_picodollars:
+        return None
+    return Cost(info.spent_picodollars, is_partial=not info.spent_picodollars)
+
+
+def begun_lines(title: str, forks: Sequence[SessionInfo], look: Look) -> list[Line]:
+    """Return sessions in a list below a tree, the first of them one a line."""
+    if not forks:
+        return []
+    lines: list[Line] = [((title, "bold"),), *(_session_line(info, "fork", "", look) for info in forks[:_LISTED])]
+    return lines + _more(len(forks))
+
+
+def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look: Look) -> list[Line]:
+    """Return the task sessions of a session in a list below its tree, in the order in which they were started."""
+    if not links:
+        return []
+    lines: list[Line] = [((counted(len(links), "task"), "bold"),)]
+    for link in links[:_LISTED]:
+        info = tasks.get(link.child_id)
+        name = clip(one_line(link.task_id), 24, look.glyphs.cut)
+        if info is None:
+            lines.append(((f"{look.glyphs.fork} task {one_line(link.child_id, 16)} {name} (deleted)", "dim"),))
         else:
-            run.append(entry)
-        for side in sides:
-            yield _Branch(side, branch.rest + look.glyphs.side, branch.rest + look.glyphs.along)
-        guide = branch.rest
-        previous, entry = entry, follower
-    yield from folded()
+            lines.append(_session_line(info, "task", "", look, name))
+    return lines + _more(len(links))
+
+
+def _more(count: int) -> list[Line]:
+    return [((f"{count - _LISTED:,} more; --json tells all", "dim"),)] if count > _LISTED else []

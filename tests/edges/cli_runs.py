@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,9 @@ class Flue:
     def run(self, *arguments: str, code: int = 0, env: dict[str, str] | None = None) -> Result:
         """Return the result of a command, which must end with exit code ``code`` and without a traceback."""
         settings: dict[str, str | None] = {"COLUMNS": "80", "FORCE_COLOR": None, "NO_COLOR": None, "FLUE_PY_DB": None}
-        result = runner().invoke(main, ["--db", str(self.database), *arguments], env={**settings, **(env or {})})
+        result = runner().invoke(
+            main, ["--db", str(self.database), *arguments], prog_name="flue-py", env={**settings, **(env or {})}
+        )
         unexpected = result.exception if not isinstance(result.exception, SystemExit) else None
         assert unexpected is None, unexpected
         assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
@@ -99,3 +102,25 @@ def on_a_terminal(*arguments: str, typed: str) -> tuple[int, str]:
         os.close(ours)
         os.close(theirs)
     return process.returncode, process.stdout
+
+
+def with_a_bar_at_once(*arguments: str, **env: str) -> tuple[str, str]:
+    """Return what a command prints, and what it shows at the terminal that its stderr is, where no second passes."""
+    code = "import flue_py.cli.progress as p; p.DELAY = 0; from flue_py.cli import main; main(prog_name='flue-py')"
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            timeout=60,
+            check=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **env},
+        )
+        os.write(theirs, b"\n")  # so that there is something to read
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(ours, 100_000).decode())
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.stdout, shown

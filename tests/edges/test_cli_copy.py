@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
-import re
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +12,7 @@ import pytest
 from sqlalchemy import make_url
 
 import flue_py
-from tests.edges.cli_runs import COMMAND, Flue
+from tests.edges.cli_runs import Flue, with_a_bar_at_once
 from tests.postgres import NewDatabase
 
 
@@ -269,18 +265,8 @@ def test_the_location_of_a_store_is_told_without_its_password(flue: Flue, new_da
 
 def test_a_bar_is_shown_on_stderr_where_that_is_a_terminal(flue: Flue, target: Path) -> None:
     flue.import_every_type()
-    arguments = ("copy", str(flue.database), str(target), "--json")
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    try:
-        done = subprocess.run(
-            [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True, env=environment
-        )
-        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(ours, 100_000).decode())
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert json.loads(done.stdout)["complete"]
+    done, shown = with_a_bar_at_once("copy", str(flue.database), str(target), "--json")
+    assert json.loads(done)["complete"]
     assert "verifying" in shown
     assert "1/1 sessions" in shown
 

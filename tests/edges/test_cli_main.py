@@ -12,7 +12,7 @@ import click
 import pytest
 
 from flue_py.cli import _COMMANDS, main
-from tests.edges.cli_runs import COMMAND, Flue, in_own_process, runner
+from tests.edges.cli_runs import Flue, in_own_process, runner
 
 HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
 
@@ -130,16 +130,3 @@ def test_output_is_readable_in_any_encoding(tmp_path: Path, encoding: str) -> No
     done = in_own_process("--db", str(flue.database), "tree", session, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii() == (encoding == "ascii")
-
-
-def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
-    flue = Flue(tmp_path)
-    session = flue.import_real()
-    command = [*COMMAND, "--db", str(flue.database), "path", session, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.read(10)
-        process.stdout.close()
-        errors = process.stderr.read()
-    assert errors == b""

@@ -63,8 +63,10 @@ def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
         assert max(map(len, lines)) <= 80, command
     assert real.lines("context", "d703")[0] == "914 messages, 141,152 tokens"
     tree = real.lines("tree", "d703")
-    assert "1,018 entries, 1 branch, 141,152 tokens" in tree[0]
-    assert "← leaf" in tree[-1]
+    assert tree[0] == "/mode, 1,018 entries, 1 branch, 141,152 tokens, $30.33"
+    assert [line.split()[:3] for line in tree[2:]] == [["1485b8", "●", "913"], ["e15c32", "●", "assistant"]]
+    assert "← leaf Σ 30.33" in tree[-1]
+    assert len(real.lines("tree", "d703", "--all")) == 1_020
     assert [len(real.lines("path", "d703", "--last", "5")), len(real.json("path", "d703", "--last", "5"))] == [6, 5]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.cli.rescuing import Progress
 from tests.edges.cli_runs import Flue
 
 
@@ -55,14 +54,6 @@ def test_a_backup_of_a_damaged_database_is_refused(flue: Flue) -> None:
     result = flue.run("backup", str(flue.folder / "backup.db"), code=1)
     assert f"entry {entry_id}" in result.stderr
     assert not (flue.folder / "backup.db").exists()
-
-
-def test_progress_is_told_once_a_second_and_not_in_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 0.5, 1.2, 1.9, 2.5])
-    tell = Progress(lambda: next(times))
-    for done in (100, 200, 300, 400):
-        tell(done, 1000)
-    assert capsys.readouterr().err == "20 % of 1,000 pages copied\n40 % of 1,000 pages copied\n"
 
 
 def test_an_undamaged_database_is_salvaged_whole(flue: Flue) -> None:

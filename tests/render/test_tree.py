@@ -1,29 +1,25 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry
-from flue_py.render.entries import Look
+from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.render.branches import MOST_BRANCHES, MOST_LANDMARKS, plan_tree
+from flue_py.render.entries import Cost, Look, cost_text, reports_cost
 from flue_py.render.lines import ASCII, cells, text_of
-from flue_py.render.tree import tree_lines
+from flue_py.render.tree import plan_lines, task_lines, tree_lines
 from tests.render.entries import forest, made
-
-FOLDED = re.compile(r"[┊:] ([\d,]+) entries")
 
 
 def drawn(entries: Sequence[Entry], leaf: str | None, look: Look | None = None, *, fold: bool = True) -> list[str]:
     return [text_of(line).rstrip() for line in tree_lines(entries, leaf, look or Look(), fold=fold)]
 
 
-def accounted_for(lines: list[str]) -> int:
-    """Return how many entries the lines stand for."""
-    folds = [match.group(1) for line in lines if (match := FOLDED.search(line)) and not line.startswith("e")]
-    return sum(line.startswith("e") for line in lines) + sum(int(number.replace(",", "")) for number in folds)
+def session(session_id: str, **fields: Any) -> SessionInfo:
+    return SessionInfo(session_id, **fields)
 
 
 def test_a_tree_shows_branches_leaf_labels_and_sizes() -> None:
@@ -43,26 +39,104 @@ def test_a_tree_shows_branches_leaf_labels_and_sizes() -> None:
     ]
 
 
-def test_runs_in_which_nothing_happens_are_one_line() -> None:
-    entries = forest([None, *range(99)])
+def test_a_run_without_branches_is_one_line_with_the_id_of_its_end_and_its_first_words() -> None:
+    entries = forest([None, *range(1_199)])
     lines = drawn(entries, entries[-1].id, Look(60, dict.fromkeys([entry.id for entry in entries], 10)))
     assert lines == [
-        "e00000 ● user      says e00000                            10",
-        "       ┊ 98 entries, 32 turns                            980",
-        "e00099 ● user      says e00099 ← leaf                     10",
+        "e01198 ● 1.2k msgs says e00000                           12k",
+        "e01199 ● assistant says e01199 ← leaf                     10",
     ]
-    assert len(drawn(entries, None, fold=False)) == 100
+    assert len(drawn(entries, None, fold=False)) == 1_200
 
 
-def test_landmarks_are_never_folded() -> None:
+def test_a_run_begins_with_what_the_user_said_in_it() -> None:
+    entries = [made("a", role="assistant"), made("b", "a", content="Why red?"), *forest([None, *range(40)])]
+    assert "2 msgs    Why red?" in drawn(entries, None)[0]
+
+
+def test_a_run_of_other_entries_says_how_many_they_are() -> None:
+    entries = [made(f"x{n}", f"x{n - 1}" if n else None, kind="note", n=n) for n in range(30)]
+    assert drawn(entries, None) == ['x29 ○ 30 more   {"n":0}']
+
+
+def test_landmarks_have_lines_of_their_own() -> None:
     entries = [
         *forest([None, *range(19)]),
         made("k", "e00019", kind="compaction", summary="so far", firstKeptEntryId="e00003"),
         *[made(f"x{n}", f"x{n - 1}" if n else "k") for n in range(10)],
     ]
     lines = drawn(entries, "x4", Look(labels={"e00010": "here"}))
-    assert [line.split()[0] for line in lines] == ["e00000", "┊", "e00010", "┊", "k", "┊", "x4", "┊", "x9"]
+    assert [line.split()[0] for line in lines] == ["e00009", "e00010", "e00019", "k", "x3", "x4", "x9"]
     assert any("so far" in line for line in lines)
+
+
+def test_forks_stand_below_the_entry_they_begin_at() -> None:
+    entries = forest([None, *range(39)])
+    forks = [session(f"fork{n}", title=f"try {n}", entry_count=n, kind="fork") for n in range(5)]
+    forks[1] = session("fork1", first_message="漢字" * 60, spent_tokens=9, spent_picodollars=2_500_000_000_000)
+    forks[2] = session("fork2", key="k", spent_tokens=9)
+    plan = plan_tree(entries, "e00039", ends=["e00010"])
+    lines = [text_of(line) for line in plan_lines(plan, "e00039", Look(60, costs={}), forks={"e00010": forks})]
+    assert [line.split()[0] for line in lines] == ["tokens", "e00010", "↳", "↳", "↳", "↳", "e00038", "e00039"]
+    assert lines[2].rstrip() == "       ↳ fork fork0 try 0 (0 entries)"
+    assert lines[3].endswith("2.50")
+    assert "…" in lines[3]
+    assert lines[4].endswith(" -")
+    assert lines[5].rstrip() == "       ↳ 2 more forks"
+    assert {cells(line) for line in lines if "more forks" not in line} == {60}
+
+
+def test_task_sessions_are_listed_below_also_those_that_are_gone() -> None:
+    links = [TaskLink("s", n, f"task\x1b{n}", f"child{n}") for n in range(22)]
+    lines = [text_of(line) for line in task_lines(links, {"child0": session("child0", title="Check")}, Look(70))]
+    assert lines[0] == "22 tasks"
+    assert lines[1].rstrip() == "↳ task child0 task\ufffd0: Check (0 entries)"
+    assert lines[2] == "↳ task child1 task\ufffd1 (deleted)"
+    assert [len(lines), lines[-1]] == [22, "2 more; --json tells all"]
+    assert task_lines([], {}, Look()) == []
+
+
+def test_costs_are_a_column_and_a_branch_of_several_lines_says_its_sum() -> None:
+    entries = forest([None, *range(29), 9, *range(30, 39)])
+    costs = {"e00009": Cost(3_000_000_000_000, is_partial=True), "e00028": Cost(0, is_partial=True)}
+    sums = {"e00029": Cost(3_000_000_000_000, is_partial=True), "e00039": Cost(1)}
+    look = Look(70, dict.fromkeys([entry.id for entry in entries], 1), costs=costs, branch_costs=sums)
+    assert drawn(entries, "e00029", look) == [
+        "                                                       tokens        $",
+        "e00009 ● 10 msgs   says e00000                             10    3.00+",
+        "e00039 ├─○ 10 msgs   says e00030                           10",
+        "e00028 ● 19 msgs   says e00012                             19        -",
+        "e00029 ● assistant says e00029 ← leaf Σ 3.00+               1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (Cost(0), "0.00"),
+        (Cost(0, is_partial=True), "-"),
+        (Cost(1), "<0.0001"),
+        (Cost(99_999_999), "<0.0001"),
+        (Cost(100_000_000), "0.0001"),
+        (Cost(51_200_000_000), "0.0512"),
+        (Cost(30_330_197_700_000), "30.33"),
+        (Cost(30_330_197_700_000, is_partial=True), "30.33+"),
+        (Cost(123_456_000_000_000_000), "123,456"),
+    ],
+)
+def test_a_cost_is_short_and_a_dash_where_none_was_reported(cost: Cost, text: str) -> None:
+    assert cost_text(cost) == text
+
+
+def test_whether_a_call_says_what_it_cost() -> None:
+    usage = {"input": 1, "cost": {"total": 0}}
+    assert reports_cost(made("a", role="user", usage=usage)) is None
+    assert reports_cost(made("a", role="assistant", usage=usage)) is True
+    assert reports_cost(made("a", role="assistant", usage={"input": 1})) is False
+    assert reports_cost(made("a", role="assistant", usage={"input": 1, "cost": {}})) is False
+    assert reports_cost(made("a", role="assistant")) is False
+    assert reports_cost(made("a", kind="compaction", usage=usage)) is True
+    assert reports_cost(made("a", kind="compaction", summary="")) is None
 
 
 def test_several_roots_and_lost_parents_stand_side_by_side() -> None:
@@ -95,35 +169,29 @@ def test_terminals_without_unicode_get_plain_signs() -> None:
     assert "<- leaf" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    "parents",
-    [
-        pytest.param([None, *range(9_999)], id="a chain"),
-        pytest.param([None, *[max(0, n - 2 + n % 2) for n in range(1, 10_000)]], id="a fork at every other entry"),
-        pytest.param([None, *[n // 2 for n in range(9_999)]], id="a binary tree"),
-        pytest.param([None] * 10_000, id="roots only"),
-        pytest.param([None, *[0] * 9_999], id="one fork of thousands"),
-    ],
-)
-def test_ten_thousand_entries_of_any_shape_fit_eighty_columns(parents: list[int | None]) -> None:
+SHAPES = [
+    pytest.param([None, *range(9_999)], id="a chain"),
+    pytest.param([None, *[max(0, n - 2 + n % 2) for n in range(1, 10_000)]], id="a fork at every other entry"),
+    pytest.param([None, *[n // 2 for n in range(9_999)]], id="a binary tree"),
+    pytest.param([None] * 10_000, id="roots only"),
+    pytest.param([None, *[0] * 9_999], id="one fork of thousands"),
+]
+
+
+@pytest.mark.parametrize("parents", SHAPES)
+def test_ten_thousand_entries_of_any_shape_fit_eighty_columns_and_few_pages(parents: list[int | None]) -> None:
     entries = forest(parents)
-    lines = drawn(entries, entries[5_000].id)
+    labels = {entry.id: "漢字" * 30 for entry in entries[::7]}
+    lines = drawn(entries, entries[5_000].id, Look(labels=labels, costs={}))
     assert max(map(cells, lines)) <= 80
-    assert accounted_for(lines) == 10_000
+    assert len(lines) <= 4 * MOST_BRANCHES + 2 * MOST_LANDMARKS
     assert sum("← leaf" in line for line in lines) == 1
 
 
-@given(st.data(), st.integers(1, 60))
-def test_every_entry_is_shown_once_or_counted_in_a_fold(data: st.DataObject, count: int) -> None:
-    parents = [data.draw(st.one_of(st.none(), st.integers(0, n - 1))) if n else None for n in range(count)]
+@pytest.mark.slow
+@pytest.mark.parametrize("parents", SHAPES)
+def test_with_all_every_one_of_ten_thousand_entries_has_a_line(parents: list[int | None]) -> None:
     entries = forest(parents)
-    leaf = data.draw(st.sampled_from([None, *[entry.id for entry in entries]]))
-    unfolded = drawn(entries, leaf, fold=False)
-    assert sorted(line.split()[0] for line in unfolded) == [entry.id for entry in entries]
-    path = set()
-    at = leaf
-    while at is not None:
-        path.add(at)
-        at = next(entry.parent_id for entry in entries if entry.id == at)
-    assert {line.split()[0] for line in unfolded if "●" in line} == path
-    assert accounted_for(drawn(entries, leaf)) == count
+    lines = drawn(entries, None, fold=False)
+    assert sorted(line.split()[0] for line in lines) == [entry.id for entry in entries]
+    assert max(map(cells, lines)) <= 80

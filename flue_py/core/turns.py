@@ -1,0 +1,61 @@
+"""Turns: a user message and what follows it up to the next one, as people count them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from flue_py.core.entries import Entry, message_text
+from flue_py.errors import InvalidArgument, shown
+
+PREVIEW_CHARACTERS = 80
+_NUMBER = re.compile(r"-?[0-9]+")
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a path: its number from 1, its user message, and whether a compaction has taken it out of sight."""
+
+    number: int
+    entry: Entry
+    is_compacted: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the user said; "" where that were no words."""
+        return message_text(self.entry.fields)
+
+    @property
+    def preview(self) -> str:
+        """The first 80 characters of what the user said, on one line; … where there are more (row R08)."""
+        return preview(self.text)
+
+
+def numbered_turns(messages: Sequence[Entry], seen: Collection[str]) -> list[Turn]:
+    """Return the turns of a path from its user messages, given the ids of the entries that the model sees."""
+    return [Turn(number, entry, entry.id not in seen) for number, entry in enumerate(messages, 1)]
+
+
+def preview(text: str) -> str:
+    """Return the first 80 characters of a text on one line, with … behind them where there are more."""
+    line = " ".join(text[: PREVIEW_CHARACTERS * 20].split())
+    return line if len(line) <= PREVIEW_CHARACTERS else line[:PREVIEW_CHARACTERS] + "…"
+
+
+def kept_turns(wanted: str | int, total: int) -> int:
+    """Return how many of ``total`` turns a rewind keeps: n keeps n, -n drops the last n, 0 drops all (row R09).
+
+    The text "-0" drops none. What is out of range is clamped. Raises `InvalidArgument` for what is no whole number.
+    """
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
+        return max(0, min(wanted if wanted >= 0 else total + wanted, total))
+    text = wanted.strip() if isinstance(wanted, str) else ""
+    if not _NUMBER.fullmatch(text):
+        raise InvalidArgument(
+            f"{shown(wanted)} is not a number of turns; n keeps the first n, -n drops the last n, 0 drops all"
+        )
+    digits = text.removeprefix("-").lstrip("0") or "0"
+    number = int(digits) if len(digits) <= _MOST_DIGITS else total
+    return max(0, total - number) if text.startswith("-") else min(number, total)

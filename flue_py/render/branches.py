@@ -1,0 +1,213 @@
+"""Which lines a tree is drawn as: its branches, the runs of entries between them, and what is folded away.
+
+Every branch has a main line that goes straight down: the active path where the branch is on it, else always the
+child with most entries below it. What branches off is nested one deeper, and holds at most half of what it left, so
+that even the deepest tree is nested only by the logarithm of its size. No recursion, whatever the depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, Entry
+
+SHOWN_WHOLE = 24
+"""A history of so many entries is shown entry by entry."""
+
+MOST_BRANCHES = 50
+MOST_LANDMARKS = 100
+_LANDMARKS = frozenset({COMPACTION, BRANCH_SUMMARY})
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A main line from where it left another (or from a root) to its end.
+
+    ``parent_id`` is the entry that it left, and ``nesting`` how many lines that is away from a root's.
+    """
+
+    parent_id: str | None
+    tip_id: str
+    entries: int
+    nesting: int
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries of one branch, each the child of the one before, that are shown as one line.
+
+    ``opens`` and ``ends`` say that it is the first or the last of its branch. ``folded`` counts the branches that
+    leave it and are not shown.
+    """
+
+    entries: tuple[Entry, ...]
+    branch: Branch
+    opens: bool
+    ends: bool
+    folded: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id of its last entry: where to move, fork or rewind to."""
+        return self.entries[-1].id
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The lines of a tree in order, all of its branches (also those not shown), and what is not shown."""
+
+    runs: tuple[Run, ...]
+    branches: tuple[Branch, ...]
+    active: frozenset[str]
+    folded_branches: int = 0
+    folded_entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The links of a tree, which child its lines follow, and its branches by their first entry."""
+
+    roots: list[Entry]
+    children: dict[str, list[Entry]]
+    main: dict[str, Entry]
+    active: frozenset[str]
+    lines: dict[str, list[Entry]]
+    nesting: dict[str, int]
+    below: dict[str, int]
+    branches_below: dict[str, int] = field(default_factory=dict)
+
+    def sides(self, entry: Entry) -> list[Entry]:
+        """Return the first entries of the branches that leave the line of an entry there."""
+        follower = self.main.get(entry.id)
+        return [child for child in self.children.get(entry.id, ()) if child is not follower]
+
+
+def plan_tree(
+    entries: Sequence[Entry],
+    leaf: str | None,
+    *,
+    fold: bool = True,
+    depth: int | None = None,
+    landmarks: Collection[str] = (),
+    ends: Collection[str] = (),
+) -> Plan:
+    """Return how to draw the tree of ``entries`` (every branch, parents before children).
+
+    An entry whose parent is not among them is a root (row E21). With ``fold`` a run of entries is one line, the leaf,
+    ``landmarks``, compactions and branch summaries have lines of their own, entries of ``ends`` are the last of their
+    lines, and only the `MOST_BRANCHES` largest branches are shown. ``depth`` leaves out branches nested deeper than
+    that. O(entries).
+    """
+    shape = _shape_of(entries, leaf)
+    fold = fold and len(entries) > SHOWN_WHOLE
+    alone = {entry.id for entry in entries if entry.kind in _LANDMARKS or entry.id in landmarks}
+    closing = {entry.id for entry in entries if entry.id in ends}
+    if fold and len(alone) + len(closing) > MOST_LANDMARKS:
+        newest = {entry.id for entry in [e for e in entries if e.id in alone or e.id in closing][-MOST_LANDMARKS:]}
+        alone, closing = alone & newest, closing & newest
+    if leaf is not None:
+        alone.add(leaf)
+    shown = _shown(shape, alone | closing, fold=fold, depth=depth)
+    runs = tuple(_runs(shape, shown, alone, closing, fold=fold))
+    branches = tuple(
+        Branch(line[0].parent_id, line[-1].id, len(line), shape.nesting[start], start in shape.active)
+        for start, line in shape.lines.items()
+    )
+    drawn = sum(len(run.entries) for run in runs)
+    return Plan(runs, branches, shape.active, len(branches) - len(shown), len(entries) - drawn)
+
+
+def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:
+    by_id = {entry.id: entry for entry in entries}
+    children: dict[str, list[Entry]] = {}
+    roots = []
+    for entry in entries:
+        if entry.parent_id is None or entry.parent_id not in by_id:
+            roots.append(entry)
+        else:
+            children.setdefault(entry.parent_id, []).append(entry)
+    below = dict.fromkeys(by_id, 1)
+    for entry in reversed(entries):
+        if entry.parent_id in below:
+            below[entry.parent_id] += below[entry.id]
+    active = set()
+    at = leaf
+    while at in by_id and at not in active:
+        active.add(at)
+        at = by_id[at].parent_id
+    main = {
+        parent: next((child for child in found if child.id in active), max(found, key=lambda child: below[child.id]))
+        for parent, found in children.items()
+    }
+    shape = _Shape(roots, children, main, frozenset(active), {}, {}, below)
+    start_of: dict[str, str] = {}
+    for entry in entries:
+        parent = entry.parent_id
+        if parent is None or parent not in by_id:
+            start, shape.nesting[entry.id] = entry.id, 0
+        elif main[parent] is entry:
+            start = start_of[parent]
+        else:
+            start, shape.nesting[entry.id] = entry.id, shape.nesting[start_of[parent]] + 1
+        start_of[entry.id] = start
+        shape.lines.setdefault(start, []).append(entry)
+    shape.branches_below.update(dict.fromkeys(shape.lines, 1))
+    for start in reversed(shape.lines):
+        parent = by_id[start].parent_id
+        if parent in start_of:
+            shape.branches_below[start_of[parent]] += shape.branches_below[start]
+    return shape
+
+
+def _shown(shape: _Shape, marked: Collection[str], *, fold: bool, depth: int | None) -> set[str]:
+    """Return the first entries of the branches to show. With a branch, the one that it left is shown."""
+    found = [start for start in shape.lines if depth is None or shape.nesting[start] <= depth]
+    if not fold or len(found) <= MOST_BRANCHES:
+        return set(found)
+    holds_mark = set()
+    for start in reversed(shape.lines):
+        line = shape.lines[start]
+        if any(entry.id in marked or any(side.id in holds_mark for side in shape.sides(entry)) for entry in line):
+            holds_mark.add(start)
+    # A branch is larger than any that leaves it, so that none is chosen without the one that it left.
+    found.sort(key=lambda start: (start in shape.active, start in holds_mark, shape.below[start]), reverse=True)
+    return set(found[:MOST_BRANCHES])
+
+
+def _runs(shape: _Shape, shown: set[str], alone: set[str], closing: set[str], *, fold: bool) -> Iterator[Run]:
+    """Yield the runs in the order of their lines: what leaves a line comes right below the entry it left."""
+    waiting = [_line_runs(root.id, shape, shown, alone, closing, fold=fold) for root in reversed(shape.roots)]
+    while waiting:
+        item = next(waiting[-1], None)
+        if item is None:
+            waiting.pop()
+        elif isinstance(item, Run):
+            yield item
+        else:
+            waiting.append(_line_runs(item, shape, shown, alone, closing, fold=fold))
+
+
+def _line_runs(
+    start: str, shape: _Shape, shown: set[str], alone: set[str], closing: set[str], *, fold: bool
+) -> Iterator[Run | str]:
+    """Yield the runs of one branch, and the first entries of the branches that leave it, in their places."""
+    if start not in shown:
+        return
+    line = shape.lines[start]
+    branch = Branch(line[0].parent_id, line[-1].id, len(line), shape.nesting[start], start in shape.active)
+    run: list[Entry] = []
+    opens, folded = True, 0
+    for place, entry in enumerate(line):
+        run.append(entry)
+        sides = shape.sides(entry)
+        kept = [side.id for side in sides if side.id in shown]
+        folded += sum(shape.branches_below[side.id] for side in sides if side.id not in shown)
+        follower = line[place + 1] if place + 1 < len(line) else None
+        goes_on = fold and not kept and entry.id not in closing and entry.id not in alone
+        if goes_on and follower is not None and follower.id not in alone:
+            continue
+        yield Run(tuple(run), branch, opens, follower is None, folded)
+        yield from kept
+        run, opens, folded = [], False, 0

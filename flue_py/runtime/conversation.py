@@ -1,0 +1,265 @@
+"""A conversation with an agent: what a REPL does to its history (rows R03 to R11).
+
+A `Conversation` has one session in hand, and everything about it is stored at once, so nothing need be saved before
+it switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
+back. It calls no model; `take_turn` is given one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from flue_py.core.entries import MESSAGE, Entry, message_text
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.sessions import Moved
+from flue_py.core.turns import Turn, kept_turns, numbered_turns
+from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
+from flue_py.render.conversation import Listed, said_lines, saved_transcript
+from flue_py.render.lines import counted, one_line, text_of
+from flue_py.render.rows import entry_row, session_row, task_row
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+REPLAYED_TURNS = 3
+"""How many turns are shown again when a conversation is taken up."""
+
+BY = "conversation"
+
+Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, JsonValue]]]]
+"""Takes the context, and returns the messages that it adds: answers, tool results, the last answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """What a rewind came to: how many turns there were, how many are left, and the move (None: nothing to rewind)."""
+
+    total: int
+    kept: int
+    moved: Moved | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What a retry took away: the user message to send again, whole, and its words."""
+
+    message: JsonObject
+    text: str
+    moved: Moved
+
+
+class Conversation:
+    """A store, and the session in hand. ``replay`` is how many turns are shown when one is taken up; 0 shows none.
+
+    Other sessions are found in the scope of the one in hand.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session: Session,
+        *,
+        replay: int = REPLAYED_TURNS,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.store = store
+        self.session = session
+        self.replay = _checked_replay(replay)
+        self.clock = clock
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def turns(self) -> list[Turn]:
+        """Return the turns of the active path, numbered from 1 as `rewind` counts them (row R08). O(path).
+
+        ``is_compacted`` marks those of which the model sees no more than a summary.
+        """
+        messages = await self.session.turns()
+        seen = {item.entry.id for item in await self.session.build_context_entries()}
+        return numbered_turns(messages, seen)
+
+    async def history(self, *, turns: int | None = None) -> list[Entry]:
+        """Return the messages, compactions and summaries of the active path; with ``turns`` from the last n on."""
+        path = await self.session.get_active_path()
+        if turns is not None:
+            started = [place for place, entry in enumerate(path) if entry.kind == MESSAGE and entry.role == "user"]
+            keep = _checked_replay(turns)
+            path = path[started[-keep] :] if 0 < keep <= len(started) else path if keep else []
+        return path
+
+    async def last(self) -> str | None:
+        """Return the words of the last answer on the active path; None before the first."""
+        answer = await self.session.latest_assistant()
+        return None if answer is None else message_text(answer.fields)
+
+    async def model(self) -> str:
+        """Return the model that answered last; "" before the first answer."""
+        return await _model_of(self.session)
+
+    async def resume_text(self, turns: int | None = None) -> str:
+        """Return what to show when the conversation is taken up: its name, and its last turns (row R03).
+
+        ``turns`` is how many, by default ``replay``; 0 gives "". Hostile text in it is made inert.
+        """
+        wanted = self.replay if turns is None else _checked_replay(turns)
+        if not wanted:
+            return ""
+        total = len(await self.session.turns())
+        name = one_line(self.session.title or self.session.key or self.session.id)
+        said = said_lines(await self.history(turns=wanted)) if total else []
+        return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
+
+    async def sessions(self, *, limit: int = 20) -> list[Listed]:
+        """Return the conversations of the scope, most recently changed first; task sessions are none (row R07).
+
+        O(limit x their paths).
+        """
+        found: list[Listed] = []
+        cursor = None
+        while len(found) < limit:
+            page = await self.store.list_sessions(scope=self.session.scope, limit=min(limit * 2, 200), cursor=cursor)
+            for info in page.sessions:
+                if info.kind != "task" and len(found) < limit:
+                    session = await self.store.get_session(info.id)
+                    if session is not None:
+                        turns = len(await session.turns())
+                        found.append(Listed(info, await _model_of(session), turns, info.id == self.session.id))
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found
+
+    async def save(self) -> str:
+        """Return the active path as Markdown: what was said, tools left out (rows R11, X01)."""
+        return saved_transcript(
+            await self.session.get_active_path(), model=await self.model(), saved=self.clock().astimezone(UTC)
+        )
+
+    async def snapshot(self) -> JsonObject:
+        """Return the full state as JSON: the session's row, every entry of its tree, labels, task links (row R11)."""
+        info = await self.session.refresh()
+        return {
+            "session": session_row(info),
+            "entries": [entry_row(entry) for entry in await self.session.get_tree()],
+            "labels": {**await self.session.labels()},
+            "tasks": [task_row(link) for link in await self.session.task_links()],
+        }
+
+    # -- going back -------------------------------------------------------------------------------------------
+
+    async def rewind(self, turns: str | int) -> Rewound:
+        """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none; what is out of range is clamped (R09, R10).
+
+        The leaf moves to the end of turn n, and `Session.undo` takes it back. What comes before the first turn, such
+        as a system message, stays. Raises `InvalidArgument` for what is no number, and nothing changes.
+        """
+        await self.session.refresh()
+        total = len(await self.session.turns())
+        kept = kept_turns(turns, total)
+        moved = await self.session.rewind(turns=kept, by=BY) if kept < total else None
+        return Rewound(total, kept, moved)
+
+    async def clear(self) -> Rewound:
+        """Drop all turns; what comes before the first, such as a system message, stays (row R11)."""
+        return await self.rewind(0)
+
+    async def retry(self) -> Retried | None:
+        """Take the last user message back with all that follows, and return it to be sent again; None if none (R11)."""
+        await self.session.refresh()
+        turns = await self.session.turns()
+        if not turns:
+            return None
+        moved = await self.session.rewind(turns=-1, by=BY)
+        if moved is None:
+            return None
+        message = turns[-1].fields
+        return Retried(message, message_text(message), moved)
+
+    async def take_turn(
+        self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
+    ) -> list[JsonObject]:
+        """Append a user message, let the model answer the context, append what it says, and return that.
+
+        The user message is stored before the model is called (row R01). Where the call fails or is cancelled, it is
+        retracted again (row R12), and the error raised. Raises `LeafConflict` where another writer has gone on with
+        the session: nothing is appended, and the next turn builds on what is there now. Where that happens while the
+        model answers, its answers become a branch, so that what was paid for is kept.
+        """
+        asking = {"role": "user", "content": message} if isinstance(message, str) else message
+        try:
+            asked = await self.session.append_message(asking, source=source)
+        except LeafConflict:
+            await self.session.refresh()
+            raise
+        try:
+            answers = [dict(answer) for answer in await model(await self.session.build_context(leaf=asked.entry_id))]
+        except BaseException:
+            await self.session.remove_leaf_message(asked.entry_id)
+            raise
+        await self.session.append_messages(answers, source=source, on_conflict="branch")
+        return answers
+
+    # -- other sessions ---------------------------------------------------------------------------------------
+
+    async def fork(self, *, switch: bool = False, title: str | None = None) -> Session:
+        """Return a new session that begins at the leaf, with the title and metadata of this one (rows R04, R05).
+
+        It is stored at once. The conversation goes on where it is, or with ``switch`` in the fork.
+        """
+        info = await self.session.refresh()
+        metadata = {name: value for name, value in info.metadata.items() if name not in _OF_TASKS}
+        fork = await self.session.fork(title=title or info.title, metadata=metadata)
+        if switch:
+            self.session = fork
+        return fork
+
+    async def find(self, name: str) -> Session:
+        """Return the session of the scope with this id (in any case), key, or beginning of an id.
+
+        Raises `SessionNotFound`, `AmbiguousId`.
+        """
+        scope = self.session.scope
+        if name.lower() == self.session.id.lower():
+            return self.session
+        for each in dict.fromkeys((name, name.lower())):
+            found = await self.store.get_session(each, scope=scope)
+            if found is not None:
+                return found
+        try:
+            return await self.store.open_session(name, scope=scope)
+        except SessionNotFound:
+            if not name:
+                raise
+        return await self.store.find_session(name.lower() if _is_hexadecimal(name) else name, scope=scope)
+
+    async def switch(self, name: str) -> bool:
+        """Go on in another session; False where it is the one in hand (row R06).
+
+        Raises `SessionNotFound` and `AmbiguousId`, and stays.
+        """
+        found = await self.find(name)
+        if found.id == self.session.id:
+            return False
+        self.session = found
+        return True
+
+
+_OF_TASKS = frozenset({"parentSession", "taskId", "depth", "taskSessions"})
+
+
+def _checked_replay(turns: int) -> int:
+    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
+        raise InvalidArgument(f"turns: {turns!r} is not a number of turns to show; 0 shows none")
+    return turns
+
+
+def _is_hexadecimal(name: str) -> bool:
+    return all(char in "0123456789abcdefABCDEF-" for char in name)
+
+
+async def _model_of(session: Session) -> str:
+    answer = await session.latest_assistant()
+    name = None if answer is None else answer.fields.get("model")
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,99 @@
+"""Deleting sessions by the lot: those that are completed, those whose configuration is gone, those that are old.
+
+Nothing is ever deleted unasked (row E40). A task session goes with its parent and is never chosen by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from os.path import exists, join
+
+from flue_py.core.sessions import Deletion, SessionInfo
+from flue_py.errors import InvalidArgument, shown
+from flue_py.sessions.store import Store
+
+DEFAULT_AGE = "30d"
+_AGE = re.compile(r"([0-9]{1,6})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_PAGE = 1000
+
+
+def parse_age(text: str) -> timedelta:
+    """Return a span of time written as ``Nd``, ``Nw`` or ``Nh`` (row E40). Raises `InvalidArgument`."""
+    found = _AGE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidArgument(f"{shown(text)} is no age; write a number of days, weeks or hours as 30d, 4w or 12h")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+async def find_completed(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
+    """Return the sessions whose work was completed: what deleting all deletes (row S08). O(sessions)."""
+    return await _chosen(store, scope, lambda info: info.completed_us is not None)
+
+
+async def find_prunable(
+    store: Store, *, scope: str | None = None, is_there: Callable[[str], bool] = exists
+) -> list[SessionInfo]:
+    """Return the sessions whose configuration path is empty or is not on disk, completed or not (row S09). O(sessions).
+
+    A relative path is one in the session's working directory. ``is_there`` says whether a path is on disk.
+    """
+    return await _chosen(
+        store, scope, lambda info: not info.config_path or not is_there(join(info.cwd or "", info.config_path))
+    )
+
+
+async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str | None = None) -> list[SessionInfo]:
+    """Return the sessions that, like all task sessions that would go with them, last changed ``age`` ago (row E40).
+
+    O(sessions).
+    """
+    try:
+        before = now - age
+    except OverflowError:
+        return []
+    found = []
+    for info in await _chosen(store, scope, lambda info: info.updated_at < before):
+        planned = await store.delete_session_tree(info.id, dry_run=True)
+        others = [await store.get_session(each) for each in planned.session_ids if each != info.id]
+        if all(other is None or other.info.updated_at < before for other in others):
+            found.append(info)
+    return found
+
+
+async def delete_all(
+    store: Store,
+    sessions: Sequence[SessionInfo],
+    *,
+    spare: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Deletion:
+    """Delete sessions, each with its task sessions in a transaction of its own, and return what went altogether.
+
+    Those with which the session ``spare`` would go stay. ``entries_kept`` are those that were still seen by others
+    when it was their turn. ``progress`` is told how many sessions are done, of how many.
+    """
+    gone: dict[str, None] = {}
+    deleted, kept = 0, 0
+    for done, info in enumerate(sessions, 1):
+        if spare is None or spare not in (await store.delete_session_tree(info.id, dry_run=True)).session_ids:
+            deletion = await store.delete_session_tree(info.id)
+            gone.update(dict.fromkeys(deletion.session_ids))
+            deleted += deletion.entries_deleted
+            kept += deletion.entries_kept
+        if progress is not None:
+            progress(done, len(sessions))
+    return Deletion(tuple(gone), (), deleted, kept)
+
+
+async def _chosen(store: Store, scope: str | None, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
+    found: list[SessionInfo] = []
+    cursor = None
+    while True:
+        page = await store.list_sessions(scope=scope, limit=_PAGE, cursor=cursor)
+        found += [info for info in page.sessions if info.kind != "task" and chosen(info)]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found

@@ -1,0 +1,199 @@
+"""The commands about conversations, and those that delete sessions by the lot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from tests.edges.cli_runs import Flue, on_a_terminal
+from tests.formats.pi_files import every_type
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def make(flue: Flue, *sessions: dict[str, Any], now: datetime | None = None) -> list[str]:
+    """Create sessions; return their ids."""
+
+    async def work() -> list[str]:
+        clock = None if now is None else lambda: now
+        made = []
+        async with flue_py.open(flue.database, clock=clock) as store:
+            for fields in sessions:
+                session = await store.create_session(**{k: v for k, v in fields.items() if k != "completed"})
+                if fields.get("completed"):
+                    await session.set_completed(datetime.now(UTC))
+                made.append(session.id)
+        return made
+
+    return asyncio.run(work())
+
+
+def talk(flue: Flue, turns: int = 3) -> str:
+    """Create a conversation with a system message and turns."""
+
+    async def work() -> str:
+        async with flue_py.open(flue.database) as store:
+            session = await store.create_session(key="talk", title="A talk")
+            await session.append_message({"role": "system", "content": "Be brief."})
+            for n in range(1, turns + 1):
+                answer = {"role": "assistant", "content": [{"type": "text", "text": f"answer {n}\x1b[2J"}]}
+                await session.append_messages([{"role": "user", "content": f"question {n}"}, answer])
+            return session.id
+
+    return asyncio.run(work())
+
+
+def listed(flue: Flue, *options: str) -> set[str]:
+    return {session["id"] for session in flue.json("sessions", *options)}
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_is_resumed_listed_and_shown(flue: Flue) -> None:
+    talk(flue)
+    assert flue.lines("resume", "talk", "--turns", "1") == ["A talk: 3 turns", "> question 3", "answer 3\ufffd[2J"]
+    assert len(flue.lines("resume", "talk")) == 7
+    assert flue.lines("resume", "talk", "--turns", "0") == []
+    assert flue.lines("conversation", "talk")[0] == "   1  question 1"
+    assert [turn["number"] for turn in flue.json("conversation", "talk")] == [1, 2, 3]
+    assert flue.lines("history", "talk", "--turns", "1") == ["> question 3", "answer 3\ufffd[2J"]
+    assert [entry["role"] for entry in flue.json("history", "talk")][:2] == ["system", "user"]
+    assert flue.lines("last", "talk") == ["answer 3\ufffd[2J"]
+    assert flue.json("last", "talk")["role"] == "assistant"
+
+
+def test_clearing_and_retrying_are_moves_that_undo_takes_back(flue: Flue) -> None:
+    session = talk(flue)
+    assert flue.lines("retry", "talk") == ["question 3"]
+    retried = flue.json("retry", "talk")
+    assert (retried["message"]["content"], retried["sessionId"], retried["reason"]) == ("question 2", session, "rewind")
+    assert flue.lines("clear", "talk") == ["cleared: 1 turn dropped"]
+    assert [entry["role"] for entry in flue.json("path", "talk")] == ["system"]
+    assert flue.lines("clear", "talk") == ["there is nothing to clear"]
+    assert flue.json("retry", "talk")["message"] is None
+    nothing = flue.run("retry", "talk")
+    assert (nothing.stdout, nothing.stderr) == ("", "there is nothing to retry\n")
+    for _ in range(3):
+        flue.run("undo", "talk")
+    assert len(flue.json("conversation", "talk")) == 3
+
+
+def test_rewinding_by_turns_takes_the_minus_at_its_word(flue: Flue) -> None:
+    talk(flue)
+    assert flue.json("rewind", "talk", "--turns", "-0")["moved"] is False
+    assert "not a number of turns" in flue.run("rewind", "talk", "--turns", "--3", code=2).stderr
+    assert flue.json("rewind", "talk", "--turns", "-1")["moved"] is True
+    assert len(flue.json("conversation", "talk")) == 2
+
+
+def test_a_session_without_words_says_so(flue: Flue) -> None:
+    make(flue, {"key": "empty"})
+    assert flue.lines("conversation", "empty") == ["there are no turns yet"]
+    assert flue.lines("history", "empty") == ["there are no turns yet"]
+    assert flue.lines("last", "empty") == ["there is no answer yet"]
+    assert flue.json("last", "empty") is None
+    assert flue.lines("resume", "empty") == ["empty: 0 turns"]
+
+
+def test_saving_writes_a_private_file_or_prints(flue: Flue, tmp_path: Path) -> None:
+    talk(flue)
+    assert flue.run("save", "talk").stdout.startswith("# REPL Transcript\n\n**Model:** -")
+    file = tmp_path / "talk.md"
+    flue.run("save", "talk", str(file))
+    assert "answer 3\x1b[2J" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "is there already" in flue.run("save", "talk", str(file), code=1).stderr
+    assert "No such file" in flue.run("save", "talk", str(tmp_path / "none" / "x"), code=1).stderr
+    state = json.loads(flue.run("snapshot", "talk").stdout)
+    assert [len(state["entries"]), state["session"]["key"]] == [7, "talk"]
+    flue.run("snapshot", "talk", str(tmp_path / "talk.json"))
+    assert json.loads((tmp_path / "talk.json").read_text()) == state
+
+
+def test_a_session_that_is_not_there_is_said_by_every_command(flue: Flue) -> None:
+    make(flue, {"key": "there"})
+    for command in ("resume", "conversation", "history", "last", "clear", "retry", "save", "snapshot", "rm"):
+        assert "'nobody'" in flue.run(command, "nobody", code=1).stderr
+
+
+# -- listing ----------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_listed_by_project_and_whether_they_are_completed(flue: Flue) -> None:
+    ids = make(
+        flue,
+        {"cwd": "/work/a"},
+        {"cwd": "/work/a/below/", "completed": True},
+        {"cwd": "/work/ab"},
+        {},
+    )
+    assert listed(flue) == set(ids)
+    assert listed(flue, "--incomplete") == {ids[0], ids[2], ids[3]}
+    assert listed(flue, "--project", "/work/a") == {ids[0], ids[1]}
+    assert listed(flue, "--project", "/work/a/../a/", "--incomplete", "--limit", "5") == {ids[0]}
+    assert listed(flue, "--project", "/work/a", "--kind", "fork") == set()
+
+
+# -- deleting by the lot ----------------------------------------------------------------------------------------------
+
+
+def test_rm_all_deletes_what_is_completed_unless_a_session_is_called_so(flue: Flue) -> None:
+    done, going = make(flue, {"completed": True}, {})
+    assert flue.lines("rm", "ALL", "--dry-run")[-1] == "1 session would be deleted"
+    assert flue.lines("rm", "all") == ["1 session deleted, 0 entries with them"]
+    assert listed(flue) == {going}
+    assert done not in listed(flue)
+    (named,) = make(flue, {"key": "all"})
+    assert flue.json("rm", "all")["sessionIds"] == [named]
+
+
+def test_prune_deletes_sessions_without_a_configuration(flue: Flue, tmp_path: Path) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text("")
+    kept, *gone = make(
+        flue, {"config_path": str(config)}, {"config_path": str(tmp_path / "none"), "completed": True}, {}
+    )
+    planned = flue.json("prune", "--dry-run")
+    assert (planned["dryRun"], set(planned["sessionIds"]), planned["entriesDeleted"]) == (True, set(gone), None)
+    assert len(listed(flue)) == 3
+    assert flue.lines("prune", "--scope", "nobody") == ["0 sessions deleted"]
+    assert flue.lines("prune", "--yes") == ["2 sessions deleted, 0 entries with them"]
+    assert listed(flue) == {kept}
+    config.unlink()
+    assert flue.lines("prune") == ["1 session deleted, 0 entries with them"]
+
+
+def test_cleanup_deletes_what_has_not_changed_for_long(flue: Flue) -> None:
+    now = datetime.now(UTC)
+    (old,) = make(flue, {}, now=now - timedelta(days=31))
+    (older,) = make(flue, {}, now=now - timedelta(days=80))
+    (new,) = make(flue, {})
+    assert set(flue.json("cleanup", "--dry-run")["sessionIds"]) == {old, older}
+    assert flue.json("cleanup", "10w")["sessionIds"] == [older]
+    assert listed(flue) == {old, new}
+    assert "is no age" in flue.run("cleanup", "soon", code=2).stderr
+    assert flue.lines("cleanup")[-1] == "1 session deleted, 0 entries with them"
+
+
+def test_deleting_by_the_lot_asks_at_a_terminal(flue: Flue) -> None:
+    make(flue, {"title": "Do not forget me"})
+    code, output = on_a_terminal("--db", str(flue.database), "prune", typed="n\n")
+    assert code == 1
+    assert "Do not forget me" in output
+    assert len(listed(flue)) == 1
+
+
+def test_an_imported_session_is_a_conversation_too(flue: Flue) -> None:
+    session = flue.import_rows(every_type())
+    assert [turn["preview"] for turn in flue.json("conversation", session)]
+    assert flue.run("save", session).stdout.count("**User**") == len(flue.json("conversation", session))

@@ -1,0 +1,247 @@
+"""The command line and its surroundings: pagers, colours, shells, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from flue_py.cli import INTERRUPTED, READER_GONE, completion, graph, main
+from flue_py.cli.rescuing import SOMETHING_LOST
+from tests.edges.cli_runs import COMMAND, Flue, runner
+
+ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "cli.md"
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def seen_at_a_terminal(flue: Flue, *arguments: str, **env: str) -> str:
+    """Return what a command shows at a terminal of 24 lines of 80 columns, from which it is run."""
+    ours, theirs = pty.openpty()
+    settings = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", **env}
+    surroundings = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "PAGER")}
+    try:
+        with subprocess.Popen(
+            [*COMMAND, "--db", str(flue.database), *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**surroundings, **settings},
+        ) as process:
+            os.close(theirs)
+            shown = b""
+            try:
+                while part := os.read(ours, 100_000):
+                    shown += part
+            except OSError:  # Linux says so when nobody is left to write
+                pass
+            assert process.wait(60) == 0, shown
+    finally:
+        os.close(ours)
+    return shown.decode()
+
+
+# -- the pager --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_longer_than_the_terminal_goes_through_the_pager(flue: Flue) -> None:
+    session = flue.import_every_type()
+    marking = "sed s/^/paged:/"
+    shown = seen_at_a_terminal(flue, "show", session, PAGER=marking, LINES="8")
+    assert shown.count("paged:") > 8
+    assert "paged:" not in seen_at_a_terminal(flue, "show", session, PAGER=marking, LINES="99")
+
+
+def test_no_pager_in_a_pipe_even_where_colour_is_wanted(flue: Flue) -> None:
+    session = flue.import_every_type()
+    shown = flue.run("show", session, env={"FORCE_COLOR": "1", "PAGER": "false", "LINES": "5"}).stdout
+    assert "INI parser session" in shown
+
+
+# -- colours ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"TERM": "dumb"}, False)], ids=str)
+def test_a_terminal_is_coloured_unless_somebody_minds(flue: Flue, env: dict[str, str], coloured: bool) -> None:
+    session = flue.import_every_type()
+    shown = seen_at_a_terminal(flue, "tree", session, PAGER="cat", **env)
+    codes = {code for found in ESCAPE.findall(shown) for code in found.split(";") if re.fullmatch(r"[39]\d", code)}
+    assert bool(codes) == coloured
+    assert "← leaf" in shown
+
+
+# -- completion -------------------------------------------------------------------------------------------------------
+
+
+def completed(flue: Flue, line: str) -> list[str]:
+    """Return what bash is told to offer for the last word of a line."""
+    words = line.split(" ")
+    env = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_FLUE_PY_COMPLETE": "bash_complete"}
+    result = runner().invoke(main, [], prog_name="flue-py", env={**env, "FLUE_PY_DB": str(flue.database)})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr == ""
+    return [item.partition(",")[2] for item in result.stdout.splitlines() if item]
+
+
+def test_commands_options_formats_and_shells_are_completed(flue: Flue) -> None:
+    assert {"tree", "show", "sessions"} <= set(completed(flue, "flue-py "))
+    assert completed(flue, "flue-py tr") == ["tree"]
+    assert "--depth" in completed(flue, "flue-py tree --d")
+    assert completed(flue, "flue-py import p") == ["pi"]
+    assert completed(flue, "flue-py completion z") == ["zsh"]
+
+
+def test_sessions_and_entries_are_completed_from_the_database(flue: Flue) -> None:
+    session = flue.import_every_type()
+    fork = flue.json("fork", session, "--key", "triage")["id"]
+    assert set(completed(flue, "flue-py tree ")) == {"triage", session}
+    assert completed(flue, f"flue-py tree {fork[:6]}") == [fork]
+    assert completed(flue, "flue-py rewind tri") == ["triage"]
+    assert completed(flue, "flue-py show triage m000") == ["m0000001"]
+    assert completed(flue, "flue-py context triage --leaf u0000001") == ["u0000001"]
+    assert completed(flue, f"flue-py --db {flue.database} tree tri") == ["triage"]
+
+
+def test_of_a_very_long_session_few_entries_are_completed(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = flue.import_every_type()
+    monkeypatch.setattr(completion, "_TOO_MANY_TO_READ", 5)
+    assert completed(flue, f"flue-py show {session} a000") == ["a0000001"]
+    assert set(completed(flue, f"flue-py show {session} l0")) == {f"l000000{n}" for n in (1, 2, 3)}
+    assert completed(flue, f"flue-py show {session} zz") == []
+
+
+def test_completion_imports_nothing_heavy(flue: Flue) -> None:
+    session = flue.import_every_type()
+    code = (
+        "import sys\n"
+        "from flue_py.cli import main\n"
+        "try:\n"
+        "    main(prog_name='flue-py')\n"
+        "finally:\n"
+        "    heavy = ('alembic', 'pydantic', 'rich', 'sqlalchemy', 'tiktoken')\n"
+        "    print([name for name in heavy if name in sys.modules], file=sys.stderr)\n"
+    )
+    settings = {"COMP_WORDS": f"flue-py tree {session[:4]}", "COMP_CWORD": "2", "FLUE_PY_DB": str(flue.database)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, **settings, "_FLUE_PY_COMPLETE": "bash_complete"},
+    )
+    assert (done.stdout, done.stderr) == (f"plain,{session}\n", "[]\n")
+
+
+def test_completion_says_nothing_of_a_database_it_cannot_read(flue: Flue) -> None:
+    assert completed(flue, "flue-py tree x") == []
+    assert not flue.database.exists()
+    flue.database.write_text("no database")
+    assert completed(flue, "flue-py tree x") == []
+    assert completed(flue, "flue-py show nobody x") == []
+    assert flue.database.read_text() == "no database"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_one_that_it_understands(shell: str, tmp_path: Path) -> None:
+    script = runner().invoke(main, ["completion", shell], prog_name="flue-py").stdout
+    assert f"_FLUE_PY_COMPLETE={shell}_complete" in script
+    program = shutil.which(shell)
+    if program is not None:
+        (tmp_path / "script").write_text(script)
+        subprocess.run([program, "-n", str(tmp_path / "script")], check=True, timeout=60)
+    assert runner().invoke(main, ["completion", "tcsh"]).exit_code == 2
+
+
+# -- how it ends ------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(flue: Flue) -> None:
+    async def work() -> None:
+        async with flue_py.open(flue.database) as store:
+            session = await store.create_session(key="long")
+            await session.append_messages([{"role": "user", "content": f"question {n}"} for n in range(2_000)])
+
+    asyncio.run(work())
+    command = [*COMMAND, "--db", str(flue.database), "tree", "long", "--all", "--no-sizes"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (errors, process.returncode) == (b"", READER_GONE)
+
+
+def test_an_output_that_is_full_is_one_line_of_error(flue: Flue) -> None:
+    session = flue.import_every_type()
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "--db", str(flue.database), "tree", session],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "Error: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tree"], "Error: Missing argument 'SESSION'; see flue-py tree --help"),
+        (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
+        (["completion"], "bash"),
+        (["dance"], "Error: No such command 'dance'; see flue-py --help"),
+        (["rewind", "x"], "Error: give either --to ENTRY or --turns N; see flue-py rewind --help"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_call_is_one_line_of_error_that_says_where_to_look(flue: Flue, arguments: list[str], said: str) -> None:
+    result = flue.run(*arguments, code=2)
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_wrong_options_before_the_command_are_told_in_one_line_and_nothing_at_all_gets_the_help() -> None:
+    wrong = runner().invoke(main, ["--base", "x", "tree"], prog_name="flue-py")
+    assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (2, 1)
+    assert wrong.stderr.endswith("; see flue-py --help\n")
+    bare = runner().invoke(main, [], prog_name="flue-py")
+    assert "Commands:" in bare.stdout + bare.stderr
+
+
+def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = flue.import_every_type()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graph, "entry_sizes", interrupted)
+    assert len(flue.run("tree", session, code=INTERRUPTED).stderr.splitlines()) == 1
+
+
+def test_the_exit_codes_are_those_of_the_page(flue: Flue) -> None:
+    named = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)}
+    assert named == {0, 1, 2, SOMETHING_LOST, INTERRUPTED, READER_GONE}
+    session = flue.import_every_type()
+    flue.run("undo", session)
+    assert flue.json("redo", session)["moved"]
+    assert not flue.json("redo", session)["moved"]  # nothing to do is no error
+    flue.run("tree", "nobody", code=1)
+    flue.run("tree", code=2)

@@ -1,0 +1,132 @@
+"""flue-py tree: the graph of a session, from its own database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.render.lines import cells
+from tests.edges.cli_runs import Flue
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str, dollars: float | None = 0.25) -> dict[str, Any]:
+    """Return an answer; one that cost nobody knows what for None."""
+    usage = {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 3}
+    cost = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": dollars}
+    return {
+        "role": "assistant",
+        "content": [{"type": "text", "text": text}],
+        "api": "a",
+        "provider": "p",
+        "model": "m",
+        "stopReason": "stop",
+        "usage": usage if dollars is None else {**usage, "cost": cost},
+    }
+
+
+def turns(word: str, count: int, dollars: float | None = 0.25) -> list[dict[str, Any]]:
+    return [message for n in range(count) for message in (user(f"{word} {n}"), answer(f"{word} said {n}", dollars))]
+
+
+def make(flue: Flue, tell: Callable[[flue_py.Store], Any]) -> Any:
+    async def work() -> Any:
+        async with flue_py.open(flue.database) as store:
+            return await tell(store)
+
+    return asyncio.run(work())
+
+
+async def story(store: flue_py.Store) -> dict[str, str]:
+    """Write a history with a branch on a branch, a fork of either, a task, and costs that are not all known."""
+    session = await store.create_session(key="story", title="A \x1b[31mstory\u202e")
+    main = await session.append_messages(turns("main", 10))
+    await session.move_leaf(main.entry_ids[9])
+    side = await session.append_messages(turns("side", 5, None))
+    await session.move_leaf(side.entry_ids[3])
+    await session.append_messages(turns("deep", 2, 1.5))
+    await session.move_leaf(main.entry_ids[-1])
+    await session.fork(at=main.entry_ids[9], title="Another way")
+    fork = await session.fork(at=main.entry_ids[3], key="spent")
+    await fork.append_message(answer("so", 2.0))
+    await fork.fork(at=main.entry_ids[3], title="A fork of the fork")
+    await session.fork(at=None, title="From the beginning")
+    await session.create_task(task_id="t1", title="Look it up")
+    return {"fork": fork.id, "end": main.entry_ids[-1], "where": main.entry_ids[9]}
+
+
+def test_a_tree_shows_what_each_line_and_each_branch_cost(flue: Flue) -> None:
+    made = make(flue, story)
+    lines = flue.lines("tree", "story")
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("A \ufffd[31mstory\ufffd, 34 entries, 3 branches, ")
+    assert lines[0].endswith(", $5.50+")
+    shown = [line.split() for line in lines]
+    costs = {word: [row[-1] for row in shown if word in row] for word in ("main", "side", "deep")}
+    assert costs == {"main": ["0.5000", "0.7500", "1.00", "0.2500"], "side": ["-", "-"], "deep": ["3.00"]}
+    assert "Σ 2.50" in next(line for line in lines if "← leaf" in line)
+    assert sum("↳ fork" in line for line in lines) == 4
+    assert lines.index("begun before the first entry") == len(lines) - 4
+    assert "↳ fork" in lines[-3]
+    assert lines[-2] == "1 task"
+    assert "t1: Look it up (0 entries)" in lines[-1]
+    spent = flue.json("tree", made["fork"])
+    assert [fork["title"] for fork in spent["forks"]] == ["A fork of the fork"]
+
+
+def test_a_long_title_leaves_room_for_the_numbers(flue: Flue) -> None:
+    async def work(store: flue_py.Store) -> None:
+        session = await store.create_session(key="long", title="漢字" * 60)
+        await session.append_messages(turns("main", 1))
+
+    make(flue, work)
+    title = flue.lines("tree", "long")[0]
+    assert cells(title) <= 80
+    assert title.endswith("…, 2 entries, 1 branch, 15 tokens, $0.2500")
+
+
+def test_branches_in_json_have_exact_costs_or_none(flue: Flue) -> None:
+    made = make(flue, story)
+    tree = flue.json("tree", "story")
+    by_length = sorted(tree["branches"], key=lambda branch: -int(branch["entries"]))
+    assert [(b["entries"], b["active"], b["cost"], b["costIsWhole"]) for b in by_length] == [
+        (20, True, "2.5", True),
+        (10, False, None, False),
+        (4, False, "3", True),
+    ]
+    assert by_length[0]["tipId"] == made["end"]
+    assert by_length[1]["fromId"] == made["where"]
+    assert flue.json("tree", "story", "--depth", "0")["branches"] == tree["branches"]
+    assert {fork["forkedFrom"]["entryId"] for fork in tree["forks"]} >= {None, made["where"]}
+    assert [task["taskId"] for task in tree["tasks"]] == ["t1"]
+
+
+def test_depth_leaves_out_branches_of_branches_and_says_so(flue: Flue) -> None:
+    make(flue, story)
+    lines = flue.lines("tree", "story", "--depth", "1")
+    assert not any("deep" in line for line in lines)
+    assert any("+1 branch" in line for line in lines)
+    assert "1 branch folded away, with 4 entries; see --all, --depth" in lines
+    assert any("+2 branches" in line for line in flue.lines("tree", "story", "--depth", "0"))
+    assert len([line for line in flue.lines("tree", "story", "--all") if " said " in line]) == 17
+    flue.run("tree", "story", "--depth", "-1", code=2)
+
+
+def test_an_imported_fork_sees_the_branches_of_its_own_history_only(flue: Flue) -> None:
+    made = make(flue, story)
+    lines = flue.lines("tree", made["fork"])
+    assert "5 entries, 1 branch" in lines[0]
+    assert "A fork of the fork" in "\n".join(lines)
