@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from flue_py.errors import (
     AmbiguousId,
+    BudgetExceeded,
+    BudgetNotFound,
     CorruptStore,
     EntryNotFound,
     FixTheCall,
@@ -30,6 +32,8 @@ from flue_py.errors import (
     MissingExtra,
     NotAStore,
     OutcomeUnknown,
+    ReservationNotFound,
+    ReservationSettled,
     RetryOrRebase,
     SessionExists,
     SessionNotFound,
@@ -45,6 +49,7 @@ from flue_py.errors import (
 
 if TYPE_CHECKING:
     from flue_py import sync
+    from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.limits import Limits
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
@@ -75,6 +81,7 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _HOMES = {
+        "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
         "flue_py.core.messages": ("Message",),
@@ -96,6 +103,7 @@ else:
             "VerifyReport",
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+        "flue_py.sessions.budgeting": ("BudgetedCall",),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
@@ -127,6 +135,10 @@ __all__ = [
     "AmbiguousId",
     "Appended",
     "BackupReport",
+    "Budget",
+    "BudgetExceeded",
+    "BudgetNotFound",
+    "BudgetedCall",
     "Change",
     "ContextEntry",
     "CopyProgress",
@@ -142,6 +154,7 @@ __all__ = [
     "FixTheStore",
     "FlueError",
     "FormatTooNew",
+    "HeldAmount",
     "IdempotencyConflict",
     "InvalidArgument",
     "InvalidEntry",
@@ -158,6 +171,9 @@ __all__ = [
     "NotAStore",
     "OutcomeUnknown",
     "Problem",
+    "Reservation",
+    "ReservationNotFound",
+    "ReservationSettled",
     "RetryOrRebase",
     "SalvageReport",
     "Session",

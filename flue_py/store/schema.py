@@ -272,8 +272,8 @@ ledger_sessions = Table(
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )
 
-# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. What was spent is what
-# the budget began with (seeded) and what its committed reservations used; what is reserved is what those held set aside.
+# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. Spent is what the
+# budget began with (seeded) and what committed reservations used; reserved is what those that are held set aside.
 budgets = Table(
     "budgets",
     metadata,

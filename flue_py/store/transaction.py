@@ -113,6 +113,10 @@ _TEXT = frozenset(
         "ids",
         "keys",
         "tails",
+        "covers",
+        "unit",
+        "state",
+        "reservation_id",
     ]
 )
 _BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})
