@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from flue_py.core.entries import from_microseconds
-from flue_py.core.sessions import check_name, check_scope
+from flue_py.core.sessions import check_scope
 from flue_py.core.usage import MAX_AMOUNT, picodollars_to_usd, usd_to_picodollars
 from flue_py.errors import BudgetExceeded, InvalidArgument, InvalidEntry, ReservationSettled, shown
 
@@ -104,7 +104,8 @@ class NewBudget:
         check_amount(self.allowed, "allowed")
         if self.spent != "ledger":
             check_amount(self.spent, "spent_so_far")
-        check_name(self.session_id, "session id")
+        if self.session_id is not None and not isinstance(self.session_id, str):
+            raise InvalidArgument(f"session: {shown(self.session_id)} is not an id; ids are strings")
         check_scope(self.scope)
         if (self.session_id is None) != (self.covers == "scope"):
             raise InvalidArgument(f"covers: a budget that covers {self.covers!r} is for a session or a scope, not both")

@@ -31,6 +31,7 @@ if "pytest" in sys.modules:
                 "contract",
                 "contract_append",
                 "contract_bad_input",
+                "contract_budgets",
                 "contract_catching_up",
                 "contract_conflicts",
                 "contract_copying",
