@@ -18,11 +18,12 @@ from flue_py.core.budgets import (
     SpentSoFar,
     Unit,
     amounts_of,
+    check_amount,
     picodollars_of,
     ttl_us,
 )
 from flue_py.core.sessions import check_label, check_scope
-from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound, shown
+from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, id_of
 from flue_py.sessions.finishing import finish
 from flue_py.sessions.reading import SessionView
@@ -278,6 +279,5 @@ def _amount(value: Money | None, unit: Unit, what: str) -> int:
     """Return an amount of a unit: dollars where it is money. Raises `InvalidArgument`."""
     if unit == "picodollars":
         return picodollars_of(cast("Money", value), what)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(f"{what}: {shown(value)} is not a whole number of tokens")
-    return value
+    check_amount(value, what)
+    return cast("int", value)
