@@ -42,6 +42,7 @@ _COMMANDS = {
     "undo": _Home("flue_py.cli.moving", "undo", "Undo the last operation of a session."),
     "redo": _Home("flue_py.cli.moving", "redo", "Do again what was undone last."),
     "label": _Home("flue_py.cli.moving", "label", "Label an entry, or clear its label."),
+    "budget": _Home("flue_py.cli.budgeting", "budget", "Set, list, show and delete budgets of tokens or money."),
     "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
     "verify": _Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
     "backup": _Home("flue_py.cli.rescuing", "backup", "Copy the database into a file while others write."),
