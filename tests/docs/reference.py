@@ -164,12 +164,21 @@ def api_page() -> str:
     ]
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
     lines += _section("flue_py.salvage", "flue_py.salvage(damaged, new)", paragraphs(flue_py.salvage))
-    for owner in (flue_py.Store, flue_py.Session):
+    for owner in (flue_py.Store, flue_py.Session, flue_py.BudgetedCall):
         lines += _class_section(owner)
     copying = inspect.signature(flue_py.copy_store)
     call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
     lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house", "Damage"):
+    for group in (
+        "Opening",
+        "Entries and context",
+        "Sessions",
+        "Results",
+        "Usage",
+        "Budgets",
+        "Moving house",
+        "Damage",
+    ):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -179,7 +188,14 @@ def api_page() -> str:
 
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session", "copy_store", "salvage") or dataclasses.is_dataclass(value)
+    has_section = name in (
+        "open",
+        "Store",
+        "Session",
+        "BudgetedCall",
+        "copy_store",
+        "salvage",
+    ) or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 
