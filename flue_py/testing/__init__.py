@@ -27,6 +27,7 @@ if "pytest" in sys.modules:
         *(
             f"flue_py.testing.{name}"
             for name in (
+                "budget_machine",
                 "checks",
                 "contract",
                 "contract_append",
