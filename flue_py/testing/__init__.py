@@ -10,9 +10,9 @@ A backend of your own is tested by a subclass in a test module (needs the extra 
 
             return open_it
 
-and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine` and `check_deletion` take a function
-of the same shape. pytest and Hypothesis are imported here and nowhere else in this library; `postgres_server`, which
-measurements use too, needs neither.
+and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine`, `check_budgets` and `check_deletion`
+take a function of the same shape. pytest and Hypothesis are imported here and nowhere else in this library;
+`postgres_server`, which measurements use too, needs neither.
 """
 
 from __future__ import annotations

@@ -48,8 +48,7 @@ async def spend(backend: Backend, *, session_ids: Sequence[str], seed: int, beyo
                     raise AssertionError("refused what there is room for") from refused
                 if refused.reserved == 0:
                     return
-                # What others hold may come free. They are not kept from it.
-                await asyncio.sleep(0)
+                await wait_for_room(backend, refused.budget_id)
                 continue
             if chance.random() < 0.1:
                 await backend.release_reservation(held.id)
@@ -60,6 +59,14 @@ async def spend(backend: Backend, *, session_ids: Sequence[str], seed: int, beyo
 
     await asyncio.gather(*[call_until_refused(session_id) for session_id in session_ids])
     return {"used": list(used), "refusals": refusals}
+
+
+async def wait_for_room(backend: Backend, budget_id: str) -> None:
+    """Look, keeping nobody from settling, until what others hold has come free, or all of it was used."""
+    while True:
+        budget = await backend.get_budget(budget_id)
+        if budget is None or budget.reserved == 0 or budget.left >= ASKED:
+            return
 
 
 async def prepare(backend: Backend, processes: int, allowed: int) -> list[list[str]]:
