@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from flue_py.errors import (
     AmbiguousId,
+    BudgetExceeded,
+    BudgetNotFound,
     CorruptStore,
     EntryNotFound,
     FixTheCall,
@@ -30,6 +32,8 @@ from flue_py.errors import (
     MissingExtra,
     NotAStore,
     OutcomeUnknown,
+    ReservationNotFound,
+    ReservationSettled,
     RetryOrRebase,
     SessionExists,
     SessionNotFound,
@@ -45,6 +49,7 @@ from flue_py.errors import (
 
 if TYPE_CHECKING:
     from flue_py import sync
+    from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.jsontext import JsonObject, JsonValue
@@ -69,6 +74,7 @@ if TYPE_CHECKING:
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.formats.bundle import BundleCounts
+    from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
@@ -81,6 +87,7 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
+        "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
         "flue_py.core.messages": ("Message",),
@@ -105,6 +112,7 @@ else:
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
         "flue_py.formats.bundle": ("BundleCounts",),
         "flue_py.sessions.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
+        "flue_py.sessions.budgeting": ("BudgetedCall",),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
@@ -137,6 +145,10 @@ __all__ = [
     "AmbiguousId",
     "Appended",
     "BackupReport",
+    "Budget",
+    "BudgetExceeded",
+    "BudgetNotFound",
+    "BudgetedCall",
     "BundleCounts",
     "BundleReport",
     "Change",
@@ -155,6 +167,7 @@ __all__ = [
     "FixTheStore",
     "FlueError",
     "FormatTooNew",
+    "HeldAmount",
     "IdempotencyConflict",
     "InvalidArgument",
     "InvalidEntry",
@@ -174,6 +187,9 @@ __all__ = [
     "OutcomeUnknown",
     "Problem",
     "Provenance",
+    "Reservation",
+    "ReservationNotFound",
+    "ReservationSettled",
     "RetryOrRebase",
     "SalvageReport",
     "Session",

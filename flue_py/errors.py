@@ -14,6 +14,10 @@
     │   ├── IdempotencyConflict                                                  (ValueError)
     │   ├── AmbiguousId                                                          (LookupError)
     │   ├── TaskDepthExceeded                                                    (ValueError)
+    │   ├── BudgetExceeded       less is left than is asked for; nothing was reserved
+    │   ├── BudgetNotFound                                                       (LookupError)
+    │   ├── ReservationNotFound                                                  (LookupError)
+    │   ├── ReservationSettled   committed, released or expired before           (ValueError)
     │   ├── UnreadableFile       a file to import is not what it was said to be  (ValueError)
     │   ├── WrongEventLoop       the store was opened in another event loop      (RuntimeError)
     │   ├── WrongProcess         the store was opened before this process forked (RuntimeError)
@@ -162,6 +166,67 @@ class AmbiguousId(FixTheCall, LookupError):
 
 class TaskDepthExceeded(FixTheCall, ValueError):
     """A task session would be nested deeper than allowed."""
+
+
+class BudgetExceeded(FixTheCall):
+    """A budget has less left than is asked for. Nothing was reserved, and the session goes on when it is raised.
+
+    Amounts are whole tokens, or picodollars, as ``unit`` says.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        budget_id: str,
+        session_id: str,
+        unit: str,
+        allowed: int,
+        spent: int,
+        reserved: int,
+        asked: int,
+    ) -> None:
+        self.budget_id = budget_id
+        self.session_id = session_id
+        self.unit = unit
+        self.allowed = allowed
+        self.spent = spent
+        self.reserved = reserved
+        self.asked = asked
+        super().__init__(message)
+
+    @property
+    def left(self) -> int:
+        """What could still be reserved; negative where more was spent than is allowed."""
+        return self.allowed - self.spent - self.reserved
+
+
+class BudgetNotFound(FixTheCall, LookupError):
+    """No such budget, or it has been deleted."""
+
+    def __init__(self, budget_id: str) -> None:
+        self.budget_id = budget_id
+        super().__init__(f"budget {shown(budget_id)} does not exist or has been deleted; look at list_budgets()")
+
+
+class ReservationNotFound(FixTheCall, LookupError):
+    """No such reservation, or the budgets that it was made in have been deleted."""
+
+    def __init__(self, reservation_id: str) -> None:
+        self.reservation_id = reservation_id
+        super().__init__(
+            f"reservation {shown(reservation_id)} does not exist in this store, or its budgets have been deleted; "
+            "there is nothing to settle"
+        )
+
+
+class ReservationSettled(FixTheCall, ValueError):
+    """The reservation was committed, released or has expired before. Nothing was changed."""
+
+    def __init__(self, message: str, reservation_id: str, state: str) -> None:
+        self.reservation_id = reservation_id
+        self.state = state
+        super().__init__(message)
 
 
 class UnreadableFile(FixTheCall, ValueError):

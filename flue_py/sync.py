@@ -160,6 +160,32 @@ def _finding(
     return _Blocking(method, _session_or_none)
 
 
+class _Entering(Generic[Original, P, Returned]):
+    """A method that returns what is entered and left: in place of ``async with``, with ``with``."""
+
+    def __init__(self, method: Callable[Concatenate[Original, P], AbstractAsyncContextManager[Returned]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> _Entering[Original, P, Returned]: ...
+    @overload
+    def __get__(self, twin: _Twin[Original], owner: type) -> Callable[P, AbstractContextManager[Returned]]: ...
+    def __get__(
+        self, twin: _Twin[Original] | None, owner: type
+    ) -> Callable[P, AbstractContextManager[Returned]] | _Entering[Original, P, Returned]:
+        if twin is None:
+            return self
+        bound = partial(self._method, twin._original)
+
+        def enter(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Returned]:
+            return twin._portal.entering(bound(*args, **kwargs))
+
+        update_wrapper(enter, self._method)
+        enter.__dict__["__wrapped__"] = bound  # its signature has no self
+        return enter
+
+
 class Session(_Twin[AsyncSession]):
     """The blocking twin of `flue_py.Session`."""
 
@@ -208,6 +234,13 @@ class Session(_Twin[AsyncSession]):
     set_title = _blocking(AsyncSession.set_title)
     set_metadata = _blocking(AsyncSession.set_metadata)
     set_completed = _blocking(AsyncSession.set_completed)
+
+    budgets = _blocking(AsyncSession.budgets)
+    reserve = _blocking(AsyncSession.reserve)
+    commit = _blocking(AsyncSession.commit)
+    release = _blocking(AsyncSession.release)
+    prolong = _blocking(AsyncSession.prolong)
+    budgeted = _Entering(AsyncSession.budgeted)
 
     changes = _blocking(AsyncSession.changes)
 
@@ -279,6 +312,13 @@ class Store(_Twin[AsyncStore]):
 
     link_task = _blocking(AsyncStore.link_task)
     delete_session_tree = _blocking(AsyncStore.delete_session_tree)
+
+    set_budget = _blocking(AsyncStore.set_budget)
+    get_budget = _blocking(AsyncStore.get_budget)
+    list_budgets = _blocking(AsyncStore.list_budgets)
+    delete_budget = _blocking(AsyncStore.delete_budget)
+    held_amounts = _blocking(AsyncStore.held_amounts)
+    get_reservation = _blocking(AsyncStore.get_reservation)
 
     verify = _blocking(AsyncStore.verify)
     info = _blocking(AsyncStore.info)

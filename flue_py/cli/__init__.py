@@ -60,6 +60,7 @@ _COMMANDS = {
         "flue_py.cli.merging", "cherry_pick", "Copy chosen entries of another branch or session here."
     ),
     "merge-back": _Home("flue_py.cli.merging", "merge_back", "Bring a summary of a branch, a fork or a task back."),
+    "budget": _Home("flue_py.cli.budgeting", "budget", "Set, list, show and delete budgets of tokens or money."),
     "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
     "prune": _Home("flue_py.cli.housekeeping", "prune", "Delete sessions whose configuration is gone."),
     "cleanup": _Home("flue_py.cli.housekeeping", "cleanup", "Delete sessions that have not changed for long."),

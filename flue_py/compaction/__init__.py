@@ -6,6 +6,7 @@ argument of `summarize`.
 
 from __future__ import annotations
 
+from flue_py.compaction.context_budget import ContextBudget, ContextSignal, context_signal
 from flue_py.compaction.estimate import (
     ContextEstimate,
     calculate_context_tokens,
@@ -59,8 +60,10 @@ __all__ = [
     "CompactionSettings",
     "CompactionSummary",
     "Complete",
+    "ContextBudget",
     "ContextEstimate",
     "ContextItem",
+    "ContextSignal",
     "FileLists",
     "LatestCompaction",
     "NoCompaction",
@@ -75,6 +78,7 @@ __all__ = [
     "appended_file_lists",
     "calculate_context_tokens",
     "collect_file_lists",
+    "context_signal",
     "estimate_context_tokens",
     "estimate_tokens",
     "file_lists",

@@ -41,13 +41,14 @@ from flue_py.sessions.arguments import (
     checked_place,
     encode_metadata,
 )
+from flue_py.sessions.budgeting import SessionBudgets
 from flue_py.sessions.merging import MergingSession
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
 
 
-class Session(MergingSession):
+class Session(MergingSession, SessionBudgets):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 
     **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an

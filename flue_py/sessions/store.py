@@ -34,6 +34,7 @@ from flue_py.sessions.arguments import (
     encode_metadata,
     id_of,
 )
+from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.finishing import finish
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
@@ -45,16 +46,16 @@ _RACES = 10
 _MATCHES_IN_SCOPE = 200
 
 
-class Store:
+class Store(StoreBudgets):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
 
-    __slots__ = ("_backend", "_limits")
+    __slots__ = ("_limits",)
 
     def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._limits = limits
 
     @property

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.salvaging import BackupReport
@@ -198,7 +199,8 @@ class Backend(Protocol):
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
-        Several parents, cycles, missing children and a missing session are no error. Ledger rows stay. With
+        Several parents, cycles, missing children and a missing session are no error. Ledger rows stay. Budgets of
+        these sessions go; what they have reserved in others stays, to be settled or to expire. With
         ``dry_run`` it only says what would go. O(rows deleted), a constant number of statements.
         """
 
@@ -267,6 +269,59 @@ class Backend(Protocol):
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         """Return the session's marks, by entry id and kind."""
+
+    # -- budgets ----------------------------------------------------------------------------------------------
+    # A session is covered by its own budgets, by those with tasks of every session that it is a task of, however far
+    # above, and by those of its scope. Amounts that expired are counted nowhere, whether or not anybody noticed.
+
+    async def set_budget(self, new: NewBudget) -> Budget:
+        """Make a budget, or change what the one of the same target and unit allows, and return it.
+
+        One that is there goes on with what it has counted. ``spent="ledger"`` begins a new one with what the ledger
+        has of its target (of gone task sessions, too). Raises `SessionNotFound`.
+        """
+
+    async def get_budget(self, budget_id: str) -> Budget | None:
+        """Return a budget, or None."""
+
+    async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
+        """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
+
+        With a scope those of the scope and of its sessions. Raises `BudgetNotFound` where ``after`` is gone.
+        """
+
+    async def covering_budgets(self, session_id: str) -> list[Budget]:
+        """Return the budgets that cover a session, in the order they were made."""
+
+    async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
+        """Return what is held of a budget, what expires first first. Raises `BudgetNotFound`."""
+
+    async def delete_budget(self, budget_id: str) -> Budget:
+        """Delete a budget, with what is reserved in it, and return it as it was. Raises `BudgetNotFound`."""
+
+    async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
+        """Set amounts aside in every budget that covers the session, or in none of them.
+
+        Raises `BudgetExceeded`, for the first of them that has less left, or nothing. Where no budget covers the
+        session nothing is stored, and there is nothing to settle.
+        """
+
+    async def get_reservation(self, reservation_id: str) -> Reservation | None:
+        """Return a reservation as it stands, or None."""
+
+    async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
+        """Book what was used, in full, and give back what was set aside. Where it is not said, that was used.
+
+        Works on an expired reservation, too: what was spent is gone all the same. The same commit again changes
+        nothing and returns the same. Raises `ReservationSettled` where it was released, or committed with other
+        amounts, and `ReservationNotFound`.
+        """
+
+    async def release_reservation(self, reservation_id: str) -> Reservation:
+        """Give back what was set aside. Raises `ReservationSettled` unless it is held, `ReservationNotFound`."""
+
+    async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
+        """Hold a reservation for at least so long from now. Raises as `release_reservation` does."""
 
     # -- moving house -----------------------------------------------------------------------------------------
     # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one

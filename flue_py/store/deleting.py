@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.core.sessions import Deletion, is_storable
 from flue_py.store import queries
+from flue_py.store.budgeting import delete_session_budgets
 from flue_py.store.transaction import Transaction
 
 
@@ -31,6 +32,7 @@ def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run:
     content = tx.rows(queries.TAILS_CONTENT if dry_run else queries.DELETE_TAILS, _tails(fates))
     deleted = sum(count for _, _, count in content)
     if not dry_run:
+        delete_session_budgets(tx, doomed.sessions.values())
         _carry_out(tx, fates, {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)

@@ -7,7 +7,7 @@ never wait, so each is one transaction by itself; what is wrong is found before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -38,22 +38,19 @@ from flue_py.errors import (
     EntryNotFound,
     FlueError,
     IdempotencyConflict,
-    InvalidArgument,
     InvalidEntry,
     SessionExists,
     SessionNotFound,
     TaskDepthExceeded,
-    shown,
 )
 from flue_py.store.backend import MAX_TASK_DEPTH
+from flue_py.store.memory_budgets import MemoryBudgets, unused
 from flue_py.store.memory_copying import MemoryCopying
 from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
 from flue_py.store.state import content_digest
 
-_ID_ATTEMPTS = 1_000
 
-
-class MemoryBackend(MemoryCopying):
+class MemoryBackend(MemoryCopying, MemoryBudgets):
     """A `Backend` that lives and dies with the process."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
@@ -316,6 +313,7 @@ class MemoryBackend(MemoryCopying):
         return own, gone
 
     def _remove(self, doomed: dict[str, Session], gone: list[tuple[dict[str, Row], str]]) -> None:
+        self._forget_budgets([note.id for note in self._budgets.values() if note.session_id in doomed])
         for tree, entry_id in gone:
             del tree[entry_id]
         for tree in {id(session.tree): session.tree for session in doomed.values()}.values():
@@ -375,7 +373,7 @@ class MemoryBackend(MemoryCopying):
     ) -> Session:
         session_id = new.id
         if session_id is None:
-            session_id = _unused(self._sources.session_id, self._sessions)
+            session_id = unused(self._sources.session_id, self._sessions)
         elif session_id in self._sessions:
             raise SessionExists(session_id)
         if new.key is not None and (scope, new.key) in self._keys:
@@ -443,7 +441,7 @@ class MemoryBackend(MemoryCopying):
 
     def _new_entry_id(self, new: NewEntry, tree: dict[str, Row], made: dict[str, Row]) -> str:
         if new.id is None:
-            return _unused(self._sources.entry_id, tree, made)
+            return unused(self._sources.entry_id, tree, made)
         check_entry_id(new.id)
         if new.id in tree or new.id in made:
             raise InvalidEntry(f"entry id: {new.id!r} is already taken; leave it out to have one made")
@@ -514,16 +512,6 @@ class MemoryBackend(MemoryCopying):
             session.notes[revision] = note or MoveNote(None, None)
         session.changes.append(change)
         self._notify(session.info.id)
-
-
-def _unused(draw: Callable[[], str], *taken: Container[str]) -> str:
-    """Return a fresh id, asking again while it is taken. Raises `InvalidArgument` where there is no end of it."""
-    drawn = ""
-    for _ in range(_ID_ATTEMPTS):
-        drawn = draw()
-        if not any(drawn in ids for ids in taken):
-            return drawn
-    raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken, {shown(drawn)} the last; make others")
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

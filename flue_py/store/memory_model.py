@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from flue_py.core.budgets import Covers, ReservationState, Unit
 from flue_py.core.entries import MESSAGE, Entry, PaidCall
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow, EditRow
@@ -64,6 +65,41 @@ class PayerNote(NamedTuple):
 
     session_id: str
     tree_id: int
+
+
+@dataclass(slots=True)
+class BudgetNote:
+    """A budget. What is reserved in it, and what was spent beyond what it began with, its reservations tell."""
+
+    id: str
+    scope: str
+    covers: Covers
+    session_id: str | None
+    unit: Unit
+    allowed: int
+    spent: int
+    seeded: int
+    created_us: int
+    updated_us: int
+
+
+@dataclass(slots=True)
+class ReservationNote:
+    """A reservation; ``amounts`` and ``used`` (of a committed one) are by budget."""
+
+    id: str
+    session_id: str
+    state: ReservationState
+    amounts: dict[str, int]
+    used: dict[str, int]
+    created_us: int
+    expires_us: int
+    settled_us: int | None = None
+
+    def holds(self, budget_id: str, now_us: int) -> int:
+        """Return what it holds of a budget."""
+        is_held = self.state == "held" and now_us < self.expires_us
+        return self.amounts.get(budget_id, 0) if is_held else 0
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
 from flue_py.store.backend import FORMAT_VERSION, Sources
 from flue_py.store.cursors import read_cursor, write_cursor
-from flue_py.store.memory_model import PayerNote, Session, session_problems, tree_problems
+from flue_py.store.memory_model import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
 
 
 class MemoryReads:
@@ -43,6 +43,8 @@ class MemoryReads:
         self._keys: dict[tuple[str, str], str] = {}
         self._ledger: dict[tuple[str, str, str], CallRow] = {}
         self._payers: dict[int, PayerNote] = {}
+        self._budgets: dict[str, BudgetNote] = {}
+        self._reservations: dict[str, ReservationNote] = {}
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._sessions_made = 0
         self._closed = False

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
@@ -39,7 +40,7 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
-from flue_py.store import appending, copying, creating, deleting, moving, queries, reading, verifying
+from flue_py.store import appending, budgeting, copying, creating, deleting, moving, queries, reading, verifying
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.backing_up import back_up
 from flue_py.store.transaction import Transaction
@@ -279,6 +280,43 @@ class SqlBackend(Backend):
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         return await self._runner.read(lambda tx: reading.read_marks(tx, session_id))
+
+    async def set_budget(self, new: NewBudget) -> Budget:
+        return await self._runner.write(lambda tx: budgeting.set_budget(tx, self._sources, new), repeatable=True)
+
+    async def get_budget(self, budget_id: str) -> Budget | None:
+        return await self._runner.read(lambda tx: budgeting.get_budget(tx, self._sources, budget_id))
+
+    async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
+        return await self._runner.read(lambda tx: budgeting.list_budgets(tx, self._sources, scope, after, limit))
+
+    async def covering_budgets(self, session_id: str) -> list[Budget]:
+        return await self._runner.read(lambda tx: budgeting.covering_budgets(tx, self._sources, session_id))
+
+    async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
+        return await self._runner.read(lambda tx: budgeting.held_amounts(tx, self._sources, budget_id))
+
+    async def delete_budget(self, budget_id: str) -> Budget:
+        return await self._runner.write(budgeting.Deleting(self._sources, budget_id), repeatable=True)
+
+    async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
+        return await self._runner.write(budgeting.Reserving(self._sources, session_id, asked, ttl_us), repeatable=True)
+
+    async def get_reservation(self, reservation_id: str) -> Reservation | None:
+        return await self._runner.read(lambda tx: budgeting.get_reservation(tx, self._sources, reservation_id))
+
+    async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
+        return await self._runner.write(
+            lambda tx: budgeting.commit_reservation(tx, self._sources, reservation_id, used), repeatable=True
+        )
+
+    async def release_reservation(self, reservation_id: str) -> Reservation:
+        return await self._runner.write(budgeting.Releasing(self._sources, reservation_id), repeatable=True)
+
+    async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
+        return await self._runner.write(
+            lambda tx: budgeting.prolong_reservation(tx, self._sources, reservation_id, ttl_us), repeatable=True
+        )
 
     async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
         return await self._runner.read(lambda tx: copying.list_trees(tx, after, limit))

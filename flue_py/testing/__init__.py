@@ -10,9 +10,9 @@ A backend of your own is tested by a subclass in a test module (needs the extra 
 
             return open_it
 
-and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine` and `check_deletion` take a function
-of the same shape. pytest and Hypothesis are imported here and nowhere else in this library; `postgres_server`, which
-measurements use too, needs neither.
+and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine`, `check_budgets` and `check_deletion`
+take a function of the same shape. pytest and Hypothesis are imported here and nowhere else in this library;
+`postgres_server`, which measurements use too, needs neither.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ if "pytest" in sys.modules:
         *(
             f"flue_py.testing.{name}"
             for name in (
+                "budget_machine",
                 "checks",
                 "contract",
                 "contract_append",
                 "contract_bad_input",
+                "contract_budgets",
                 "contract_catching_up",
                 "contract_conflicts",
                 "contract_copying",

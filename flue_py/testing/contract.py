@@ -13,6 +13,7 @@ import pytest
 from flue_py.store.backend import Backend
 from flue_py.testing.contract_append import AppendContract
 from flue_py.testing.contract_bad_input import BadInputContract
+from flue_py.testing.contract_budgets import BudgetContract
 from flue_py.testing.contract_catching_up import CatchUpContract
 from flue_py.testing.contract_conflicts import ConflictContract
 from flue_py.testing.contract_copying import CopyContract
@@ -66,6 +67,7 @@ class BackendContract(
     DeletionContract,
     ReadContract,
     UsageContract,
+    BudgetContract,
     BadInputContract,
     SizeContract,
 ):

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from flue_py.core.budgets import Amounts, NewBudget
 from flue_py.core.sessions import MAX_NAME_BYTES, STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, StoreClosed
 from flue_py.store.backend import Backend
@@ -46,6 +47,9 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
         lambda: backend.changes(session_id, 0, 10),
         lambda: backend.set_label(session_id, entry_id, "x"),
         lambda: backend.read_marks(session_id),
+        lambda: backend.set_budget(NewBudget("tasks", "tokens", 5, session_id)),
+        lambda: backend.covering_budgets(session_id),
+        lambda: backend.reserve(session_id, Amounts(1), 1_000_000),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from flue_py.core.budgets import Budget
 from flue_py.core.entries import Entry, NewEntry, new_compaction, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry, project, project_compacted
@@ -153,8 +154,9 @@ async def snapshot(backend: Backend, session_id: str) -> Snapshot:
     )
 
 
-async def store_snapshot(backend: Backend) -> tuple[StoreInfo, list[Snapshot]]:
-    """Return everything the store tells about itself (but its size) and about every session."""
+async def store_snapshot(backend: Backend) -> tuple[StoreInfo, list[Snapshot], list[Budget]]:
+    """Return everything the store tells about itself (but its size), about every session, and about every budget."""
     page = await backend.list_sessions(scope=None, kind=None, limit=1_000_000, cursor=None)
     info = replace(await backend.info(), size_bytes=None)
-    return info, [await snapshot(backend, session.id) for session in page.sessions]
+    budgets = await backend.list_budgets(scope=None, after=None, limit=1_000_000)
+    return info, [await snapshot(backend, session.id) for session in page.sessions], budgets

@@ -46,6 +46,7 @@ GROUPS = {
         "UnbundleReport",
         "BundleCounts",
     ),
+    "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
@@ -75,6 +76,11 @@ REMEDIES = {
     "IdempotencyConflict": "Take a new key for a new operation. See [retry safely](../how-to/retry-safely.md).",
     "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
     "TaskDepthExceeded": "Start the task from a session further up.",
+    "BudgetExceeded": "Raise the budget with `set_budget()` and go on, wait until calls under way are settled, or stop."
+    " See [budgets](../how-to/budgets.md).",
+    "BudgetNotFound": "Look for it with `list_budgets()`.",
+    "ReservationNotFound": "There is nothing to settle. Was it made in another store, or its budget deleted?",
+    "ReservationSettled": "Reserve anew. What expired can still be committed, but not released.",
     "UnreadableFile": "Name a file of that format.",
     "WrongEventLoop": "Open a store in each event loop, or use `flue_py.sync`.",
     "WrongProcess": "Open the store after the fork; or start processes with `spawn` or `forkserver`.",
@@ -177,7 +183,7 @@ def api_page() -> str:
     ]
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
     lines += _section("flue_py.salvage", "flue_py.salvage(damaged, new)", paragraphs(flue_py.salvage))
-    for owner in (flue_py.Store, flue_py.Session):
+    for owner in (flue_py.Store, flue_py.Session, flue_py.BudgetedCall):
         lines += _class_section(owner)
     for name in [name for names in GROUPS.values() for name in names if _is_described_function(name)]:
         function = getattr(flue_py, name)
@@ -202,6 +208,14 @@ def _linked(name: str) -> str:
     value = getattr(flue_py, name)
     has_section = name in ("open", "Store", "Session", "salvage") or dataclasses.is_dataclass(value)
     has_section = has_section or _is_described_function(name)
+    has_section = name in (
+        "open",
+        "Store",
+        "Session",
+        "BudgetedCall",
+        "copy_store",
+        "salvage",
+    ) or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 

@@ -33,7 +33,14 @@ def test_the_page_has_every_command_in_order_and_no_other() -> None:
 @pytest.mark.parametrize("name", main.list_commands(CONTEXT))
 def test_a_commands_section_names_its_arguments_and_its_options_and_no_other(name: str) -> None:
     heading, text = sections()[name]
-    parameters = command(name).params
+    found = command(name)
+    parameters = list(found.params)
+    if isinstance(found, click.Group):
+        # Each of its commands has a line of its own, with its arguments.
+        for each in found.commands.values():
+            arguments = [argument_name(part) for part in each.params if isinstance(part, click.Argument)]
+            assert f"`{' '.join([name, str(each.name), *arguments])}`" in text
+            parameters += [part for part in each.params if isinstance(part, click.Option)]
     assert heading.split() == [argument_name(part) for part in parameters if isinstance(part, click.Argument)]
     options = {
         flag for part in parameters if isinstance(part, click.Option) for flag in (*part.opts, *part.secondary_opts)

@@ -74,6 +74,12 @@ def usual_of_session(first: str, last: str) -> Usual:
         "set_title": {"title": "t"},
         "set_metadata": {"metadata": {}},
         "set_completed": {"at": None},
+        "budgets": {},
+        "reserve": {"tokens": 1},
+        "commit": {"reservation": "zz"},
+        "release": {"reservation": "zz"},
+        "prolong": {"reservation": "zz"},
+        "budgeted": {"tokens": 1},
         "changes": {},
         "watch": {"after": 0},
         "refresh": {},
@@ -92,6 +98,12 @@ def usual_of_store(session_id: str) -> Usual:
         "import_session": {"new": NewSession(), "entries": [], "leaf": None},
         "link_task": {"parent": session_id, "child": "c", "task_id": "t"},
         "delete_session_tree": {"session": "zz"},
+        "set_budget": {"session": session_id, "tokens": 5},
+        "get_budget": {"budget_id": "zz"},
+        "list_budgets": {},
+        "delete_budget": {"budget_id": "zz"},
+        "held_amounts": {"budget_id": "zz"},
+        "get_reservation": {"reservation_id": "zz"},
         "verify": {},
         "info": {},
     }
@@ -132,6 +144,9 @@ async def outcome_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(anext(result), 0.05)
             await result.aclose()
+        elif hasattr(result, "__aenter__"):
+            async with result:
+                pass
         else:
             await result
     except FlueError as error:
@@ -188,6 +203,9 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
+        ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
+        ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
+        ("set_budget", "tokens"), ("set_budget", "spent_so_far"),
     }  # fmt: skip
     assert {name for *_, name in accepted} == {"an integer", "a list with None"}
 
@@ -207,6 +225,9 @@ def test_the_blocking_twin_refuses_alike() -> None:
                             result = getattr(owner, method)(**given)
                             if method == "watch":
                                 next(result)
+                            elif method == "budgeted":
+                                with result:
+                                    pass
                             outcome = "accepted"
                         except FlueError as error:
                             outcome = type(error).__name__

@@ -20,6 +20,7 @@ from flue_py.errors import EntryNotFound, LeafConflict, SessionExists, SessionNo
 from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend, Sources
 from flue_py.testing.samples import assistant, session_info, user
+from tests.store.spending import reserve_everything, spend
 
 SOURCES = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
 LARGE = "large " * 20_000
@@ -140,6 +141,13 @@ async def append_until_stopped(backend: Backend, *, session_id: str, worker: str
     return failures
 
 
+async def hold_a_reservation(backend: Backend, *, session_id: str) -> JsonValue:
+    """Reserve all that is left, say which reservation that is, and hold it until this process is ended."""
+    say(await reserve_everything(backend, session_id=session_id))
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    return None
+
+
 JOBS: dict[str, Callable[..., Awaitable[JsonValue]]] = {
     job.__name__: job
     for job in (
@@ -151,6 +159,8 @@ JOBS: dict[str, Callable[..., Awaitable[JsonValue]]] = {
         create_with_keys,
         repeat_with_key,
         append_until_stopped,
+        spend,
+        hold_a_reservation,
     )
 }
 

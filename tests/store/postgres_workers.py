@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).with_name("postgres_worker.py")
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = "tests.store.postgres_worker"
 BUSY_SECONDS = 60.0
 
 
@@ -19,7 +20,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
 
     def tell(self, line: str) -> None:

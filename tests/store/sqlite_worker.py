@@ -28,6 +28,7 @@ from flue_py.store.backend import Backend, Sources
 from flue_py.store.ddl import schema_statements
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import assistant, user
+from tests.store import spending
 from tests.store.kill_operations import SOURCES, Chooser, apply, outcome
 
 RANDOM = Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
@@ -127,7 +128,35 @@ def hold_a_snapshot(line: Line, *, path: str) -> None:
         line.hear()
 
 
-JOBS: dict[str, Callable[..., None]] = {job.__name__: job for job in (die_at_work, append_batches, hold_a_snapshot)}
+def spend(line: Line, *, path: str, session_ids: list[str], seed: int, beyond: int) -> None:
+    """Spend a budget together with other processes (see `spending.spend`); begin when told."""
+
+    async def main() -> object:
+        backend = await open_sqlite(path, sources=RANDOM, durability="normal", busy_timeout=60.0)
+        line.say("ready")
+        line.hear()
+        try:
+            return await spending.spend(backend, session_ids=session_ids, seed=seed, beyond=beyond)
+        finally:
+            await backend.close()
+
+    line.say(asyncio.run(main()))
+
+
+def hold_a_reservation(line: Line, *, path: str, session_id: str) -> None:
+    """Reserve all that is left, say which reservation that is, and hold it until this process is ended."""
+
+    async def main() -> None:
+        backend = await open_sqlite(path, sources=RANDOM)
+        line.say(await spending.reserve_everything(backend, session_id=session_id))
+        await asyncio.to_thread(line.hear)
+
+    asyncio.run(main())
+
+
+JOBS: dict[str, Callable[..., None]] = {
+    job.__name__: job for job in (die_at_work, append_batches, hold_a_snapshot, spend, hold_a_reservation)
+}
 
 
 # -- the process they are forked from ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from flue_py.testing.samples import add, new_session, path_ids, path_of, session
 from tests.postgres import NewDatabase
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, all_at_once, workers
+from tests.store.spending import BEYOND, LATER, check_expiry, check_spent, jobs, make_budget, prepare
 
 pytestmark = pytest.mark.anyio
 
@@ -211,3 +212,30 @@ async def test_an_operation_that_several_repeat_under_one_idempotency_key_happen
         assert len({answer[2] for answer in answers}) == 1
     info = await backend.info()
     assert (info.sessions, info.entries) == (1 + len(keys), 2 + len(keys))
+
+
+# -- budgets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allowed", [800, pytest.param(30_000, marks=pytest.mark.slow)])
+async def test_processes_keep_to_the_budget_they_share(
+    backend: Backend, url: str, team: list[Worker], allowed: int
+) -> None:
+    tasks = await prepare(backend, PROCESSES, allowed)
+    said = await together(team, "spend", url, *jobs(tasks))
+    await check_spent(backend, said, allowed, BEYOND)
+
+
+async def test_what_a_killed_process_reserved_expires(backend: Backend, url: str) -> None:
+    await make_budget(backend)
+    with workers(1) as (worker,):
+        worker.prepare("hold_a_reservation", url, session_id="parent")
+        worker.expect("ready")
+        worker.tell("go")
+        held = worker.hear()
+    # That ended it, with SIGKILL.
+    later = await open_engine(url, sources=LATER)
+    try:
+        await check_expiry(held, backend, later)
+    finally:
+        await later.close()

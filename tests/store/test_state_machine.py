@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from flue_py.testing.budget_machine import check_budgets
 from flue_py.testing.deletion import check_deletion
 from flue_py.testing.machine import check_against_model
 from flue_py.testing.sources import OpenBackend
@@ -22,3 +23,7 @@ def test_a_store_answers_like_the_model(kind: HasShare, open_backend: OpenBacken
 
 def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backend: OpenBackend) -> None:
     check_deletion(open_backend, 2 * kind.share)
+
+
+def test_a_store_keeps_budgets_as_the_model_does(kind: HasShare, open_backend: OpenBackend) -> None:
+    check_budgets(open_backend, kind.share / 3, kind.step_share)

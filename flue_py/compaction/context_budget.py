@@ -1,0 +1,59 @@
+"""When a session's input has grown so much that it is time to warn, or to compact (row C21).
+
+A cycle goes from one compaction to the next. What is counted are the input tokens of all calls of the cycle, cached
+ones included: ``session.aggregate_usage_since(compaction.id)`` is that window, so that any compaction begins anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from flue_py.core.usage import MAX_AMOUNT, Usage, UsageWindow
+from flue_py.errors import InvalidArgument, shown
+
+ContextSignal: TypeAlias = Literal["ok", "warn", "cutover"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextBudget:
+    """From how many input tokens of a cycle on to warn, and to compact; 0 is never.
+
+    ``can_compact`` says whether the session has compaction at all. Raises `InvalidArgument` for what is no number of
+    tokens, and for a ``cutover_at`` where nothing can be compacted.
+    """
+
+    warn_at: int = 0
+    cutover_at: int = 0
+    can_compact: bool = True
+
+    def __post_init__(self) -> None:
+        for amount, what in ((self.warn_at, "warn_at"), (self.cutover_at, "cutover_at")):
+            if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
+                raise InvalidArgument(f"{what}: {shown(amount)} is not a whole number of tokens; 0 switches it off")
+        if not isinstance(self.can_compact, bool):
+            raise InvalidArgument(f"can_compact: {shown(self.can_compact)} is neither True nor False")
+        if self.cutover_at > 0 and not self.can_compact:
+            raise InvalidArgument(
+                f"cutover_at: {self.cutover_at} asks for a compaction, but compaction is off; switch it on, or set "
+                "cutover_at to 0"
+            )
+
+
+def input_tokens(usage: Usage) -> int:
+    """Return the tokens that were sent to the model: new ones, those read from the cache, and those written to it."""
+    return usage.input + usage.cache_read + usage.cache_write
+
+
+def context_signal(budget: ContextBudget, cycle: UsageWindow, *, before: UsageWindow | None = None) -> ContextSignal:
+    """Return what to do after a call: go on, warn, or compact before the next one.
+
+    ``cycle`` is the window since the latest compaction, ``before`` the one of the last time this was asked (None:
+    never). ``warn`` is returned once a cycle, by the call that reaches the limit; ``cutover`` until there is a
+    compaction. A ``before`` that began at another compaction is of another cycle, and counts for nothing.
+    """
+    now = input_tokens(cycle.usage)
+    if 0 < budget.cutover_at <= now:
+        return "cutover"
+    then = input_tokens(before.usage) if before is not None and before.since == cycle.since else 0
+    return "warn" if 0 < budget.warn_at <= now and then < budget.warn_at else "ok"

@@ -1,0 +1,120 @@
+"""flue-py budget: set, list, show, rm."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from tests.edges.cli_runs import Flue
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    flue = Flue(tmp_path)
+
+    async def work() -> None:
+        async with flue_py.open(flue.database) as store:
+            session = await store.create_session(id="alpha", key="triage", scope="team")
+            usage: flue_py.JsonObject = {"totalTokens": 40, "cost": {"total": 0.25}}
+            await session.append_message({"role": "assistant", "content": "x", "usage": usage})
+            await session.create_task(task_id="t", key="child")
+
+    asyncio.run(work())
+    return flue
+
+
+def test_a_budget_is_set_listed_shown_and_deleted(flue: Flue) -> None:
+    made = flue.json("budget", "set", "triage", "--tokens", "1000")
+    assert {name: made[name] for name in ("covers", "sessionId", "scope", "unit", "allowed", "spent", "left")} == {
+        "covers": "session",
+        "sessionId": "alpha",
+        "scope": "team",
+        "unit": "tokens",
+        "allowed": 1000,
+        "spent": 0,
+        "left": 1000,
+    }
+    assert flue.lines("budget", "set", "triage", "--tokens", "1500") == [
+        f"budget {made['id']} of session 'alpha': 1,500 tokens allowed, 1,500 tokens left"
+    ]
+    (listed,) = flue.json("budget", "list")
+    assert listed["allowed"] == 1500
+    head, line = flue.lines("budget", "list")
+    assert head.split() == ["budget", "left", "spent", "reserved", "allowed", "covers"]
+    assert made["id"].startswith(line.split()[0])
+    assert line.endswith("1,500 tokens  session 'alpha'")
+    assert flue.json("budget", "show", made["id"][:6]) == {**listed, "held": []}
+    assert "left      1,500 tokens" in flue.lines("budget", "show", made["id"])
+    assert flue.json("budget", "rm", made["id"][:6])["id"] == made["id"]
+    assert flue.json("budget", "list") == []
+
+
+def test_a_budget_may_cover_tasks_or_a_scope_and_begin_with_what_the_ledger_has(flue: Flue) -> None:
+    tasks = flue.json("budget", "set", "triage", "--tasks", "--cost", "1.5", "--spent-so-far", "ledger")
+    assert (tasks["covers"], tasks["unit"], tasks["allowed"], tasks["beganWith"]) == ("tasks", "usd", "1.5", "0.25")
+    scope = flue.json("budget", "set", "--scope", "team", "--tokens", "100", "--spent-so-far", "60")
+    assert (scope["covers"], scope["sessionId"], scope["left"]) == ("scope", None, 40)
+    other = flue.json("budget", "set", "--scope", "other", "--cost", "3", "--spent-so-far", "0.5")
+    assert other["left"] == "2.5"
+    assert [each["id"] for each in flue.json("budget", "list", "child")] == [tasks["id"], scope["id"]]
+    assert [each["id"] for each in flue.json("budget", "list", "--scope", "other")] == [other["id"]]
+    assert flue.lines("budget", "rm", tasks["id"]) == [
+        f"deleted budget {tasks['id']} of session 'alpha' and its tasks, 0.25 USD spent"
+    ]
+
+
+def test_what_calls_hold_is_shown(flue: Flue) -> None:
+    made = flue.json("budget", "set", "triage", "--tokens", "100")
+
+    async def work() -> flue_py.Reservation:
+        async with flue_py.open(flue.database) as store:
+            return await (await store.find_session("alpha")).reserve(tokens=100, ttl=10**6)
+
+    held = asyncio.run(work())
+    shown = flue.json("budget", "show", made["id"])
+    assert (shown["reserved"], shown["left"]) == (100, 0)
+    (each,) = shown["held"]
+    assert (each["reservationId"], each["sessionId"], each["amount"]) == (held.id, "alpha", 100)
+    assert f"100 tokens by reservation {held.id} of session alpha" in "\n".join(
+        flue.lines("budget", "show", made["id"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["set"], 2, "name a SESSION, or give --scope"),
+        (["set", "triage", "--scope", "x", "--tokens", "5"], 2, "name a SESSION, or give --scope"),
+        (["set", "triage"], 2, "either --tokens or --cost"),
+        (["set", "triage", "--tokens", "5", "--cost", "1"], 2, "either --tokens or --cost"),
+        (["set", "--scope", "x", "--tasks", "--tokens", "5"], 2, "--tasks is for a SESSION"),
+        (["set", "triage", "--tokens", "-5"], 2, "--tokens"),
+        (["set", "triage", "--tokens", "5", "--spent-so-far", "much"], 2, "'much' is no number of tokens"),
+        (["set", "triage", "--tokens", "5", "--spent-so-far", "9" * 5_000], 1, "spent_so_far"),
+        (["set", "triage", "--cost", "much"], 1, "'much' is not an amount of money"),
+        (["set", "nobody", "--tokens", "5"], 1, "nobody"),
+        (["list", "triage", "--scope", "x"], 2, "not both"),
+        (["show", "nothing"], 1, "budget 'nothing' does not exist"),
+        (["rm", ""], 1, "budget '' does not exist"),
+        (["nonsense"], 2, "No such command"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(flue: Flue, arguments: list[str], code: int, said: str) -> None:
+    result = flue.run("budget", *arguments, code=code)
+    assert said in result.stderr
+    assert flue.json("budget", "list") == []
+
+
+def test_the_beginning_of_an_id_must_fit_one_budget(flue: Flue) -> None:
+    async def work() -> None:
+        ids = iter(["abc1", "abc2"])
+        async with flue_py.open(flue.database, ids=lambda: next(ids)) as store:
+            await store.set_budget(scope="a", tokens=5)
+            await store.set_budget(scope="b", tokens=5)
+
+    asyncio.run(work())
+    assert "abc1" in flue.run("budget", "show", "abc", code=1).stderr
+    assert flue.json("budget", "show", "abc2")["scope"] == "b"

@@ -1,0 +1,393 @@
+"""Budgets as callers meet them: reserve before a call, book after it, go on when the budget is raised."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.core.budgets import Amounts, NewBudget, Reservation
+from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
+from flue_py.sessions.session import Session
+from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.memory import MemoryBackend
+from flue_py.testing.sources import counted_sources
+from tests.sessions.talk import user
+
+pytestmark = pytest.mark.anyio
+
+
+async def spent(session: flue_py.Session) -> tuple[int, int]:
+    """Return what the one budget of a session has spent, and what is reserved in it."""
+    (budget,) = await session.budgets()
+    return budget.spent, budget.reserved
+
+
+# -- setting budgets --------------------------------------------------------------------------------------------------
+
+
+async def test_money_is_given_in_dollars_and_kept_exactly(store: flue_py.Store, session: flue_py.Session) -> None:
+    budget = await store.set_budget(session, cost=0.3, spent_so_far="0.1")
+    assert (budget.allowed_usd, budget.spent_usd, budget.left_usd) == (Decimal("0.3"), Decimal("0.1"), Decimal("0.2"))
+    held = await session.reserve(cost=Decimal("0.15"))
+    assert (held.cost, held.used_cost) == (Decimal("0.15"), None)
+    with pytest.raises(BudgetExceeded, match=r"has 0\.05 USD left, and 0\.06 USD is asked for \(0\.3 USD allowed"):
+        await session.reserve(cost=0.06)
+    assert (await session.commit(held, cost="0.2")).used_cost == Decimal("0.2")
+    (budget,) = await session.budgets()
+    assert (budget.spent_usd, budget.left) == (Decimal("0.3"), 0)
+    tokens = await store.set_budget(session.id, tasks=True, tokens=10)
+    assert (tokens.allowed_usd, tokens.spent_usd, tokens.left_usd) == (None, None, None)
+    assert (tokens.target, budget.target) == (f"session {session.id!r} and its tasks", f"session {session.id!r}")
+    assert (await store.set_budget(scope="x", tokens=1)).target == "scope 'x'"
+
+
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"tokens": 5}, "either a session or scope="),
+    ({"session": "s", "scope": "x", "tokens": 5}, "either a session or scope="),
+    ({"session": "s"}, "either tokens= or cost="),
+    ({"session": "s", "tokens": 5, "cost": 1}, "either tokens= or cost="),
+    ({"scope": "x", "tasks": True, "tokens": 5}, "tasks: a budget of a scope"),
+    ({"session": "s", "tasks": "yes", "tokens": 5}, "tasks: 'yes'"),
+    ({"session": "s", "tokens": -1}, "tokens: -1"),
+    ({"session": "s", "tokens": 2**63}, "tokens: 9223372036854775808"),
+    ({"session": "s", "tokens": 1.5}, "tokens: 1.5"),
+    ({"session": "s", "tokens": True}, "tokens: True"),
+    ({"session": "s", "cost": "ten"}, "cost: 'ten'"),
+    ({"session": "s", "cost": -0.1}, "cost: -0.1"),
+    ({"session": "s", "cost": float("nan")}, "cost: nan"),
+    ({"session": "s", "cost": 10**9}, "more than can be stored"),
+    ({"session": "s", "tokens": 5, "spent_so_far": "all"}, "spent_so_far: 'all'"),
+    ({"session": "s", "tokens": 5, "spent_so_far": -5}, "spent_so_far: -5"),
+    ({"session": "s", "cost": 5, "spent_so_far": "lots"}, "spent_so_far: 'lots'"),
+    ({"session": 7, "tokens": 5}, "neither a session nor an id"),
+    ({"scope": 7, "tokens": 5}, "scope: should be a string"),
+    ({"scope": "a\0", "tokens": 5}, "scope: holds a NUL"),
+]
+
+
+async def test_a_budget_that_makes_no_sense_is_refused(store: flue_py.Store) -> None:
+    for arguments, said in NONSENSE:
+        with pytest.raises(InvalidArgument) as caught:
+            await store.set_budget(**arguments)
+        assert said in str(caught.value)
+    assert await store.list_budgets() == []
+
+
+async def test_a_reservation_of_nonsense_is_refused(store: flue_py.Store, session: flue_py.Session) -> None:
+    await store.set_budget(session, tokens=100)
+    amounts: list[dict[str, Any]] = [
+        {}, {"tokens": -1}, {"tokens": 1.5}, {"tokens": True}, {"tokens": "5"}, {"cost": -1}, {"cost": "x"},
+    ]  # fmt: skip
+    ttls: list[dict[str, Any]] = [
+        {"tokens": 1, "ttl": ttl} for ttl in (0, -1, "5", True, float("nan"), float("inf"), 10**10)
+    ]
+    for arguments in amounts + ttls:
+        with pytest.raises(InvalidArgument):
+            await session.reserve(**arguments)
+        with pytest.raises(InvalidArgument):
+            session.budgeted(**arguments)
+    assert await spent(session) == (0, 0)
+
+
+async def test_what_is_settled_must_be_a_reservation_of_the_session(
+    store: flue_py.Store, session: flue_py.Session
+) -> None:
+    await store.set_budget(session, tokens=100)
+    other = await store.create_session()
+    held = await session.reserve(tokens=10)
+    for call in (other.commit(held), other.release(held), other.prolong(held)):
+        with pytest.raises(InvalidArgument, match="settle it there"):
+            await call
+    for nonsense in (None, 5, b"x", {"id": held.id}):
+        with pytest.raises(InvalidArgument, match="reservation: "):
+            await session.commit(nonsense)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="tokens: -1"):
+        await session.commit(held, tokens=-1)
+    for page in (0, 1001, "5"):
+        with pytest.raises(InvalidArgument, match="limit"):
+            await store.list_budgets(limit=page)  # type: ignore[arg-type]
+    assert await spent(session) == (0, 10)
+    assert (await session.commit(held.id, tokens=3)).used_tokens == 3
+
+
+# -- going on ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_over_budget_goes_on_when_it_is_raised(target: str) -> None:
+    async with flue_py.open(target, durability="normal") as store:
+        session = await store.open_session("k", mode="get_or_create")
+        await store.set_budget(session, tokens=100)
+        await session.commit(await session.reserve(tokens=90), tokens=95)
+        with pytest.raises(BudgetExceeded) as caught:
+            await session.reserve(tokens=10)
+        assert (caught.value.left, caught.value.asked) == (5, 10)
+        await session.append_message(user("stopped for now"))
+        if target != ":memory:":
+            async with flue_py.open(target, durability="normal") as again:
+                session = await again.open_session("k")
+                with pytest.raises(BudgetExceeded):
+                    await session.reserve(tokens=10)
+                # What a program does each time it starts: what has been counted stays.
+                assert (await again.set_budget(session, tokens=200)).spent == 95
+                async with session.budgeted(tokens=10) as call:
+                    call.used(tokens=9)
+                assert await spent(session) == (104, 0)
+
+
+async def test_without_a_budget_everything_may_be_reserved_and_settled(session: flue_py.Session) -> None:
+    held = await session.reserve(tokens=10**9, cost="1000")
+    assert (held.budget_ids, held.tokens, held.cost) == ((), None, None)
+    assert (await session.commit(held, tokens=5)).state == "committed"
+    assert (await session.release(held)).state == "released"
+    assert await session.prolong(held) == held
+    async with session.budgeted(tokens=5) as call:
+        call.used(tokens=7)
+    with suppress(KeyError):
+        async with session.budgeted(tokens=5):
+            raise KeyError
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+async def test_what_is_held_lapses_by_the_stores_clock_unless_it_is_prolonged(target: str) -> None:
+    clock = Clock()
+    async with flue_py.open(target, durability="normal", clock=clock) as store:
+        session = await store.create_session()
+        budget = await store.set_budget(session, tokens=100)
+        assert budget.created_at == clock.now
+        short, usual = await session.reserve(tokens=10, ttl=0.5), await session.reserve(tokens=20)
+        assert (short.expires_at, usual.expires_at) == (
+            clock.now + timedelta(seconds=0.5),
+            clock.now + timedelta(minutes=15),
+        )
+        clock.now += timedelta(seconds=0.5)
+        assert await spent(session) == (0, 20)
+        clock.now += timedelta(minutes=14)
+        await session.prolong(usual)
+        clock.now += timedelta(minutes=14)
+        assert await spent(session) == (0, 20)
+        assert [held.reservation_id for held in await store.held_amounts(budget.id)] == [usual.id]
+        clock.now += timedelta(minutes=1)
+        assert await spent(session) == (0, 0)
+        with pytest.raises(ReservationSettled, match="expired at 2026-01-01 00:29:00 UTC"):
+            await session.prolong(usual)
+        late = await session.commit(usual, tokens=25)
+        assert late.was_late
+        assert await store.get_reservation(usual.id) == late
+        assert await spent(session) == (25, 0)
+        assert (await store.delete_budget(budget.id)).spent == 25
+        assert await store.get_budget(budget.id) is None
+
+
+# -- async with -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["well", "error", "cancelled"])
+async def test_a_block_books_what_was_used_and_gives_back_what_was_not(
+    store: flue_py.Store, session: flue_py.Session, ending: str
+) -> None:
+    failure = {"error": KeyError("provider"), "cancelled": asyncio.CancelledError()}.get(ending)
+    await store.set_budget(session, tokens=1_000)
+
+    async def call_model(said: tuple[int | str, ...]) -> None:
+        async with session.budgeted(tokens=30) as call:
+            assert (await spent(session))[1] == 30
+            assert (call.reservation.tokens, call.is_made, call.amounts) == (30, False, Amounts())
+            for what in said:
+                if isinstance(what, int):
+                    call.used(tokens=what)
+                else:
+                    call.made()
+                assert call.is_made
+            if failure is not None:
+                raise failure
+
+    total = 0
+    cases: list[tuple[tuple[int | str, ...], int, int]] = [
+        ((), 30, 0),
+        (("made",), 30, 30),
+        ((12,), 12, 12),
+        (("made", 12), 12, 12),
+        ((12, 44), 44, 44),
+    ]
+    for said, used_well, used_failed in cases:
+        if failure is None:
+            await call_model(said)
+        else:
+            with pytest.raises(type(failure)):
+                await call_model(said)
+        total += used_well if failure is None else used_failed
+        assert await spent(session) == (total, 0)
+
+
+async def test_a_block_is_not_entered_over_budget(store: flue_py.Store, session: flue_py.Session) -> None:
+    await store.set_budget(session, tokens=10)
+    entered = False
+    with pytest.raises(BudgetExceeded):
+        async with session.budgeted(tokens=11):
+            entered = True
+    assert not entered
+    assert await spent(session) == (0, 0)
+
+
+async def test_tokens_and_money_may_be_said_one_after_the_other(store: flue_py.Store, session: flue_py.Session) -> None:
+    await store.set_budget(session, tokens=100)
+    await store.set_budget(session, cost=1)
+    async with session.budgeted(tokens=30, cost=0.5) as call:
+        call.used(tokens=7)
+        call.used(cost=0.25)
+        for arguments in ({}, {"tokens": -1}, {"cost": "much"}):
+            with pytest.raises(InvalidArgument):
+                call.used(**arguments)  # type: ignore[arg-type]
+    tokens, money = await session.budgets()
+    assert (tokens.spent, money.spent_usd) == (7, Decimal("0.25"))
+
+
+async def test_a_budget_that_is_deleted_meanwhile_stops_nobody(store: flue_py.Store, session: flue_py.Session) -> None:
+    budget = await store.set_budget(session, tokens=100)
+    async with session.budgeted(tokens=30) as call:
+        await store.delete_budget(budget.id)
+        call.used(tokens=30)
+    with pytest.raises(KeyError):
+        async with session.budgeted(tokens=30):
+            raise KeyError
+    assert await session.budgets() == []
+
+
+async def test_a_cancelled_call_is_settled_before_the_cancellation_is_raised(
+    store: flue_py.Store, session: flue_py.Session
+) -> None:
+    await store.set_budget(session, tokens=100)
+    for made, booked in ((False, 0), (True, 30)):
+        waiting = asyncio.Event()
+
+        async def call_model(made: bool = made, waiting: asyncio.Event = waiting) -> None:
+            async with session.budgeted(tokens=30) as call:
+                if made:
+                    call.made()
+                waiting.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(call_model())
+        await waiting.wait()
+        assert await spent(session) == (0, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await spent(session) == (booked, 0)
+
+
+async def test_parallel_calls_of_one_handle_share_its_budget(store: flue_py.Store, session: flue_py.Session) -> None:
+    await store.set_budget(session, tokens=100)
+
+    async def call_model() -> bool:
+        try:
+            async with session.budgeted(tokens=30) as call:
+                call.used(tokens=30)
+        except BudgetExceeded:
+            return False
+        return True
+
+    assert sorted(await asyncio.gather(*(call_model() for _ in range(5)))).count(True) == 3
+    assert await spent(session) == (90, 0)
+
+
+class Failing(MemoryBackend):
+    """A store whose next settlement fails, or that was cancelled when a reservation had just been made."""
+
+    def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
+        self.failure: Exception | None = None
+        self.is_cancelled = False
+
+    async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
+        made = await super().reserve(session_id, asked, ttl_us)
+        if self.is_cancelled:
+            raise CommittedBeforeCancellation(made)
+        return made
+
+    async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
+        if self.failure is not None:
+            raise self.failure
+        return await super().commit_reservation(reservation_id, used)
+
+    async def release_reservation(self, reservation_id: str) -> Reservation:
+        if self.failure is not None:
+            raise self.failure
+        return await super().release_reservation(reservation_id)
+
+
+async def failing() -> tuple[Failing, Session]:
+    backend = Failing(counted_sources())
+    session = await flue_py.Store(backend).create_session()
+    await backend.set_budget(NewBudget("session", "tokens", 100, session.id))
+    return backend, session
+
+
+async def test_a_failure_to_book_is_raised_and_never_hides_the_error_of_the_block() -> None:
+    backend, session = await failing()
+    backend.failure = StoreBusy("busy")
+    with pytest.raises(StoreBusy):
+        async with session.budgeted(tokens=5) as call:
+            call.used(tokens=5)
+
+    async def call_model() -> None:
+        async with session.budgeted(tokens=5) as call:
+            call.used(tokens=5)
+            raise KeyError("provider")
+
+    with pytest.raises(KeyError) as caught:
+        await call_model()
+    assert caught.value.__notes__ == ["what the call used could not be booked: busy"]
+    backend.failure = OutcomeUnknown("lost")
+    with pytest.raises(KeyError):
+        async with session.budgeted(tokens=5):
+            raise KeyError("provider")
+
+
+async def test_a_reservation_that_nobody_hears_of_is_released() -> None:
+    backend, session = await failing()
+    backend.is_cancelled = True
+    with pytest.raises(asyncio.CancelledError):
+        await session.reserve(tokens=60)
+    assert await spent(session) == (0, 0)
+    (note,) = backend._reservations.values()
+    assert note.state == "released"
+
+
+# -- the blocking twin ------------------------------------------------------------------------------------------------
+
+
+def test_the_blocking_twin_reserves_and_books(target: str) -> None:
+    with flue_py.sync.open(target, durability="normal") as store:
+        session = store.create_session()
+        budget = store.set_budget(session, tokens=100)
+        with session.budgeted(tokens=30) as call:
+            assert session.budgets()[0].reserved == 30
+            call.used(tokens=20)
+        with pytest.raises(KeyError), session.budgeted(tokens=30):
+            raise KeyError("provider")
+        with pytest.raises(BudgetExceeded), session.budgeted(tokens=81):
+            raise AssertionError("entered over budget")
+        held = session.reserve(tokens=80)
+        assert session.prolong(held, ttl=3_600).expires_us > held.expires_us
+        session.release(held)
+        session.commit(session.reserve(tokens=5))
+        found = store.get_budget(budget.id)
+        assert found is not None
+        assert (found.spent, found.reserved) == (25, 0)
+        assert store.list_budgets() == [found]

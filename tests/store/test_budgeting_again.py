@@ -1,0 +1,73 @@
+"""Calls on budgets that are run again: after a rollback they happen, after a commit that went unheard they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from flue_py.core.budgets import Amounts, Budget, NewBudget, Reservation
+from flue_py.core.sessions import NewSession
+from flue_py.errors import BudgetNotFound, ReservationSettled
+from flue_py.store.backend import Backend
+from flue_py.store.budgeting import Deleting, Releasing, Reserving
+from flue_py.store.sql import SqlBackend
+from flue_py.store.transaction import Transaction
+from flue_py.testing.sources import OpenBackend, counted_sources
+
+pytestmark = pytest.mark.anyio
+
+HOUR_US = 3_600_000_000
+Result = TypeVar("Result")
+
+
+class RolledBack(Exception):
+    """Ends a transaction that has done all it does."""
+
+
+async def with_budget(open_backend: OpenBackend) -> tuple[SqlBackend, Budget]:
+    backend: Backend = await open_backend(counted_sources())
+    if not isinstance(backend, SqlBackend):
+        await backend.close()
+        pytest.skip("what is in memory is never run again")
+    await backend.create_session(NewSession(id="s"))
+    return backend, await backend.set_budget(NewBudget("session", "tokens", 100, "s"))
+
+
+async def run_and_roll_back(backend: SqlBackend, work: Callable[[Transaction], object]) -> None:
+    def fail(tx: Transaction) -> None:
+        work(tx)
+        raise RolledBack
+
+    with pytest.raises(RolledBack):
+        await backend._runner.write(fail)
+
+
+async def run_twice(backend: SqlBackend, work: Callable[[Transaction], Result]) -> Result:
+    """Run a call as a runner does that has not heard of its first commit; return the answer, which is the first."""
+    await run_and_roll_back(backend, work)
+    first = await backend._runner.write(work)
+    assert await backend._runner.write(work) == first
+    return first
+
+
+async def test_calls_on_budgets_happen_once(open_backend: OpenBackend) -> None:
+    backend, budget = await with_budget(open_backend)
+
+    async def reserved() -> int:
+        found = await backend.get_budget(budget.id)
+        assert found is not None
+        return found.reserved
+
+    held: Reservation = await run_twice(backend, Reserving(backend._sources, "s", Amounts(60), HOUR_US))
+    assert await reserved() == 60
+    assert (await run_twice(backend, Releasing(backend._sources, held.id))).state == "released"
+    assert await reserved() == 0
+    with pytest.raises(ReservationSettled):
+        await backend._runner.write(Releasing(backend._sources, held.id))
+    assert (await run_twice(backend, Deleting(backend._sources, budget.id))).id == budget.id
+    with pytest.raises(BudgetNotFound):
+        await backend._runner.write(Deleting(backend._sources, budget.id))
+    assert (await backend.verify()).problems == []
+    await backend.close()
