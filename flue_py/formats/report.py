@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class LineNote:
-    """A remark about one line of a file; ``line`` counts from 1."""
+    """A remark about one line of a file, from 1; or, where ``unit`` says so, about an item of a list, from 0."""
 
     line: int
     text: str
+    unit: str = "line"
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.text}"
+        return f"{self.unit} {self.line}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

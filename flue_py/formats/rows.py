@@ -39,8 +39,9 @@ class Row:
 
 @dataclass(slots=True)
 class Notes:
-    """The report while it is being written."""
+    """The report while it is being written; ``unit`` is what is numbered in it."""
 
+    unit: str = "line"
     rows: int = 0
     skipped: list[LineNote] = field(default_factory=list)
     repaired: list[LineNote] = field(default_factory=list)
@@ -49,11 +50,11 @@ class Notes:
 
     def skip(self, line: int, why: str) -> None:
         """Note that a line made no entry."""
-        self.skipped.append(LineNote(line, why))
+        self.skipped.append(LineNote(line, why, self.unit))
 
     def repair(self, line: int, how: str) -> None:
         """Note that a line made an entry that differs from what the line says."""
-        self.repaired.append(LineNote(line, how))
+        self.repaired.append(LineNote(line, how, self.unit))
 
     def report(self) -> ParseReport:
         """Return the report, its notes in order of line."""

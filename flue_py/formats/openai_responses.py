@@ -1,0 +1,62 @@
+"""OpenAI Responses items: what the Responses API is sent and gives back, as a list or in an object that has one.
+
+Every item is one entry, so that a list that grows adds entries only. docs/formats/openai-responses.md says how ids
+are made.
+"""
+
+from __future__ import annotations
+
+import re
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.formats.chat import calls_in
+from flue_py.formats.differences import difference
+from flue_py.formats.documents import read_items
+from flue_py.formats.leftovers import Leftovers
+from flue_py.formats.linear import Chain, message_entry
+from flue_py.formats.openai_chat import list_session, list_session_id
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.responses_items import EXTRA, message_from_item, printed_items
+from flue_py.formats.rows import Notes
+
+FORMAT = "openai-responses"
+
+_LIST = re.compile(rb'\s*(\[\s*\{|\{(?s:.{0,8000}?)"(input|output|items)"\s*:\s*\[)')
+_SIGNS = re.compile(
+    rb'"type"\s*:\s*"(message|function_call|function_call_output|custom_tool_call|reasoning|item_reference|input_text'
+    rb'|output_text)"'
+)
+_ROW = re.compile(rb'"(parentUuid|sessionId|parentId|payload)"\s*:')
+
+
+def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
+    """Return whether the beginning of a file may be a list of Responses items. ``path_name`` decides nothing."""
+    del path_name
+    is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf")))
+    return is_list and bool(_SIGNS.search(head)) and not _ROW.search(head)
+
+
+def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+    """Return the session in a list of Responses items.
+
+    ``name`` is what errors and metadata call the file, and, with the first items, what the session's id is made
+    from. Raises `UnreadableFile` for what holds no list; every other fault is in the report. O(size).
+    """
+    notes = Notes("item")
+    items = read_items(data, notes, name, ("input", "output", "items"))
+    chain = Chain(list_session_id(FORMAT, name, items), notes)
+    names: dict[str, str] = {}
+    for item in items.items:
+        message = message_from_item(item.value, names)
+        names.update(calls_in(message))
+        entry, beside = message_entry(message, item.value, item.index, notes)
+        if not beside and entry.role is not None:
+            beside = _differing(message, item.value)
+        chain.add(entry, item.index, beside=beside)
+    return (list_session(FORMAT, name, items, chain),)
+
+
+def _differing(message: JsonObject, original: JsonObject) -> JsonObject:
+    printed = printed_items(message, Leftovers())
+    found = difference(printed[0] if len(printed) == 1 else {}, original)
+    return {EXTRA: found} if found else {}
