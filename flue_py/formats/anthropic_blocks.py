@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.chat import parts_of
 from flue_py.formats.leftovers import Leftovers
+from flue_py.formats.linear import made_id
 
 EXTRA = "anthropic"
 """The field of ``extra`` that says how a message differed from what is printed."""
@@ -107,8 +108,6 @@ def block_from_part(part: Mapping[str, JsonValue], left: Leftovers, *, provider:
     Reasoning is kept where ``provider`` is Anthropic itself and signed it: no other is accepted back.
     """
     kind = part.get("type")
-    if CACHE_MARK in part:
-        left.note("a mark for the prompt cache")
     if kind == "text":
         return _text(part, left)
     if kind == "thinking":
@@ -142,7 +141,9 @@ def _thinking(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValu
 
 def safe_id(call_id: JsonValue) -> str:
     """Return the id of a tool call with what the API refuses in it (other signs, length) replaced."""
-    return _BAD_IN_ID.sub("_", str(call_id))[:MAX_ID] or "_"
+    text = _BAD_IN_ID.sub("_", str(call_id))
+    # Of a long id the digest stands for the end, so that two stay apart.
+    return text if 0 < len(text) <= MAX_ID else f"{text[: MAX_ID - 17]}_{made_id(str(call_id))}"
 
 
 def _call(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
@@ -180,8 +181,6 @@ def printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObj
     """Return a tool result message as a block."""
     call_id, content = message.get("toolCallId"), message.get("content")
     block: JsonObject = {"type": "tool_result", "tool_use_id": safe_id(call_id)}
-    if CACHE_MARK in message:
-        left.note("a mark for the prompt cache")
     if isinstance(content, str):
         block["content"] = content
     elif content is not None:
