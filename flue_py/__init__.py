@@ -66,7 +66,10 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.formats.exported import Exported
+    from flue_py.formats.leftovers import ExportNote
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.exporting import export_session
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
@@ -97,6 +100,9 @@ else:
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.formats.exported": ("Exported",),
+        "flue_py.formats.leftovers": ("ExportNote",),
+        "flue_py.sessions.exporting": ("export_session",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -137,6 +143,8 @@ __all__ = [
     "Deletion",
     "Entry",
     "EntryNotFound",
+    "ExportNote",
+    "Exported",
     "FixTheCall",
     "FixTheSetup",
     "FixTheStore",
@@ -182,6 +190,7 @@ __all__ = [
     "WrongProcess",
     "__version__",
     "copy_store",
+    "export_session",
     "open",
     "salvage",
     "sync",

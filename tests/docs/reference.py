@@ -28,6 +28,7 @@ GROUPS = {
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
+    "Going out": ("export_session", "Exported", "ExportNote"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
 }
