@@ -130,7 +130,8 @@ def _loads(text: str, notes: Notes) -> JsonValue:
     trial = Notes(notes.unit)
     value = _decoder(trial, lambda: 0).decode(text)
     # Only now: where the document is read again, item by item, the notes are made again.
-    notes.repaired += trial.repaired
+    for note in trial.repaired:
+        notes.repair(note.line, note.text)
     return cast("JsonValue", value)
 
 
