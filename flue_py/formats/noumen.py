@@ -44,6 +44,7 @@ _SNIP = "snip-boundary"
 _BESIDE = frozenset({
     "custom-title", "ai-title", "metadata", "file-checkpoint", "tool-result-overflow", "content-replacement",
 })  # fmt: skip
+_TYPES = _SAID | _BESIDE | {BOUNDARY, _SNIP}
 _ROW = re.compile(
     rb'\s*\{[^\n]*"type"\s*:\s*"(message|summary|compact-boundary|custom-title|ai-title|metadata|file-checkpoint'
     rb'|tool-result-overflow|content-replacement|snip-boundary)"'
@@ -66,7 +67,7 @@ def parse_noumen(data: bytes | Iterable[bytes], name: str = "the file") -> tuple
     """
     notes = Notes()
     rows = read_rows(data.split(b"\n") if isinstance(data, bytes) else data, notes)
-    if not any(row.type in _SAID or row.type in _BESIDE or row.type in (BOUNDARY, _SNIP) for row in rows):
+    if not any(row.type in _TYPES and "sessionId" in row.fields for row in rows):
         raise UnreadableFile(f"{name} is no noumen session: no line is a row of one; nothing was imported")
     reading = _Reading(rows, Chain(_session_id(rows, name), notes))
     for at, row in enumerate(rows):
