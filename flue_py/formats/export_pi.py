@@ -263,6 +263,8 @@ def _set_names(
     leaf = rows[-1]
     is_name_row = not isinstance(leaf[1], str) and leaf[1].get("type") in (LABEL, SESSION_INFO)
     # After the leaf they would be the leaf; a row of their kind would undo them, so that they come after such a one.
+    if is_name_row:
+        file.left.change("rows for a label or the title stand behind the leaf, and are pi's leaf")
     parent = leaf[0] if is_name_row else parents.get(leaf[0])
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:

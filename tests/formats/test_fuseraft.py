@@ -101,7 +101,10 @@ def test_several_results_are_messages_of_their_own_and_results_that_are_no_text_
 
 def test_images_and_contents_from_the_future_survive() -> None:
     session = repl(
-        {"Role": "user", "Contents": [{"Type": "image", "Name": "a.png", "Sha256": "ff"}, {"Type": "hologram", "Depth": 3}]}
+        {
+            "Role": "user",
+            "Contents": [{"Type": "image", "Name": "a.png", "Sha256": "ff"}, {"Type": "hologram", "Depth": 3}],
+        }
     )
     assert context_of(session)[0]["content"] == [
         {"type": "text", "text": "[image no longer available: a.png]", "image": {"Name": "a.png", "Sha256": "ff"}},
@@ -123,14 +126,18 @@ def test_a_new_system_prompt_is_no_new_history_and_another_turn_is() -> None:
     assert not {entry.id for entry in rewound.entries[1:]} & {entry.id for entry in before.entries}
 
 
-@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"SessionId":"a"}', b'{"SessionId":"","History":[]}', b"[" * 9999])
+@pytest.mark.parametrize(
+    "broken", [b"", b"{", b"[]", b'{"SessionId":"a"}', b'{"SessionId":"","History":[]}', b"[" * 9999]
+)
 def test_what_is_no_snapshot_is_refused(broken: bytes) -> None:
     with pytest.raises(UnreadableFile, match=r"repl-x\.json is"):
         parse_fuseraft_repl(broken, "repl-x.json")
 
 
 def test_items_that_are_no_messages_are_named_by_their_index() -> None:
-    session = repl(5, {"Role": "user"}, text("user", "hi"), {"Role": "user", "Contents": [7, {"Type": "text", "Text": 8}]})
+    session = repl(
+        5, {"Role": "user"}, text("user", "hi"), {"Role": "user", "Contents": [7, {"Type": "text", "Text": 8}]}
+    )
     assert [str(note) for note in session.report.skipped] == [
         "item 0: is a JSON int, not an object",
         "item 1: is no message: it has no Role and Contents",
@@ -228,7 +235,11 @@ def test_a_summary_that_kept_nothing_stands_at_the_beginning() -> None:
 
 def test_a_summary_in_the_middle_is_shown_where_it_is() -> None:
     summed = turn(1, "So far.", AgentName="System", Role="user", IsCompactionSummary=True)
-    assert shown(run(turn(0, "a"), summed, turn(2, "b"))) == [("assistant", "a"), ("user", "So far."), ("assistant", "b")]
+    assert shown(run(turn(0, "a"), summed, turn(2, "b"))) == [
+        ("assistant", "a"),
+        ("user", "So far."),
+        ("assistant", "b"),
+    ]
 
 
 def test_equal_messages_are_all_there() -> None:

@@ -128,7 +128,12 @@ def test_a_boundary_with_a_summary_is_a_compaction_that_keeps_what_was_written_a
 
 def test_the_last_boundary_counts_and_earlier_ones_show_nothing() -> None:
     session = parsed(
-        said("u1", "one"), boundary("b1"), summary("s1", "first"), said("u2", "two"), boundary("b2"), summary("s2", "second")
+        said("u1", "one"),
+        boundary("b1"),
+        summary("s1", "first"),
+        said("u2", "two"),
+        boundary("b2"),
+        summary("s2", "second"),
     )
     assert shown(session) == [("user", "[Context Summary]\n\nsecond")]
 
@@ -151,7 +156,9 @@ def test_a_summary_without_a_boundary_is_a_message() -> None:
 
 
 def test_snipped_rows_are_out_of_the_context_and_stay_stored() -> None:
-    session = parsed(said("u1", "one"), said("u2", "two"), said("u3", "three"), snip("u2", "nobody"), said("u4", "four"))
+    session = parsed(
+        said("u1", "one"), said("u2", "two"), said("u3", "three"), snip("u2", "nobody"), said("u4", "four")
+    )
     assert [text for _, text in shown(session)] == ["one", "three", "four"]
     exclusion = next(entry for entry in tree_of(session) if entry.kind == "exclusion")
     assert exclusion.fields == {"entryId": "u2"}
@@ -181,7 +188,9 @@ def test_a_snip_of_what_lies_before_the_last_boundary_does_nothing() -> None:
         ([], None),
     ],
 )
-def test_a_title_that_somebody_gave_beats_one_that_was_made(titles: list[tuple[str, str]], expected: str | None) -> None:
+def test_a_title_that_somebody_gave_beats_one_that_was_made(
+    titles: list[tuple[str, str]], expected: str | None
+) -> None:
     session = parsed(said("u1", "hi"), *(row(kind, title=title) for kind, title in titles))
     assert session.session.title == expected
 
@@ -194,7 +203,14 @@ def test_of_each_metadata_key_the_last_value_counts() -> None:
 
 
 def test_a_longer_file_begins_with_the_entries_of_the_shorter_one() -> None:
-    rows = [said("u1", "one"), row("ai-title", title="T"), snip("u1"), boundary(), summary("s1", "sum"), said("u2", "two")]
+    rows = [
+        said("u1", "one"),
+        row("ai-title", title="T"),
+        snip("u1"),
+        boundary(),
+        summary("s1", "sum"),
+        said("u2", "two"),
+    ]
     rows += [row("file-checkpoint", messageId="u2", snapshot={}, isSnapshotUpdate=False), said("u3", "three")]
     whole = parsed(*rows)
     for count in range(1, len(rows)):
@@ -214,7 +230,13 @@ def test_rows_that_repeat_a_uuid_or_have_none_are_all_there() -> None:
 def test_damage_is_named_by_its_line_and_the_rest_is_kept() -> None:
     torn = json.dumps(said("u4", "four")).encode()[:50]
     session = parsed(
-        "not json", said("u1", "one"), "[1]", {"type": 7}, said("u2", "two", role=5), b'{"type":"message","n":"\xff"}', torn
+        "not json",
+        said("u1", "one"),
+        "[1]",
+        {"type": 7},
+        said("u2", "two", role=5),
+        b'{"type":"message","n":"\xff"}',
+        torn,
     )
     assert shown(session) == [("user", "one")]
     assert [note.line for note in session.report.skipped] == [1, 3, 4, 7]
