@@ -143,6 +143,8 @@ class _Chain:
     leaves: list[str] = field(default_factory=list)
     earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
     titles: list[TitleChange] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
     is_new: bool = True
 
 
@@ -226,6 +228,7 @@ class ClaudeCodeReader:
             if is_answer([_message(row) for row in group.rows]):
                 group.pending = []
                 self._close(chain)
+                chain.unfinished = frozenset(chain.leaves[-1:])
             else:
                 held = [*group.rows, *held]
             for row in held:
@@ -319,9 +322,12 @@ class ClaudeCodeReader:
             dict(chain.earlier),
             titles=tuple(chain.titles),
             parent=chain.parent,
+            lost=chain.lost,
+            unfinished=chain.unfinished,
+            may_overlap=True,
         )
         chain.entries, chain.leaves, chain.lines, chain.titles = [], [], [], []
-        chain.earlier = {}
+        chain.earlier, chain.lost = {}, {}
         chain.is_new = False
         return part
 
@@ -636,6 +642,8 @@ class ClaudeCodeReader:
             )
         )
         chain.lines.append(row.line)
+        if row.lost_parent and parent is None and row.parent is not None:
+            chain.lost[entry_id] = row.parent
         if entry.kind in (MESSAGE, COMPACTION):
             chain.leaves.append(entry_id)
         if node.first is None:

@@ -34,6 +34,7 @@ class Format:
     ``content`` says what the parser is given: ``lines`` (an iterable of them) or ``bytes`` (the whole file).
     ``reader`` reads row by row, in little memory; where there is one, it is used instead of ``parse``.
     ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` their names' ends.
+    ``is_chained`` says that rows have no ids of their own, so that a file whose beginning changes is another one.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Format:
     reader: str | None = None
     places: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = (".jsonl",)
+    is_chained: bool = False
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -80,7 +82,14 @@ FORMATS: tuple[Format, ...] = (
         reader="ClaudeCodeReader",
         places=("~/.claude/projects",),
     ),
-    Format("codex", "flue_py.formats.codex", "looks_like_codex", reader="CodexReader", places=("~/.codex/sessions",)),
+    Format(
+        "codex",
+        "flue_py.formats.codex",
+        "looks_like_codex",
+        reader="CodexReader",
+        places=("~/.codex/sessions", "~/.codex/archived_sessions"),
+        is_chained=True,
+    ),
     Format(
         "flue",
         "flue_py.formats.flue_import",

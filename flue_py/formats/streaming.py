@@ -38,7 +38,9 @@ class SessionPart:
 
     ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part. ``earlier``
     names, for an entry of rows that may have been imported before they were complete, the ids it was given then.
-    ``lines`` are those of the entries (of the last row, where several made one).
+    ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the parents of roots
+    that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken since they read like a
+    whole answer. ``may_overlap`` says that several files may hold pieces of the session.
     """
 
     format: str
@@ -51,8 +53,9 @@ class SessionPart:
     labels: tuple[LabelChange, ...] = ()
     titles: tuple[TitleChange, ...] = ()
     parent: TaskOf | None = None
-    is_whole: bool = False
-    """Whether it is the whole session, its leaf told by the file rather than by the order of its rows."""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    may_overlap: bool = False
 
 
 class RowReader(Protocol):
@@ -88,10 +91,8 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     if order and parsed.leaf != order[-1].id:
         order = [entry for entry in order if entry.kind in _SPOKEN]
     leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
-    titles = ()
-    if parsed.session.title and parsed.entries:
-        named = [entry for entry in parsed.entries if entry.kind in _NAMING]
-        titles = (TitleChange(str(entry.id), parsed.session.title) for entry in named)
+    title = parsed.session.title
+    naming = [entry for entry in parsed.entries if title and entry.kind in _NAMING]
     return SessionPart(
         parsed.format,
         parsed.version,
@@ -100,9 +101,8 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
         (*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
         tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
         labels=parsed.labels,
-        titles=tuple(titles),
+        titles=tuple(TitleChange(str(entry.id), str(title)) for entry in naming),
         parent=parsed.parent,
-        is_whole=True,
     )
 
 
