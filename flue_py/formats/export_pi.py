@@ -216,8 +216,8 @@ def _message(entry: Entry, message: JsonObject, file: _File) -> JsonObject:
     role = entry.role
     if role not in _SENT:
         file.left.change(f"a message of role {role!r} is in the file, but pi does not send it")
-    if file.header is not None:
-        return message
+    if file.header is not None and "timestamp" in message:
+        return message  # pi has written it itself: it always says when
     content = message.get("content")
     if role in ("assistant", "toolResult") and not isinstance(content, list):
         message["content"] = [{"type": "text", "text": content}] if isinstance(content, str) and content else []

@@ -139,7 +139,9 @@ class Chain:
             number += 1
         return found
 
-    def parsed(self, format_name: str, version: str, session: NewSession) -> ParsedSession:
+    def parsed(
+        self, format_name: str, version: str, session: NewSession, *, is_rewritten: bool = True
+    ) -> ParsedSession:
         """Return the session with the chain's entries, its leaf being the end of the chain."""
         return ParsedSession(
             format=format_name,
@@ -149,6 +151,7 @@ class Chain:
             leaf=self.leaf,
             lines=self.lines,
             report=self.notes.report(),
+            is_rewritten=is_rewritten,
         )
 
 

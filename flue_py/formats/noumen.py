@@ -46,17 +46,18 @@ _BESIDE = frozenset({
 })  # fmt: skip
 _TYPES = _SAID | _BESIDE | {BOUNDARY, _SNIP}
 _ROW = re.compile(
-    rb'\s*\{[^\n]*"type"\s*:\s*"(message|summary|compact-boundary|custom-title|ai-title|metadata|file-checkpoint'
-    rb'|tool-result-overflow|content-replacement|snip-boundary)"'
+    rb'\s*\{"type"\s*:\s*"(message|compact-boundary|metadata|file-checkpoint|tool-result-overflow'
+    rb'|content-replacement|snip-boundary)"[^\n]*"sessionId"\s*:'
 )
+_OTHERS = re.compile(rb'"isSidechain"\s*:|^\{"type"\s*:\s*"session"', re.MULTILINE)
 _ENVELOPE = frozenset({"type", "uuid", "timestamp", "message"})
 
 
 def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a noumen session. ``path_name`` decides nothing."""
     del path_name
-    first = next((line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()), b"")
-    return bool(_ROW.match(first)) and b'"sessionId"' in first and b'"isSidechain"' not in first
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
 
 
 def parse_noumen(data: bytes | Iterable[bytes], name: str = "the file") -> tuple[ParsedSession, ...]:
@@ -91,7 +92,7 @@ def parse_noumen(data: bytes | Iterable[bytes], name: str = "the file") -> tuple
             (moment for row in rows if (moment := read_time(row.fields.get("timestamp"))) is not None), None
         ),
     )
-    return (reading.chain.parsed(FORMAT, "1", session),)
+    return (reading.chain.parsed(FORMAT, "1", session, is_rewritten=False),)
 
 
 def _session_id(rows: Sequence[Row], name: str) -> str:

@@ -75,6 +75,7 @@ FORMATS: tuple[Format, ...] = (
         reader="PiReader",
         places=("~/.pi/agent/sessions",),
     ),
+    Format("noumen", "flue_py.formats.noumen", "looks_like_noumen", parse="parse_noumen"),
     Format(
         "claude-code",
         "flue_py.formats.claude_code",
@@ -98,7 +99,6 @@ FORMATS: tuple[Format, ...] = (
         content="bytes",
         suffixes=(".json",),
     ),
-    Format("noumen", "flue_py.formats.noumen", "looks_like_noumen", parse="parse_noumen"),
     Format(
         "fuseraft-repl",
         "flue_py.formats.fuseraft_repl",

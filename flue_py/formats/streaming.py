@@ -40,7 +40,8 @@ class SessionPart:
     names, for an entry of rows that may have been imported before they were complete, the ids it was given then.
     ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the parents of roots
     that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken since they read like a
-    whole answer. ``may_overlap`` says that several files may hold pieces of the session.
+    whole answer. ``may_overlap`` says that several files may hold pieces of the session, ``is_rewritten`` that what was
+    imported before may be gone from the file.
     """
 
     format: str
@@ -56,6 +57,7 @@ class SessionPart:
     lost: Mapping[str, str] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
     may_overlap: bool = False
+    is_rewritten: bool = False
 
 
 class RowReader(Protocol):
@@ -103,6 +105,7 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
         labels=parsed.labels,
         titles=tuple(TitleChange(str(entry.id), str(title)) for entry in naming),
         parent=parsed.parent,
+        is_rewritten=parsed.is_rewritten,
     )
 
 

@@ -110,10 +110,13 @@ class _FileImport:
         self._targets: dict[str, _Target] = {}
         self._notes: list[LineNote] = []
         self._paid: dict[str, UsageTotals] = {}
+        self._rewritten: set[str] = set()
 
     async def add(self, part: SessionPart) -> None:
         """Store what is new of a part."""
         session_id = str(part.session.id)
+        if part.is_rewritten:
+            self._rewritten.add(session_id)
         target = self._targets.get(session_id)
         if target is None:
             session = await self._store.get_session(session_id)
@@ -197,6 +200,9 @@ class _FileImport:
             target.newest = known[-1]
         target.already_there += sum(entry.id in taken for entry in part.entries)
         follows = follows or replaced or session.leaf_id == target.newest
+        if part.is_rewritten:
+            # The leaf of the last import may be gone from the file: only what was remembered can tell.
+            follows = follows or session.leaf_id == (target.recorded or {}).get("leaf")
         if not follows and part.unfinished:
             # The session has it whole by now, or has gone on without it.
             missing = [entry for entry in missing if entry.id not in part.unfinished]
@@ -205,7 +211,7 @@ class _FileImport:
             return
         if not part.may_overlap:
             self._check_order(target, part, taken)
-        if first_part and not taken and session.info.entry_count and not part.may_overlap:
+        if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
             raise UnreadableFile(
                 f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
                 "new ids (pi does so when it takes over an old version); delete the session, then import the file"
@@ -334,6 +340,10 @@ class _FileImport:
             await self._set_names(target)
             if self._source is not None and self._source.format.is_chained:
                 await self._remember_end(target, self._source)
+            if target.session.id in self._rewritten and not target.leaf_kept:
+                recorded: JsonObject = {**(target.recorded or {}), "leaf": target.newest}
+                if recorded != target.recorded:
+                    await target.session.set_metadata({"imported": recorded}, merge=True)
         for target in self._targets.values():
             await self._link(target)
 

@@ -56,15 +56,17 @@ def test_a_file_of_version_3_goes_back_row_for_row() -> None:
 def test_odd_fields_go_back_to_where_they_were() -> None:
     usage = {"input": -5, "output": 3}
     row = {"type": "message", "parentId": None, "timestamp": "yesterday"}
+    answer = {"role": "assistant", "content": [], "usage": usage, "timestamp": 1}
+    said = {"role": "user", "content": "x", "timestamp": 2}
+    compaction = {"summary": "S", "firstKeptEntryId": "c", "tokensBefore": 1, "usage": {"input": "many"}}
     rows: list[Any] = [
         {**HEADER, "parentSession": "/path/to/parent.jsonl"},
-        {**row, "id": "a", "message": {"role": "assistant", "content": [], "usage": usage}, "mood": "calm"},
+        {**row, "id": "a", "message": answer, "mood": "calm"},
         {**row, "id": "b", "parentId": "gone", "message": {"role": "user", "content": [{"no": "type"}]}},
-        {**row, "id": "c", "parentId": "b", "message": {"role": "user", "content": "x"}, "timestamp": 1767607203000},
-        {**row, "type": "compaction", "id": "d", "parentId": "c", "summary": "S", "firstKeptEntryId": "c",
-         "tokensBefore": 1, "usage": {"input": "many"}},
+        {**row, "id": "c", "parentId": "b", "message": said, "timestamp": 1767607203000},
+        {**row, "type": "compaction", "id": "d", "parentId": "c", **compaction},
         '{"type":"future","id":"e","parentId":"d","timestamp":null,"deep":' + "[" * 250 + "]" * 250 + "}",
-    ]  # fmt: skip
+    ]
     out = exported(parse_pi(as_lines(rows)))
     assert [line.encode() for line in out.text.splitlines()][5] == as_lines(rows)[5].rstrip()
     assert rows_of(out)[:5] == rows[:5]
