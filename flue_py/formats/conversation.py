@@ -12,7 +12,7 @@ from flue_py.formats.chat import parts_of
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.pi_context import bash_text
 
-NO_RESULT = "No result: the conversation went on before this tool call was answered."
+NO_RESULT = "No result: this tool call was never answered."
 """What stands as the result of a call that has none."""
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
@@ -29,6 +29,11 @@ class Said:
     def role(self) -> JsonValue:
         """Whose message it is."""
         return self.message.get("role")
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether it is the error that stands for a result that never came."""
+        return self.role == "toolResult" and self.message.get("content") == NO_RESULT
 
     @property
     def calls(self) -> list[str]:

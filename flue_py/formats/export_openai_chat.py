@@ -39,7 +39,8 @@ def export_openai_chat(context: Iterable[ContextEntry]) -> Exported:
 
 def _printed(said: Said, left: Leftovers) -> JsonObject | None:
     # Reasoning that came from such a list goes back into it, so that it is not left out.
-    printed = restored(printed_chat(said.message, Leftovers() if EXTRA in said.extra else left), said.extra.get(EXTRA))
+    quiet = Leftovers() if EXTRA in said.extra or said.is_made_up else left
+    printed = restored(printed_chat(said.message, quiet), said.extra.get(EXTRA))
     is_empty = said.role == "assistant" and printed.get("content") is None and "tool_calls" not in printed
     if is_empty and EXTRA not in said.extra and isinstance(said.message.get("content"), list):
         return None

@@ -31,6 +31,6 @@ def export_openai_responses(context: Iterable[ContextEntry]) -> Exported:
 
 def _printed(said: Said, left: Leftovers) -> list[JsonObject]:
     if EXTRA not in said.extra:
-        return printed_items(said.message, left)
+        return printed_items(said.message, Leftovers() if said.is_made_up else left)
     printed = printed_items(said.message, Leftovers())
     return [restored(printed[0] if len(printed) == 1 else {}, said.extra[EXTRA])]

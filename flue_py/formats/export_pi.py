@@ -20,6 +20,7 @@ from flue_py.core.entries import (
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
+from flue_py.formats.chat import calls_in
 from flue_py.formats.exported import Exported, json_line
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.linear import made_id
@@ -223,8 +224,9 @@ def _message(entry: Entry, message: JsonObject, file: _File) -> JsonObject:
         message["content"] = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
     message.setdefault("timestamp", entry.created_us // 1000)
     if role == "assistant":
-        for name, value in (("api", "unknown"), ("provider", "unknown"), ("model", "unknown"), ("stopReason", "stop")):
-            message.setdefault(name, value)
+        for name in ("api", "provider", "model"):
+            message.setdefault(name, "unknown")
+        message.setdefault("stopReason", "toolUse" if calls_in(message) else "stop")
         usage = message.get("usage")
         if not isinstance(usage, dict) or not isinstance(usage.get("cost"), dict):
             file.left.change("usage or a cost that was not reported stands as zeros, which pi asks for")

@@ -2,7 +2,7 @@
 
 What the program leaves out when it restores a snapshot (``skip`` contents, messages without contents) makes no entry.
 Its system prompt is made anew at every start, so that a new one is no new history: the ids of other entries do not
-depend on it. docs/formats/fuseraft.md lists what is kept.
+depend on it. docs/formats/fuseraft-repl.md lists what is kept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A compaction replaces the messages before it by a summary at the beginning of the list. Here the history stays: the
 summary is a compaction entry that stands after the messages it left in place (which are older than it) and names the
-first of them, so that what was imported before goes on. docs/formats/fuseraft.md lists what is kept.
+first of them, so that what was imported before goes on. docs/formats/fuseraft-run.md lists what is kept.
 """
 
 from __future__ import annotations
