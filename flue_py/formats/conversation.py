@@ -64,10 +64,17 @@ def speakers_only(
         elif role == "custom":
             said.append(Said({"role": "user", "content": message.get("content")}))
         elif role in SPEAKERS or role in also:
-            said.append(Said(message, item.entry.extra_fields if item.entry.kind == MESSAGE else {}))
+            said.append(Said(message, _extra(item, message)))
         else:
             left.note(f"a message of role {role!r}")
     return said
+
+
+def _extra(item: ContextEntry, message: JsonObject) -> JsonObject:
+    """Return what stands beside a message, where the context shows the whole of it: it may say what is left out."""
+    if item.entry.kind != MESSAGE or item.entry.extra is None or message != item.entry.fields:
+        return {}
+    return item.entry.extra_fields
 
 
 def joined_answers(said: Sequence[Said]) -> list[Said]:

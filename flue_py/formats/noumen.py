@@ -124,6 +124,7 @@ class _Reading:
     boundary: Row | None = None
     tools: dict[str, str] = field(default_factory=dict)
     by_uuid: dict[str, list[str]] = field(default_factory=dict)
+    summaries: set[str] = field(default_factory=set)
     awaited: dict[str, Row] = field(default_factory=dict)
     """Ids that were snipped before they came."""
 
@@ -166,6 +167,7 @@ class _Reading:
             self.by_uuid.clear()  # snips reach back to the boundary, no further
         if boundary is not None and row.type == SUMMARY and entry.kind == MESSAGE:
             entry = self._compaction(at, message, beside)
+            self.summaries.add(str(row.fields.get("uuid")))
         elif boundary is not None:
             self.chain.leaf = None
             self.chain.notes.repair(row.line, f"begins anew: the boundary of line {boundary.line} has no summary")
@@ -241,6 +243,8 @@ class _Reading:
                 self.awaited[uuid] = row
 
     def _exclude(self, uuid: str, row: Row) -> None:
+        if uuid in self.summaries:
+            self.chain.notes.repair(row.line, f"snips the summary {shown(uuid)}, which stays in the context")
         for target in self.by_uuid.get(uuid, ()):
             entry = plain_entry(EXCLUSION, {"entryId": target})
             self._add(entry, row, self._made(row, target), {"type": row.type})

@@ -164,7 +164,19 @@ def api_page() -> str:
     copying = inspect.signature(flue_py.copy_store)
     call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
     lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house", "Damage"):
+    exporting = inspect.signature(flue_py.export_session)
+    call = _call("await flue_py.export_session", exporting, list(exporting.parameters.values()))
+    lines += _section("flue_py.export_session", call, paragraphs(flue_py.export_session))
+    for group in (
+        "Opening",
+        "Entries and context",
+        "Sessions",
+        "Results",
+        "Usage",
+        "Moving house",
+        "Going out",
+        "Damage",
+    ):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -174,7 +186,14 @@ def api_page() -> str:
 
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session", "copy_store", "salvage") or dataclasses.is_dataclass(value)
+    has_section = name in (
+        "open",
+        "Store",
+        "Session",
+        "copy_store",
+        "export_session",
+        "salvage",
+    ) or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 

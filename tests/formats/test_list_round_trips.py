@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -368,6 +369,31 @@ def test_a_call_without_a_result_gets_an_error_and_a_result_without_a_call_goes(
         ("user", "go on"),
     ]
     assert len(exported.notes) == 2
+
+
+@dataclass(frozen=True)
+class Shortened(ContextEntry):
+    """An item of which the context shows the first part only."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        message = super().data
+        return {**message, "content": message["content"][:1]}  # type: ignore[index, call-overload]
+
+
+def test_a_part_that_the_context_leaves_out_does_not_go_out_by_what_stands_beside_the_message() -> None:
+    parts = [{"type": "text", "text": "shown", "x": 1}, {"type": "text", "text": "left out", "x": 1}]
+    for parse, export in (
+        (parse_openai_chat, export_openai_chat),
+        (parse_openai_responses, export_openai_responses),
+        (parse_anthropic, export_anthropic),
+    ):
+        (session,) = parse(document([{"role": "user", "content": parts}]), "list.json")
+        assert session.entries[0].extra is not None
+        assert "left out" in export(items_of(session)).text
+        shortened = export([Shortened(item.entry) for item in items_of(session)])
+        assert "shown" in shortened.text
+        assert "left out" not in shortened.text
 
 
 def test_ids_that_anthropic_refuses_are_changed_alike_in_call_and_result() -> None:

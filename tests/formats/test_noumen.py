@@ -177,6 +177,11 @@ def test_a_snip_of_what_lies_before_the_last_boundary_does_nothing() -> None:
     assert all(entry.kind != "exclusion" for entry in session.entries)
 
 
+def test_a_snip_of_a_summary_is_said_not_to_be_followed() -> None:
+    session = parsed(said("u1", "one"), boundary(), summary("s1", "sum"), said("u2", "two"), snip("s1"))
+    assert notes(session) == [(5, "snips the summary 's1', which stays in the context")]
+
+
 @pytest.mark.parametrize(
     ("titles", "expected"),
     [
