@@ -89,4 +89,6 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
         return content
     provider = message.get("provider")
     blocks = [block for part in parts_of(message) for block in block_from_part(part, quiet, provider=provider)]
-    return restored({"content": blocks}, found)["content"]
+    # What stands beside a message may come from any file: only what can be content counts.
+    content = restored({"content": blocks}, found).get("content")
+    return content if isinstance(content, (str, list)) else blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.formats.leftovers import ExportNote, Leftovers
 
 
@@ -30,11 +30,12 @@ class Exported:
 
 def exported_json(format_name: str, value: JsonValue, left: Leftovers) -> Exported:
     """Return a value as the text of a document of its own."""
-    return Exported(format_name, json.dumps(value, ensure_ascii=False, indent=2) + "\n", left.notes())
+    text = replace_lone_surrogates(json.dumps(value, ensure_ascii=False, indent=2))[0]
+    return Exported(format_name, text + "\n", left.notes())
 
 
 def json_line(value: JsonValue) -> str:
     """Return a value as one line of JSONL, without its end."""
     # U+2028 and its like stay escaped: some readers take them for the end of a line.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = replace_lone_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))[0]
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\u0085", "\\u0085")

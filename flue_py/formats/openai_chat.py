@@ -11,7 +11,7 @@ import re
 from flue_py.core.jsontext import JsonObject
 from flue_py.formats.chat import EXTRA, calls_in, message_from_chat, printed_chat
 from flue_py.formats.differences import difference
-from flue_py.formats.documents import Item, Items, read_items
+from flue_py.formats.documents import Item, Items, items_of, read_items
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.linear import Chain, imported_session, made_id, message_entry
 from flue_py.formats.parsed import ParsedSession
@@ -33,13 +33,27 @@ def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
 
 
 def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
-    """Return the session in a list of chat messages.
+    """Return the session in a list of chat messages; of many objects with ``messages``, one a line, a session each.
 
     ``name`` is what errors and metadata call the file, and, with the first messages, what the session's id is made
     from. Raises `UnreadableFile` for what holds no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("messages",))
+    held = [item.value.get("messages") for item in items.items if "role" not in item.value]
+    if not held or len(held) < len(items.items) or not all(isinstance(each, list) for each in held):
+        return (_session(name, items, notes),)
+    return tuple(_conversation(name, item) for item in items.items)
+
+
+def _conversation(name: str, item: Item) -> ParsedSession:
+    """Return one of many conversations in a file, as files for training have them."""
+    notes = Notes("item")
+    beside = {key: value for key, value in item.value.items() if key != "messages"}
+    return _session(f"{name}#{item.index}", Items(items_of(item.value["messages"], notes), beside), notes)
+
+
+def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
     chain = Chain(list_session_id(FORMAT, name, items), notes)
     names: dict[str, str] = {}
     for item in items.items:
@@ -50,7 +64,7 @@ def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSessio
             found = difference(printed_chat(message, Leftovers()), item.value)
             beside = {EXTRA: found} if found else {}
         chain.add(entry, item.index, beside=beside)
-    return (list_session(FORMAT, name, items, chain),)
+    return list_session(FORMAT, name, items, chain)
 
 
 def list_session_id(format_name: str, name: str, items: Items) -> str:

@@ -123,7 +123,7 @@ FORMATS: tuple[Format, ...] = (
         "looks_like_anthropic",
         parse="parse_anthropic",
         content="bytes",
-        suffixes=(".json",),
+        suffixes=(".json", ".jsonl"),
     ),
     Format(
         "openai-responses",
@@ -131,7 +131,7 @@ FORMATS: tuple[Format, ...] = (
         "looks_like_openai_responses",
         parse="parse_openai_responses",
         content="bytes",
-        suffixes=(".json",),
+        suffixes=(".json", ".jsonl"),
     ),
     Format(
         "openai-chat",
@@ -139,7 +139,7 @@ FORMATS: tuple[Format, ...] = (
         "looks_like_openai_chat",
         parse="parse_openai_chat",
         content="bytes",
-        suffixes=(".json",),
+        suffixes=(".json", ".jsonl"),
     ),
 )
 """Every format, in the order in which `recognize` asks: the first one that recognizes a file is it."""

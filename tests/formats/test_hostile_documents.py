@@ -24,6 +24,8 @@ from flue_py.formats.noumen import looks_like_noumen, parse_noumen
 from flue_py.formats.openai_chat import looks_like_openai_chat, parse_openai_chat
 from flue_py.formats.openai_responses import looks_like_openai_responses, parse_openai_responses
 from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.pi import parse_pi
+from tests.formats.pi_files import HEADER, as_lines
 from tests.formats.trees import info_of, items_of, tree_of
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
@@ -151,6 +153,22 @@ WORDS = [
     "function_call", "reasoning", "image", "file", "function_call_output", "function_result", "document", "image_url",
     "redacted_thinking", "custom_tool_call", "toolCall",
 ]  # fmt: skip
+
+
+def test_what_stands_beside_a_message_in_any_file_breaks_no_export() -> None:
+    signature = json.dumps({"type": "reasoning", "summary": [], "x": "\ud800"})
+    thought = {"type": "thinking", "thinking": "", "thinkingSignature": signature}
+    message = {"role": "assistant", "content": [thought], "provider": "openai", "timestamp": 1}
+    odd = [{"unset": ["content", "role"]}, {"set": {"content": 7}}, {"set": 1, "unset": {}}, 5, None]
+    rows = [
+        {"type": "message", "id": f"e{number}", "message": message, "anthropic": each, "openaiChat": each}
+        for number, each in enumerate(odd)
+    ]
+    rows += [{**row, "id": f"u{row['id']}", "message": {"role": "user", "content": [], "timestamp": 1}} for row in rows]
+    chained = [{**row, "parentId": rows[at - 1]["id"] if at else None} for at, row in enumerate(rows)]
+    is_whole(parse_pi(as_lines([HEADER, *chained])))
+
+
 keys, words = st.sampled_from(KEYS), st.sampled_from(WORDS)
 anything: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | words | st.text(max_size=3),

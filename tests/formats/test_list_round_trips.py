@@ -269,11 +269,11 @@ def test_every_list_becomes_a_valid_one_of_another_provider_even_torn(
         context = items_of(session)
         exported: Any = export_anthropic(context).value
         assert is_valid_anthropic(exported if isinstance(exported, list) else exported["messages"])
-        assert is_valid_chat(export_openai_chat(context).value)  # type: ignore[arg-type]
+        assert is_valid_chat(export_openai_chat(context).value)
         calls, outputs = [], []
-        for item in export_openai_responses(context).value:  # type: ignore[union-attr]
-            kind = item.get("type", "")  # type: ignore[union-attr]
-            (outputs if kind.endswith("_call_output") else calls).append(item.get("call_id"))  # type: ignore[union-attr]
+        for item in export_openai_responses(context).value:
+            kind = item.get("type", "")
+            (outputs if kind.endswith("_call_output") else calls).append(item.get("call_id"))
         assert sorted(call for call in calls if call) == sorted(outputs)
 
 
@@ -363,7 +363,7 @@ def test_a_call_without_a_result_gets_an_error_and_a_result_without_a_call_goes(
         {"role": "user", "content": "go on"},
     ]
     exported = through(parse_openai_chat, export_openai_chat, messages)
-    assert [(message["role"], message["content"]) for message in exported.value] == [  # type: ignore[index, union-attr, call-overload]
+    assert [(message["role"], message["content"]) for message in exported.value] == [
         ("assistant", None),
         ("tool", "No result: this tool call was never answered."),
         ("user", "go on"),
@@ -378,7 +378,7 @@ class Shortened(ContextEntry):
     @property
     def data(self) -> dict[str, Any]:
         message = super().data
-        return {**message, "content": message["content"][:1]}  # type: ignore[index, call-overload]
+        return {**message, "content": message["content"][:1]}
 
 
 def test_a_part_that_the_context_leaves_out_does_not_go_out_by_what_stands_beside_the_message() -> None:
@@ -404,10 +404,10 @@ def test_ids_that_anthropic_refuses_are_changed_alike_in_call_and_result() -> No
         messages.append({"role": "assistant", "content": None, "tool_calls": [called]})
         messages.append({"role": "tool", "tool_call_id": call, "content": "x"})
     exported = through(parse_openai_chat, export_anthropic, messages)
-    uses = [message["content"][0] for message in exported.value if message["role"] == "assistant"]  # type: ignore[index, union-attr, call-overload]
-    assert len({use["id"] for use in uses}) == 2  # type: ignore[index, call-overload]
-    assert all(len(use["id"]) <= 64 and "|" not in use["id"] for use in uses)  # type: ignore[index, call-overload, arg-type, operator]
-    assert is_valid_anthropic(exported.value)  # type: ignore[arg-type]
+    uses = [message["content"][0] for message in exported.value if message["role"] == "assistant"]
+    assert len({use["id"] for use in uses}) == 2
+    assert all(len(use["id"]) <= 64 and "|" not in use["id"] for use in uses)
+    assert is_valid_anthropic(exported.value)
 
 
 # --- Ids, and telling them apart ----------------------------------------------------------------------------
@@ -436,6 +436,14 @@ def test_another_name_or_beginning_is_another_session_and_another_middle_a_branc
     other, branched = ids("hi", "no", "and?")
     assert other == session
     assert [one == two for one, two in zip(entries, branched, strict=True)] == [True, False, False]
+
+
+def test_many_conversations_one_a_line_are_sessions_of_their_own() -> None:
+    lines = [json.dumps({"messages": [{"role": "user", "content": text}], "id": text}) for text in ("a", "b", "a")]
+    sessions = parse_openai_chat("\n".join(lines).encode(), "training.jsonl")
+    assert [[item.data["content"] for item in items_of(session)] for session in sessions] == [["a"], ["b"], ["a"]]
+    assert len({session.session.id for session in sessions}) == 3
+    assert looks_like_openai_chat(lines[0].encode(), "training.jsonl")
 
 
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": []}]
