@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text, new_message
+from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import UsageTotals, read_usage
@@ -30,6 +30,7 @@ from flue_py.formats.claude_code_content import (
     tool_result_message,
     usage_of,
 )
+from flue_py.formats.encoding import encode_decoded, message_entry, with_call
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, decode_row, has_type, is_name
@@ -429,11 +430,11 @@ class ClaudeCodeReader:
         message = assistant_message(messages, usage)
         extra = self._rest(group.node.chain, last)
         try:
-            entry = new_message(message)
+            entry = message_entry(message)
         except InvalidEntry as error:
             given = message.pop("usage", None)
             try:
-                entry = new_message(message)
+                entry = message_entry(message)
             except InvalidEntry as worse:
                 return self._unreadable(last, worse, {"messages": list(messages)}), {}
             extra["usage"] = given
@@ -441,8 +442,9 @@ class ClaudeCodeReader:
         self._counted.put(group.key, entry.usage.plus(self._counted.get(group.key) or UsageTotals()))
         is_paid = usage is not None and message.get("model") != "<synthetic>"
         model = one_text(message.get("model"), 160) or ""
-        calls = (PaidCall(entry.usage, "anthropic", model, group.key[:200]),) if is_paid and any(entry.usage) else ()
-        return _with_calls(entry, calls), extra
+        if is_paid and any(entry.usage):
+            entry = with_call(entry, PaidCall(entry.usage, "anthropic", model, group.key[:200]))
+        return entry, extra
 
     def _own_usage(self, group: _Group) -> JsonObject | None:
         """Return what the message used, less what was counted already for rows of it that came long before."""
@@ -475,7 +477,7 @@ class ClaudeCodeReader:
 
     def _user_message(self, row: _Row, message: JsonObject) -> NewEntry:
         try:
-            return new_message(message)
+            return message_entry(message)
         except InvalidEntry as error:
             return self._unreadable(row, error, {"message": row.fields.get("message")})
 
@@ -621,7 +623,7 @@ class ClaudeCodeReader:
         text, replaced = None, entry.surrogates_replaced
         if extra:
             try:
-                text, more = encode_json(extra, "extra")
+                text, more = encode_decoded(extra, "extra")
                 replaced += more
             except InvalidEntry as error:
                 self._notes.repair(row.line, f"{error}; what stands beside the message is left out")
@@ -671,7 +673,7 @@ class ClaudeCodeReader:
 
     def _custom(self, row: _Row, kind: str, body: JsonValue) -> NewEntry:
         try:
-            text, replaced = encode_json(body, kind)
+            text, replaced = encode_decoded(body, kind)
         except InvalidEntry as error:
             return self._unreadable(row, error, {"line": row.raw.decode(errors="replace").strip()})
         return NewEntry(kind, text, surrogates_replaced=replaced)
@@ -709,12 +711,6 @@ def _is_said(row: _Row) -> bool:
         return False
     content = _message(row).get("content")
     return not (isinstance(content, list) and any(_is_result(part) for part in content))
-
-
-def _with_calls(entry: NewEntry, calls: tuple[PaidCall, ...]) -> NewEntry:
-    return NewEntry(
-        entry.kind, entry.payload, entry.role, None, entry.usage, calls, surrogates_replaced=entry.surrogates_replaced
-    )
 
 
 def _kind(name: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text, new_message
+from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
@@ -32,6 +32,7 @@ from flue_py.formats.codex_content import (
     total_usage,
     usage_json,
 )
+from flue_py.formats.encoding import encode_decoded, message_entry, with_call
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import Recent, SessionPart, derived_id, first_rows, one_text, read_time
@@ -347,7 +348,7 @@ class CodexReader:
             return entry
         # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
         call_id = f"codex:{blake2b(entry.payload.encode() + repr(self._counted).encode(), digest_size=12).hexdigest()}"
-        return _with_call(entry, PaidCall(entry.usage, self._provider, self._model or "", call_id))
+        return with_call(entry, PaidCall(entry.usage, self._provider, self._model or "", call_id))
 
     # -- other rows ---------------------------------------------------------------------------------------------
 
@@ -463,7 +464,7 @@ class CodexReader:
                 id=name,
                 parent_id=self._tail,
                 created_us=moment,
-                extra=encode_json({"line": line or row.line}, "extra")[0],
+                extra=f'{{"line":{line or row.line}}}',
                 surrogates_replaced=entry.surrogates_replaced,
                 preview=entry.preview,
             )
@@ -476,13 +477,13 @@ class CodexReader:
 
     def _message(self, row: _Row, message: JsonObject, items: Sequence[JsonObject]) -> NewEntry:
         try:
-            return new_message(message)
+            return message_entry(message)
         except InvalidEntry as error:
             return self._unreadable(row, f"{UNREADABLE}message", error, {"items": list(items)})
 
     def _custom(self, row: _Row, kind: str, body: JsonValue) -> NewEntry:
         try:
-            text, replaced = encode_json(body, kind)
+            text, replaced = encode_decoded(body, kind)
         except InvalidEntry as error:
             return self._unreadable(row, f"{UNREADABLE}entry", error, None)
         return NewEntry(kind, text, surrogates_replaced=replaced)
@@ -500,14 +501,3 @@ class CodexReader:
 
 def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
     return tuple(mine + theirs for mine, theirs in zip(one, other, strict=True))
-
-
-def _with_call(entry: NewEntry, call: PaidCall) -> NewEntry:
-    return NewEntry(
-        entry.kind,
-        entry.payload,
-        entry.role,
-        usage=entry.usage,
-        calls=(call,),
-        surrogates_replaced=entry.surrogates_replaced,
-    )

@@ -13,6 +13,7 @@ from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.registry import Format, find_format, format_names, recognize
 from flue_py.formats.report import ParseReport
 from flue_py.formats.streaming import RowReader, SessionPart, whole_session
+from flue_py.store.collector import collector_held
 
 AUTO = "auto"
 _FIRST_BYTES = 1 << 16
@@ -77,7 +78,7 @@ class ImportSource:
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
-            if self._format.reader is None:
+            if self._format.reader is None or self.size <= self._format.whole_up_to:
                 self._waiting = self._parse_whole(self._file)
                 return
             self._reader = self._format.make_reader(self.path.name)
@@ -130,7 +131,11 @@ class ImportSource:
 
     def _read_batch(self) -> list[SessionPart]:
         assert self._reader is not None
-        reader, size = self._reader, 0
+        with collector_held(_ROWS_AT_ONCE):
+            return self._read_rows(self._reader)
+
+    def _read_rows(self, reader: RowReader) -> list[SessionPart]:
+        size = 0
         for number, raw in self._lines:
             self.bytes_read += len(raw)
             if raw.endswith(b"\n"):

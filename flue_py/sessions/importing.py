@@ -59,14 +59,19 @@ async def import_source(
 ) -> ImportReport:
     """Import a file that was started, as `import_file` does."""
     work = _FileImport(store, source.path, scope, source)
-    while True:
-        batch = await asyncio.to_thread(source.batch)
-        if batch is None:
-            break
-        for part in batch:
-            await work.add(part)
-        if progress is not None:
-            progress(source.bytes_read, source.size)
+    # While one batch is stored, the next one is read.
+    reading = asyncio.create_task(asyncio.to_thread(source.batch))
+    try:
+        while (batch := await reading) is not None:
+            done = source.bytes_read
+            reading = asyncio.create_task(asyncio.to_thread(source.batch))
+            for part in batch:
+                await work.add(part)
+            if progress is not None:
+                progress(done, source.size)
+    finally:
+        # The thread is not to read on from a file that is closed.
+        await asyncio.wait([reading])
     await work.finish()
     return work.report(source.format.name, source.report)
 
