@@ -20,7 +20,7 @@ from flue_py.formats.rows import Notes, is_name
 
 FORMAT = "fuseraft-repl"
 
-_HEAD = re.compile(rb'\s*\{(?s:.*)"SessionId"\s*:')
+_HEAD = re.compile(rb'\s*\{\s*"SessionId"\s*:')
 _OURS = re.compile(rb'"(History|ModelId|Cwd)"\s*:')
 _OTHERS = re.compile(rb'"(Task|ConfigPath|Messages)"\s*:')
 _CONTENT_FIELDS = {

@@ -31,7 +31,7 @@ from flue_py.formats.rows import Notes
 FORMAT = "fuseraft-run"
 
 _ID = re.compile(r"[0-9a-f]{8}")
-_HEAD = re.compile(rb'\s*\{(?s:.*)"SessionId"\s*:')
+_HEAD = re.compile(rb'\s*\{\s*"SessionId"\s*:')
 _OURS = re.compile(rb'"(Task|ConfigPath|IsComplete|Messages)"\s*:')
 _FIELDS = frozenset({"AgentName", "Content", "Role", "Usage", "Timestamp"})
 _TITLE = 120

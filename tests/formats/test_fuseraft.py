@@ -263,5 +263,8 @@ def test_the_beginning_of_a_file_tells_the_two_apart() -> None:
     assert not looks_like_fuseraft_run(snapshot_head)
     assert looks_like_fuseraft_run(checkpoint_head)
     assert not looks_like_fuseraft_repl(checkpoint_head)
+    index = json.dumps({"a3f92c1d": {"SessionId": "a3f92c1d", "Task": "x", "TurnCount": 1}}).encode()
+    assert not looks_like_fuseraft_run(index)
+    assert not looks_like_fuseraft_repl(index, "repl-sessions/index.json")
     assert not looks_like_fuseraft_run(b"[]")
     assert not looks_like_fuseraft_repl(b"")
