@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.anthropic_blocks import (
@@ -21,7 +22,7 @@ from flue_py.formats.chat import calls_in, parts_of
 from flue_py.formats.differences import difference
 from flue_py.formats.documents import read_items
 from flue_py.formats.leftovers import Leftovers
-from flue_py.formats.linear import UNREADABLE_MESSAGE, Chain, message_entry
+from flue_py.formats.linear import UNREADABLE_MESSAGE, Chain, made_id, message_entry
 from flue_py.formats.openai_chat import list_session, list_session_id
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.rows import Notes
@@ -64,6 +65,11 @@ def parse_anthropic(data: bytes, name: str = "the file") -> tuple[ParsedSession,
         for message, beside in _messages(item.value, names):
             names.update(calls_in(message))
             entry, found = message_entry(message, item.value, item.index, notes)
+            response = item.value.get("id")
+            if isinstance(response, str):
+                # The same response may stand in several lists; it was paid once.
+                calls = tuple(replace(call, call_id=made_id(FORMAT, response)) for call in entry.calls)
+                entry = replace(entry, calls=calls)
             chain.add(entry, item.index, beside=found if entry.kind == UNREADABLE_MESSAGE else {**beside, **found})
     beside = {key: value for key, value in items.beside.items() if key != "system"}
     return (list_session(FORMAT, name, type(items)(items.items, beside), chain),)

@@ -315,7 +315,23 @@ def test_a_whole_response_is_counted_once_and_goes_out_as_a_message() -> None:
         "input": 9, "output": 5, "cacheRead": 1000, "cacheWrite": 228, "cacheWrite1h": 200, "totalTokens": 1242,
     }  # fmt: skip
     assert (message["model"], message["stopReason"]) == ("claude", "end_turn")
+    (other,) = parse_anthropic(document([said, answer]), "other.json")
+    assert session.entries[1].calls == other.entries[1].calls != ()
     assert export_anthropic(items_of(session)).value == [said, {"role": "assistant", "content": answer["content"]}]
+
+
+def test_the_usage_of_a_response_is_counted_once_on_its_last_answer() -> None:
+    details = {"input_tokens_details": {"cached_tokens": 60}, "output_tokens_details": {"reasoning_tokens": 3}}
+    usage = {"input_tokens": 100, "output_tokens": 7, "total_tokens": 107, **details}
+    output = [{"type": "reasoning", "summary": []}, {"type": "message", "role": "assistant", "content": "yes"}]
+    response = {"object": "response", "id": "resp_1", "model": "gpt", "output": output, "usage": usage}
+    first, second = (parse_openai_responses(document(response), name)[0] for name in ("a.json", "b.json"))
+    (call,) = [call for entry in first.entries for call in entry.calls]
+    assert first.entries[1].usage == (40, 7, 60, 0, 107, 0, 0, 0, 0, 0)
+    assert json.loads(first.entries[1].payload)["usage"]["reasoning"] == 3
+    assert [call.call_id] == [call.call_id for entry in second.entries for call in entry.calls]
+    assert call.model == "gpt"
+    assert export_openai_responses(items_of(first)).value == output
 
 
 def test_images_of_tool_results_follow_in_a_message_of_the_user() -> None:
