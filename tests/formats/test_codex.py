@@ -52,9 +52,7 @@ def count(total: int, cached: int = 0, output: int = 0, last: int | None = None)
             "total_tokens": tokens + output,
         }
 
-    return event(
-        type="token_count", info={"total_token_usage": usage(total), "last_token_usage": usage(last or total)}
-    )
+    return event(type="token_count", info={"total_token_usage": usage(total), "last_token_usage": usage(last or total)})
 
 
 def messages(part: SessionPart) -> list[dict[str, Any]]:

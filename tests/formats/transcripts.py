@@ -39,13 +39,18 @@ def as_lines(rows: Iterable[Any]) -> list[bytes]:
 
 
 async def import_lines(
-    store: Store, folder: Path, lines: Sequence[bytes], name: str = "session.jsonl", format: str = "auto", **options: Any
+    store: Store,
+    folder: Path,
+    lines: Sequence[bytes],
+    name: str = "session.jsonl",
+    format: str = "auto",
+    **options: Any,
 ) -> ImportReport:
     """Write lines to a file, import it, and return the report."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"".join(lines))
-    return await import_file(store, file, format, **options)
+    return await import_file(store, file, **options)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,9 @@ async def seen(store: Store, session_id: str) -> Seen:
         for entry in await session.get_tree()
     }
     window = await session.aggregate_usage_since(None)
-    return Seen(entries, session.leaf_id, session.title, await session.build_context(), window.usage, session.info.spent_tokens)
+    return Seen(
+        entries, session.leaf_id, session.title, await session.build_context(), window.usage, session.info.spent_tokens
+    )
 
 
 async def all_seen(store: Store) -> dict[str, Seen]:
