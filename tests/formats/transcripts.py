@@ -43,7 +43,6 @@ async def import_lines(
     folder: Path,
     lines: Sequence[bytes],
     name: str = "session.jsonl",
-    format: str = "auto",
     **options: Any,
 ) -> ImportReport:
     """Write lines to a file, import it, and return the report."""
