@@ -277,13 +277,12 @@ class ClaudeCodeReader:
             chain = self._main
         else:
             agent = row.fields.get("agentId")
-            found = None
-            if is_name(agent):
-                found = self._chains.get(task_session_id(str(self._session_id), agent))
-            elif row.parent is not None:
-                found = self._chain_of.get(row.parent)
-            name = agent if is_name(agent) else row.uuid or derived_id(str(self._session_id), row.line)
-            chain = found or self._new_chain(task_session_id(str(self._session_id), name), name)
+            found = None if is_name(agent) or row.parent is None else self._chain_of.get(row.parent)
+            if found is None:
+                name = agent if is_name(agent) else row.uuid or derived_id(str(self._session_id), row.line)
+                session_id = task_session_id(str(self._session_id), name)
+                found = self._chains.get(session_id) or self._new_chain(session_id, name)
+            chain = found
             if row.uuid is not None and not is_name(agent):
                 self._chain_of.put(row.uuid, chain)
         if chain.created_us is None:

@@ -399,6 +399,8 @@ class CodexReader:
         text = row.payload.get("message")
         summary = text if isinstance(text, str) else ""
         items = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
+        if isinstance(given, list) and len(items) < len(given):
+            self._notes.repair(row.line, f"{len(given) - len(items)} items of its replacement are no objects; left out")
         kept: list[JsonObject] = []
         for item in items:
             said = message_text({"content": content_parts(item.get("content"))})

@@ -43,14 +43,13 @@ async def import_lines(
     folder: Path,
     lines: Sequence[bytes],
     name: str = "session.jsonl",
-    format: str = "auto",
     **options: Any,
 ) -> ImportReport:
     """Write lines to a file, import it, and return the report."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"".join(lines))
-    return await import_file(store, file, format, **options)
+    return await import_file(store, file, **options)
 
 
 @dataclass(frozen=True)
