@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.import_reports import ImportReport, SessionImport
+    from flue_py.sessions.importing import import_file
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
@@ -97,6 +99,8 @@ else:
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.sessions.import_reports": ("ImportReport", "SessionImport"),
+        "flue_py.sessions.importing": ("import_file",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -143,6 +147,7 @@ __all__ = [
     "FlueError",
     "FormatTooNew",
     "IdempotencyConflict",
+    "ImportReport",
     "InvalidArgument",
     "InvalidEntry",
     "JsonObject",
@@ -162,6 +167,7 @@ __all__ = [
     "SalvageReport",
     "Session",
     "SessionExists",
+    "SessionImport",
     "SessionInfo",
     "SessionNotFound",
     "SessionPage",
@@ -182,6 +188,7 @@ __all__ = [
     "WrongProcess",
     "__version__",
     "copy_store",
+    "import_file",
     "open",
     "salvage",
     "sync",

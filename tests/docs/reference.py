@@ -28,6 +28,7 @@ GROUPS = {
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
+    "Importing": ("import_file", "ImportReport", "SessionImport"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
 }
@@ -163,7 +164,19 @@ def api_page() -> str:
     copying = inspect.signature(flue_py.copy_store)
     call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
     lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house", "Damage"):
+    importing = inspect.signature(flue_py.import_file)
+    call = _call("await flue_py.import_file", importing, list(importing.parameters.values()))
+    lines += _section("flue_py.import_file", call, paragraphs(flue_py.import_file))
+    for group in (
+        "Opening",
+        "Entries and context",
+        "Sessions",
+        "Results",
+        "Usage",
+        "Moving house",
+        "Importing",
+        "Damage",
+    ):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
@@ -173,7 +186,14 @@ def api_page() -> str:
 
 def _linked(name: str) -> str:
     value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session", "copy_store", "salvage") or dataclasses.is_dataclass(value)
+    has_section = name in (
+        "open",
+        "Store",
+        "Session",
+        "copy_store",
+        "import_file",
+        "salvage",
+    ) or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
 
 
