@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from flue_py.formats.leftovers import ExportNote
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.exporting import export_session
+    from flue_py.sessions.import_reports import ImportReport, SessionImport
+    from flue_py.sessions.importing import import_file
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
@@ -103,6 +105,8 @@ else:
         "flue_py.formats.exported": ("Exported",),
         "flue_py.formats.leftovers": ("ExportNote",),
         "flue_py.sessions.exporting": ("export_session",),
+        "flue_py.sessions.import_reports": ("ImportReport", "SessionImport"),
+        "flue_py.sessions.importing": ("import_file",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -151,6 +155,7 @@ __all__ = [
     "FlueError",
     "FormatTooNew",
     "IdempotencyConflict",
+    "ImportReport",
     "InvalidArgument",
     "InvalidEntry",
     "JsonObject",
@@ -170,6 +175,7 @@ __all__ = [
     "SalvageReport",
     "Session",
     "SessionExists",
+    "SessionImport",
     "SessionInfo",
     "SessionNotFound",
     "SessionPage",
@@ -191,6 +197,7 @@ __all__ = [
     "__version__",
     "copy_store",
     "export_session",
+    "import_file",
     "open",
     "salvage",
     "sync",

@@ -29,6 +29,7 @@ GROUPS = {
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
     "Going out": ("export_session", "Exported", "ExportNote"),
+    "Importing": ("import_file", "ImportReport", "SessionImport"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
 }
@@ -167,6 +168,9 @@ def api_page() -> str:
     exporting = inspect.signature(flue_py.export_session)
     call = _call("await flue_py.export_session", exporting, list(exporting.parameters.values()))
     lines += _section("flue_py.export_session", call, paragraphs(flue_py.export_session))
+    importing = inspect.signature(flue_py.import_file)
+    call = _call("await flue_py.import_file", importing, list(importing.parameters.values()))
+    lines += _section("flue_py.import_file", call, paragraphs(flue_py.import_file))
     for group in (
         "Opening",
         "Entries and context",
@@ -175,6 +179,7 @@ def api_page() -> str:
         "Usage",
         "Moving house",
         "Going out",
+        "Importing",
         "Damage",
     ):
         for name in GROUPS[group]:
@@ -192,6 +197,7 @@ def _linked(name: str) -> str:
         "Session",
         "copy_store",
         "export_session",
+        "import_file",
         "salvage",
     ) or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
