@@ -28,7 +28,7 @@ Tell = Callable[[str, int, int], None]
 
 
 @click.command("import")
-@click.argument("format", metavar="[FORMAT|auto]", required=False)
+@click.argument("format", metavar="FORMAT|auto", required=False)
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--scope", default="", help="Whose sessions they are.")
 @click.option("--discover", is_flag=True, help="Import what is in the usual places of the programs, too.")
@@ -120,7 +120,10 @@ class _Work:
                     source = self._next(files)
             return reports
 
-        return run(place, work, create=True)
+        try:
+            return run(place, work, create=True)
+        finally:
+            first.close()
 
     def _next(self, files: Iterator[Path]) -> ImportSource | None:
         """Return the next file that can be read, started."""
