@@ -14,7 +14,7 @@ from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import run
 from flue_py.errors import FixTheCall, FlueError
-from flue_py.formats.registry import format_names
+from flue_py.formats.registry import canonical_name, format_names
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.import_reports import ImportReport
 from flue_py.sessions.import_sources import AUTO, ImportSource
@@ -53,13 +53,13 @@ def import_files(
     """
     from flue_py.sessions.import_places import find_files, usual_places
 
-    wanted = AUTO if format is None else format
-    if wanted not in (AUTO, *format_names()) and Path(wanted).exists():
+    wanted = AUTO if format is None else canonical_name(format)
+    if format is not None and wanted not in (AUTO, *format_names()) and Path(format).exists():
         # FORMAT was left out: what stands in its place is the first path.
-        wanted, paths = AUTO, (Path(wanted), *paths)
+        wanted, paths = AUTO, (Path(format), *paths)
     if wanted != AUTO and wanted not in format_names():
         raise click.BadParameter(
-            f"{wanted!r} is not {AUTO!r} or one of {', '.join(map(repr, format_names()))}", ctx, param_hint="FORMAT"
+            f"{format!r} is not {AUTO!r} or one of {', '.join(map(repr, format_names()))}", ctx, param_hint="FORMAT"
         )
     if not paths and not discover:
         raise click.UsageError("name a file or a folder to import, or use --discover", ctx)
