@@ -14,7 +14,7 @@ from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import run
 from flue_py.errors import FixTheCall, FlueError
-from flue_py.formats.registry import format_names
+from flue_py.formats.registry import canonical_name, format_names
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.import_reports import ImportReport
 from flue_py.sessions.import_sources import AUTO, ImportSource
@@ -28,7 +28,7 @@ Tell = Callable[[str, int, int], None]
 
 
 @click.command("import")
-@click.argument("format", metavar="[FORMAT|auto]", required=False)
+@click.argument("format", metavar="FORMAT|auto", required=False)
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--scope", default="", help="Whose sessions they are.")
 @click.option("--discover", is_flag=True, help="Import what is in the usual places of the programs, too.")
@@ -53,13 +53,13 @@ def import_files(
     """
     from flue_py.sessions.import_places import find_files, usual_places
 
-    wanted = AUTO if format is None else format
-    if wanted not in (AUTO, *format_names()) and Path(wanted).exists():
+    wanted = AUTO if format is None else canonical_name(format)
+    if format is not None and wanted not in (AUTO, *format_names()) and Path(format).exists():
         # FORMAT was left out: what stands in its place is the first path.
-        wanted, paths = AUTO, (Path(wanted), *paths)
+        wanted, paths = AUTO, (Path(format), *paths)
     if wanted != AUTO and wanted not in format_names():
         raise click.BadParameter(
-            f"{wanted!r} is not {AUTO!r} or one of {', '.join(map(repr, format_names()))}", ctx, param_hint="FORMAT"
+            f"{format!r} is not {AUTO!r} or one of {', '.join(map(repr, format_names()))}", ctx, param_hint="FORMAT"
         )
     if not paths and not discover:
         raise click.UsageError("name a file or a folder to import, or use --discover", ctx)
@@ -120,7 +120,10 @@ class _Work:
                     source = self._next(files)
             return reports
 
-        return run(place, work, create=True)
+        try:
+            return run(place, work, create=True)
+        finally:
+            first.close()
 
     def _next(self, files: Iterator[Path]) -> ImportSource | None:
         """Return the next file that can be read, started."""

@@ -154,10 +154,20 @@ def format_names() -> tuple[str, ...]:
     return tuple(each.name for each in FORMATS)
 
 
+_OTHER_NAMES = {"claude": "claude-code", "claudecode": "claude-code"}
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a format as it is written here: ``claude_code`` and ``claude`` are ``claude-code``."""
+    plain = name.lower().replace("_", "-")
+    return _OTHER_NAMES.get(plain, plain)
+
+
 def find_format(name: str) -> Format:
     """Return the format of this name. Raises `InvalidArgument`."""
+    canonical = canonical_name(name)
     for each in FORMATS:
-        if each.name == name:
+        if each.name == canonical:
             return each
     raise InvalidArgument(f"format: {shown(name)} is none of {', '.join(format_names())}")
 

@@ -214,4 +214,4 @@ def checked_format(name: str) -> str:
     """Return the name of a format, or ``auto``. Raises `InvalidArgument`."""
     if not isinstance(name, str):
         raise InvalidArgument(f"format: should be a string, not {shown(name)}")
-    return name if name == AUTO else find_format(name).name
+    return AUTO if name == AUTO else find_format(name).name

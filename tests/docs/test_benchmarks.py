@@ -41,6 +41,11 @@ PRINTED = {
         "flue-py context, whole process",
     ),
     "delete": ("delete a session of 100 entries, per entry",),
+    "importing": (
+        "claude-code: small rows (raw: json.loads)",
+        "codex: small rows, imported again",
+        "pi: large rows",
+    ),
     "postgres": ("PostgreSQL",),
 }
 

@@ -244,6 +244,12 @@ def test_a_last_message_is_held_back_until_finish_or_more(flue: Flue) -> None:
     assert flue.json("usage", SESSION)["output"] == 10
 
 
+@pytest.mark.parametrize("name", ["claude-code", "claude_code", "Claude", "auto"])
+def test_a_format_has_more_than_one_spelling(name: str, flue: Flue) -> None:
+    (report,) = flue.json("import", name, str(flue.write(as_lines(TALK))))
+    assert (report["format"], report["added"]) == ("claude-code", 5)
+
+
 def test_a_folder_is_searched_and_other_files_are_passed_over(flue: Flue) -> None:
     folder = flue.folder / "many"
     (folder / "deep").mkdir(parents=True)
