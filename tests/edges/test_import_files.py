@@ -197,7 +197,7 @@ async def test_what_cannot_be_imported_is_refused_in_words(tmp_path: Path) -> No
     async with flue_py.open(":memory:") as store:
         for content, words in (
             (b"", "is empty"),
-            (b"{}\n", "looks like none of pi, claude-code, codex"),
+            (b"{}\n", "looks like none of pi, noumen, claude-code, codex"),
             ("\ufeff{}".encode("utf-16-le"), "is UTF-16"),
         ):
             with pytest.raises(UnreadableFile, match=words):
