@@ -28,6 +28,7 @@ NAMES = (
     "large",
     "delete",
     "report",
+    "importing",
     "postgres",
 )
 

@@ -35,12 +35,12 @@ async def _transcript(options: Options) -> Line:
     what = "size of a real pi transcript (raw: its JSONL)"
     if not TRANSCRIPT.exists():
         return Line.skipped(what, f"{TRANSCRIPT.name} is not there")
-    from flue_py.cli.importing import import_pi
+    from flue_py.sessions.importing import import_file
 
     file, path = options.directory / "session.jsonl", options.directory / "pi.db"
     file.write_bytes(gzip.decompress(TRANSCRIPT.read_bytes()))
     async with flue_py.open(path, durability="normal") as store:
-        await import_pi(store, file)
+        await import_file(store, file, "pi")
     size, jsonl = database_bytes(path) / 1024, file.stat().st_size / 1024
     return Line.of_figures(what, "KiB", [size], [jsonl], Goal(0.7, to="the JSONL"))
 

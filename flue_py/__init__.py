@@ -74,9 +74,14 @@ if TYPE_CHECKING:
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.formats.bundle import BundleCounts
+    from flue_py.formats.exported import Exported
+    from flue_py.formats.leftovers import ExportNote
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.exporting import export_session
+    from flue_py.sessions.import_reports import ImportReport, SessionImport
+    from flue_py.sessions.importing import import_file
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
@@ -114,6 +119,11 @@ else:
         "flue_py.sessions.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
         "flue_py.sessions.budgeting": ("BudgetedCall",),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.formats.exported": ("Exported",),
+        "flue_py.formats.leftovers": ("ExportNote",),
+        "flue_py.sessions.exporting": ("export_session",),
+        "flue_py.sessions.import_reports": ("ImportReport", "SessionImport"),
+        "flue_py.sessions.importing": ("import_file",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -162,6 +172,8 @@ __all__ = [
     "DiffSide",
     "Entry",
     "EntryNotFound",
+    "ExportNote",
+    "Exported",
     "FixTheCall",
     "FixTheSetup",
     "FixTheStore",
@@ -169,6 +181,7 @@ __all__ = [
     "FormatTooNew",
     "HeldAmount",
     "IdempotencyConflict",
+    "ImportReport",
     "InvalidArgument",
     "InvalidEntry",
     "JsonObject",
@@ -194,6 +207,7 @@ __all__ = [
     "SalvageReport",
     "Session",
     "SessionExists",
+    "SessionImport",
     "SessionInfo",
     "SessionNotFound",
     "SessionPage",
@@ -217,6 +231,8 @@ __all__ = [
     "WrongProcess",
     "__version__",
     "copy_store",
+    "export_session",
+    "import_file",
     "merged_range_of",
     "open",
     "provenance_of",

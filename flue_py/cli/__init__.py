@@ -33,6 +33,7 @@ class _Home(NamedTuple):
 _COMMANDS = {
     "demo": _Home("flue_py.demo.command", "demo", "Show a real session: tree, path, context, usage, deletion."),
     "import": _Home("flue_py.cli.importing_files", "import_files", "Import session files of another program."),
+    "export": _Home("flue_py.cli.exporting", "export", "Export a session in the format of another program."),
     "sessions": _Home("flue_py.cli.listing", "sessions", "List the sessions, most recently changed first."),
     "show": _Home("flue_py.cli.listing", "show", "Show what is known of a session, or one entry whole."),
     "tree": _Home("flue_py.cli.graph", "tree", "Draw the tree of a session: branches, leaf, labels, costs."),

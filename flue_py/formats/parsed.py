@@ -44,3 +44,4 @@ class ParsedSession:
     report: ParseReport
     labels: tuple[LabelChange, ...] = ()
     parent: TaskOf | None = None
+    is_rewritten: bool = False

@@ -11,10 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeGuard, cast
 
+import pydantic_core
+
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import MAX_NAME_BYTES, is_storable
 from flue_py.errors import shown
 from flue_py.formats.report import LineNote, ParseReport
+
+MAX_NOTES = 1_000
+"""How many notes of a kind a report lists. It counts them all."""
 
 
 @dataclass(slots=True)
@@ -39,21 +44,38 @@ class Row:
 
 @dataclass(slots=True)
 class Notes:
-    """The report while it is being written."""
+    """The report while it is being written; ``unit`` is what is numbered in it."""
 
+    unit: str = "line"
     rows: int = 0
     skipped: list[LineNote] = field(default_factory=list)
     repaired: list[LineNote] = field(default_factory=list)
     unknown_kinds: Counter[str] = field(default_factory=Counter)
     surrogates_replaced: int = 0
+    skipped_rows: int = 0
+    repaired_rows: int = 0
+    merged: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    held_back: int = 0
+    held_back_from: int | None = None
 
     def skip(self, line: int, why: str) -> None:
         """Note that a line made no entry."""
-        self.skipped.append(LineNote(line, why))
+        self.skipped_rows += 1
+        if len(self.skipped) < MAX_NOTES:
+            self.skipped.append(LineNote(line, why, self.unit))
 
     def repair(self, line: int, how: str) -> None:
         """Note that a line made an entry that differs from what the line says."""
-        self.repaired.append(LineNote(line, how))
+        self.repaired_rows += 1
+        if len(self.repaired) < MAX_NOTES:
+            self.repaired.append(LineNote(line, how, self.unit))
+
+    def hold_back(self, line: int) -> None:
+        """Note that a line at the end was not taken, since what it belongs to may not be complete."""
+        self.held_back += 1
+        if self.held_back_from is None or line < self.held_back_from:
+            self.held_back_from = line
 
     def report(self) -> ParseReport:
         """Return the report, its notes in order of line."""
@@ -63,6 +85,12 @@ class Notes:
             repaired=tuple(sorted(self.repaired, key=lambda note: note.line)),
             unknown_kinds=dict(sorted(self.unknown_kinds.items())),
             surrogates_replaced=self.surrogates_replaced,
+            skipped_rows=self.skipped_rows,
+            repaired_rows=self.repaired_rows,
+            merged=self.merged,
+            left_out=dict(sorted(self.left_out.items())),
+            held_back=self.held_back,
+            held_back_from=self.held_back_from,
         )
 
 
@@ -70,26 +98,52 @@ def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
     """Return the lines that are JSON objects with a type, in file order. Blank lines are no rows at all."""
     rows = []
     for number, raw in enumerate(lines, 1):
-        data = raw.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else raw.strip()
-        if not data:
-            continue
-        notes.rows += 1
-        text = data.decode(errors="replace")
-        try:
-            value = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            reason = "nested too deeply" if isinstance(error, RecursionError) else error
-            notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
-            continue
-        if not isinstance(value, dict):
-            notes.skip(number, f"is a JSON {type(value).__name__}, not an object")
-        elif not isinstance(value.get("type"), str):
-            notes.skip(number, "has no type")
-        else:
-            if "\ufffd" in text and text.encode() != data:
-                notes.repair(number, "bytes that are no UTF-8 were replaced by U+FFFD")
-            rows.append(Row(number, text, value))
+        fields = decode_row(number, raw, notes)
+        if fields is not None and has_type(number, fields, notes):
+            rows.append(Row(number, raw.decode(errors="replace").strip(), fields))
     return rows
+
+
+def decode_row(number: int, raw: bytes, notes: Notes) -> JsonObject | None:
+    """Return the JSON object on a line; None for a blank line, and for what is none, which is noted. O(size)."""
+    data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    if not data or data.isspace():
+        return None
+    notes.rows += 1
+    try:
+        value = pydantic_core.from_json(data, allow_inf_nan=False)
+    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
+        value = _decode_carefully(number, data.strip(), notes)
+        if value is None:
+            return None
+    if type(value) is not dict:
+        notes.skip(number, f"is a JSON {type(value).__name__}, not an object")
+        return None
+    return value
+
+
+def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
+    """Return what a line holds that the fast reader refuses; None where the careful one does, too, which is noted."""
+    text = data.decode(errors="replace")
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
+        return None
+    if "\ufffd" in text and text.encode() != data:
+        notes.repair(number, "bytes that are no UTF-8 were replaced by U+FFFD")
+    if value is None:
+        notes.skip(number, "is a JSON NoneType, not an object")
+    return cast("object", value)
+
+
+def has_type(number: int, fields: JsonObject, notes: Notes) -> bool:
+    """Return whether a row says what it is; where it does not, that is noted."""
+    if isinstance(fields.get("type"), str):
+        return True
+    notes.skip(number, "has no type")
+    return False
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -242,6 +242,9 @@ class Backend(Protocol):
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` ids of entries the session sees that start with ``prefix``, in order of id."""
 
+    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
+        """Return those of ``ids`` that entries of the session's tree have, also ones it has retracted. O(ids)."""
+
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
 

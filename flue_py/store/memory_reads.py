@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from flue_py.core.entries import MESSAGE, Entry
@@ -161,6 +161,10 @@ class MemoryReads:
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         session = self._session(session_id)
         return sorted(found for found in session.reach() - session.retracted if found.startswith(prefix))[:limit]
+
+    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
+        tree = self._session(session_id).tree
+        return {entry_id for entry_id in ids if entry_id in tree}
 
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         session = self._session(session_id)

@@ -243,6 +243,12 @@ ENTRY_AND_MARK = Statement(
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 ENTRY_BY_ID = Statement(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
+# Those of a JSON array of ids that are taken. CROSS JOIN keeps SQLite from looking each entry up in the array.
+TAKEN_IDS = Statement(
+    "SELECT e.id FROM json_each(:ids) AS asked CROSS JOIN entries e ON e.tree_id = :tree_id AND e.id = asked.value",
+    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id"
+    " AND e.id = ANY (ARRAY(SELECT value FROM json_array_elements_text(CAST(:ids AS json))))",
+)
 ID_AT = Statement("SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth")
 
 ENTRY_IDS_FROM = Statement(

@@ -247,6 +247,9 @@ class SqlBackend(Backend):
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         return await self._runner.read(lambda tx: reading.match_entry_ids(tx, session_id, prefix, limit))
 
+    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
+        return await self._runner.read(lambda tx: reading.taken_entry_ids(tx, session_id, ids))
+
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         return await self._runner.read(lambda tx: reading.is_ancestor(tx, session_id, entry_id, of))
 

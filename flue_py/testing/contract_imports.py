@@ -114,6 +114,19 @@ class ImportContract:
             assert entry.depth == (0 if entry.parent_id is None else tree[entry.parent_id].depth + 1)
         assert [entry.depth for entry in await path_of(backend, session.id)] == list(range(tree["n199"].depth + 1))
 
+    async def test_ids_are_taken_by_entries_of_the_tree_also_by_retracted_ones(self, backend: Backend) -> None:
+        session = await new_session(backend, placed(user(), "a"), placed(user(), "b"))
+        fork = await backend.fork(session.id, "a", NewSession())
+        await backend.append(fork.id, [placed(user(), "f")])
+        await backend.retract(session.id, "b")
+        asked = ["a", "b", "f", UNKNOWN, "", "nul\0", "half \ud800", "a"]
+        assert await backend.taken_entry_ids(session.id, asked) == {"a", "b", "f"}
+        assert await backend.taken_entry_ids(session.id, []) == set()
+        many = [f"n{number}" for number in range(6_000)]
+        assert await backend.taken_entry_ids(session.id, [*many, "b"]) == {"b"}
+        with pytest.raises(SessionNotFound):
+            await backend.taken_entry_ids(UNKNOWN, ["a"])
+
     async def test_a_session_is_imported_together_with_its_entries(self, backend: Backend) -> None:
         new = NewSession(id="old", key="k", title="x", scope="s", metadata_text='{"a":1}', created_us=5)
         entries = [placed(user("why?"), "a", None, 1), placed(user(), "b", "a", 2), placed(user(), "c", "a", 3)]

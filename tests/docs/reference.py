@@ -37,6 +37,12 @@ GROUPS = {
         "merged_range_of",
     ),
     "Going out and coming in": (
+        "import_file",
+        "ImportReport",
+        "SessionImport",
+        "export_session",
+        "Exported",
+        "ExportNote",
         "transcript",
         "write_transcript",
         "TranscriptReport",
@@ -214,6 +220,9 @@ def _linked(name: str) -> str:
         "Session",
         "BudgetedCall",
         "copy_store",
+        "copy_store",
+        "export_session",
+        "import_file",
         "salvage",
     ) or dataclasses.is_dataclass(value)
     return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"

@@ -42,6 +42,11 @@ PRINTED = {
     ),
     "delete": ("delete a session of 100 entries, per entry",),
     "report": ("report of 200 entries, made", "report of 200 entries, size", "report of 200 entries, opened"),
+    "importing": (
+        "claude-code: small rows (raw: json.loads)",
+        "codex: small rows, imported again",
+        "pi: large rows",
+    ),
     "postgres": ("PostgreSQL",),
 }
 

@@ -203,7 +203,7 @@ def test_no_database_is_made_where_nothing_can_be_imported(flue: Flue) -> None:
 
 def test_an_unknown_format_is_named(flue: Flue) -> None:
     result = flue.run("import", "word", str(flue.write([])), code=2)
-    assert "'word' is not 'pi'" in result.stderr.replace("one of ", "")
+    assert "'word' is not 'auto' or one of 'pi', 'noumen', 'claude-code'" in " ".join(result.stderr.split())
 
 
 def test_the_database_and_its_folder_are_for_their_owner_alone(flue: Flue) -> None:

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.cli.importing import import_parsed
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import MAX_NAME_BYTES
 from flue_py.errors import UnreadableFile
 from flue_py.formats.flue import parse_session_document, session_document
 from flue_py.formats.pi import parse_pi
 from flue_py.formats.pi_context import messages_for_model, settings_on
+from flue_py.sessions.importing import import_parsed
 from flue_py.testing.strategies import hostile_json, hostile_texts
 from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines
 from tests.fuzz.hostile import check_refusal

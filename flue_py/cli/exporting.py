@@ -1,0 +1,60 @@
+"""The export command."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from flue_py.cli.place import Place
+from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.errors import InvalidArgument
+from flue_py.formats.exported import Exported
+from flue_py.render.lines import printable
+from flue_py.sessions.exporting import EXPORT_FORMATS, export_session
+from flue_py.sessions.store import Store
+
+
+@click.command("export")
+@click.argument("session")
+@click.argument("format", metavar="FORMAT", type=click.Choice(EXPORT_FORMATS))
+@click.option("--leaf", metavar="ENTRY", help="Export at this entry instead of the stored leaf.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a new file, for its owner alone, instead of printing.",
+)
+@click.pass_obj
+def export(place: Place, session: str, format: str, leaf: str | None, output: Path | None) -> None:  # noqa: A002
+    """Export SESSION in the format of another program.
+
+    FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees). What
+    the format has no place for is said on stderr.
+    """
+
+    async def work(store: Store) -> Exported:
+        found = await find_session(store, session)
+        return await export_session(found, format, leaf=await leaf_of(found, leaf))
+
+    if output is not None and output.exists():
+        raise InvalidArgument(f"{output} is there already; name another file, or remove it")
+    exported = run(place, work)
+    data = exported.text.encode()
+    if output is None:
+        click.echo(data, nl=False)
+    else:
+        _write_new(output, data)
+    for note in exported.notes:
+        click.echo(printable(str(note)), err=True)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a file that was not there, for its owner alone. Raises `InvalidArgument`."""
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be written: {error.strerror or error}") from error

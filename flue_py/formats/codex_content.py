@@ -1,0 +1,162 @@
+"""What stands in the items of a Codex rollout, as messages in the engine's own shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pydantic_core
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
+OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output", "mcp_tool_call_output"})
+HOSTED = frozenset({"web_search_call", "tool_search_call", "image_generation_call"})
+"""Calls that the provider answers itself: there is no output, or it is in the call."""
+
+TOKEN_KINDS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+
+
+def content_parts(content: JsonValue) -> list[JsonValue]:
+    """Return the content of an item as parts."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        return [] if content is None else [{"type": "json", "value": content}]
+    return [_part(part) for part in content]
+
+
+def _part(part: JsonValue) -> JsonValue:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, dict):
+        return {"type": "json", "value": part}
+    kind = part.get("type")
+    if kind in ("input_text", "output_text", "text", "summary_text", "reasoning_text"):
+        if isinstance(part.get("text"), str):
+            return {**part, "type": "text"}
+    elif kind in ("input_image", "image"):
+        return _image(part)
+    elif isinstance(kind, str) and kind not in ("thinking", "toolCall", "file"):
+        return part
+    return {"type": "json", "value": part}
+
+
+def _image(part: JsonObject) -> JsonValue:
+    url = part.get("image_url")
+    if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
+        head, _, data = url.partition(";base64,")
+        rest = {name: value for name, value in part.items() if name not in ("type", "image_url", "data", "mimeType")}
+        return {"type": "image", "data": data, "mimeType": head.removeprefix("data:"), **rest}
+    known = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
+    return {**part, "type": "image"} if known else {"type": "json", "value": part}
+
+
+def spoken_parts(item: JsonObject) -> list[JsonValue]:
+    """Return the parts that an item of the model adds to its message."""
+    kind = item.get("type")
+    if kind == "message":
+        return content_parts(item.get("content"))
+    if kind == "reasoning":
+        return [_thinking(item)]
+    if kind in CALLS:
+        return [_call(item)]
+    return [item if isinstance(kind, str) else {"type": "json", "value": item}]
+
+
+def _thinking(item: JsonObject) -> JsonValue:
+    texts = [text for source in (item.get("summary"), item.get("content")) for text in _texts(source)]
+    part: JsonObject = {"type": "thinking", "thinking": "\n\n".join(texts)}
+    if isinstance(item.get("encrypted_content"), str):
+        part["thinkingSignature"] = item["encrypted_content"]
+    if isinstance(item.get("id"), str):
+        part["id"] = item["id"]
+    return part
+
+
+def _texts(source: JsonValue) -> list[str]:
+    found = []
+    for part in source if isinstance(source, list) else ():
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            found.append(text)
+    return found
+
+
+def _call(item: JsonObject) -> JsonValue:
+    call_id, name = item.get("call_id") or item.get("id"), item.get("name")
+    if item.get("type") == "local_shell_call" and not isinstance(name, str):
+        name = "local_shell"
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        return {"type": "json", "value": item}
+    arguments = item.get("arguments", item.get("input", item.get("action")))
+    if item.get("type") == "function_call" and isinstance(arguments, str):
+        arguments = _decoded(arguments)
+    rest = {
+        field: value
+        for field, value in item.items()
+        if field not in ("type", "call_id", "id", "name", "arguments", "input", "action") and value is not None
+    }
+    return {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments, **rest, "item": item["type"]}
+
+
+def _decoded(text: str) -> JsonValue:
+    """Return arguments as the object they are; as the text they are where they are no JSON object."""
+    try:
+        value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False)
+    except (ValueError, TypeError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def output_message(item: JsonObject, tool: str | None) -> JsonObject:
+    """Return what a tool answered as a message of its own. ``output`` has been text, parts, and an object."""
+    made: JsonObject = {"role": "toolResult"}
+    call_id = item.get("call_id")
+    if isinstance(call_id, str):
+        made["toolCallId"] = call_id
+    if tool is not None:
+        made["toolName"] = tool
+    output = item.get("output", item.get("result", item.get("tools")))
+    if isinstance(output, dict) and isinstance(output.get("content"), (str, list)):
+        made["content"] = content_parts(output["content"])
+        if isinstance(output.get("success"), bool):
+            made["isError"] = not output["success"]
+        rest = {name: value for name, value in output.items() if name not in ("content", "success")}
+        if rest:
+            made["details"] = rest
+    else:
+        made["content"] = content_parts(output)
+    return made
+
+
+def call_ids(items: Sequence[JsonObject]) -> list[tuple[str, str]]:
+    """Return id and name of the tools that items call."""
+    found = []
+    for item in items:
+        if item.get("type") in CALLS:
+            call = _call(item)
+            if isinstance(call, dict) and call.get("type") == "toolCall":
+                found.append((str(call["id"]), str(call["name"])))
+    return found
+
+
+def total_usage(payload: JsonObject, name: str = "total_token_usage") -> tuple[int, ...] | None:
+    """Return the counts that a token_count event reports, in the order of `TOKEN_KINDS`; None where it has none."""
+    info = payload.get("info")
+    usage = info.get(name) if isinstance(info, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    counts = [usage.get(kind) or 0 for kind in TOKEN_KINDS]
+    if not all(type(count) is int and 0 <= count < 2**60 for count in counts):
+        return None
+    return tuple(count for count in counts if type(count) is int)
+
+
+def usage_json(counts: Sequence[int]) -> JsonObject:
+    """Return counted tokens in the engine's shape: what was read from the cache is no part of the input there."""
+    given, cached, output, reasoning, total = counts
+    usage: JsonObject = {"input": max(0, given - cached), "output": output, "cacheRead": cached, "cacheWrite": 0}
+    usage["totalTokens"] = total
+    if reasoning:
+        usage["reasoning"] = reasoning
+    return usage

@@ -1,0 +1,60 @@
+"""Entries made from JSON that was just decoded: the checks of values that JSON text cannot hold are not made again."""
+
+from __future__ import annotations
+
+import re
+
+import pydantic_core
+
+from flue_py.core.entries import MESSAGE, NewEntry, PaidCall, message_preview, message_text, new_message
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.usage import NO_USAGE, read_usage
+
+# Shorter integers are below what a store refuses.
+_LONG_NUMBER = re.compile(r"\d{3900}")
+_LONGEST_UNSEARCHED = 3900
+_ROLES = frozenset({"user", "assistant", "toolResult"})
+_CONTENT = frozenset({str, list, type(None)})
+
+
+def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
+    """Return what `encode_json` returns for a value that was decoded by `pydantic_core.from_json`, sooner.
+
+    Such a value holds nothing but JSON, and is nested no deeper than can be stored; what is left are numbers.
+    """
+    try:
+        text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
+    except Exception:  # noqa: BLE001 - as in `encode_json`, which says what is wrong
+        return encode_json(value, what)
+    if "Infinity" in text or (len(text) > _LONGEST_UNSEARCHED and _LONG_NUMBER.search(text)):
+        return encode_json(value, what)
+    return text, 0
+
+
+def message_entry(message: JsonObject) -> NewEntry:
+    """Return what `new_message` returns for a message whose parts were put together by a reader, sooner.
+
+    Every part has to be of its type's shape. Raises `InvalidEntry`.
+    """
+    role, content = message.get("role"), message.get("content")
+    if type(role) is not str or role not in _ROLES or type(content) not in _CONTENT:
+        return new_message(message)
+    text, replaced = encode_decoded(message, "message")
+    if role == "user":
+        preview = message_preview(message_text(message))
+        return NewEntry(MESSAGE, text, role, surrogates_replaced=replaced, preview=preview)
+    reported = message.get("usage") if role == "assistant" else None
+    usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
+    return NewEntry(MESSAGE, text, role, usage=usage, surrogates_replaced=replaced)
+
+
+def with_call(entry: NewEntry, call: PaidCall) -> NewEntry:
+    """Return a message with the call that was paid for it."""
+    return NewEntry(
+        entry.kind,
+        entry.payload,
+        entry.role,
+        usage=entry.usage,
+        calls=(call,),
+        surrogates_replaced=entry.surrogates_replaced,
+    )

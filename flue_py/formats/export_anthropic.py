@@ -1,0 +1,94 @@
+"""A context as a list of Anthropic messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.projection import ContextEntry
+from flue_py.formats.anthropic import FORMAT
+from flue_py.formats.anthropic_blocks import CACHE_MARK, EXTRA, block_from_part, printed_result
+from flue_py.formats.chat import parts_of
+from flue_py.formats.conversation import Said, answered, joined_answers, speakers_only
+from flue_py.formats.differences import restored
+from flue_py.formats.exported import Exported, exported_json
+from flue_py.formats.leftovers import Leftovers
+
+_SYSTEM = frozenset({"system", "developer"})
+
+
+def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
+    """Return what the model sees as Anthropic messages, users and answers taking turns (row I06).
+
+    The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
+    goes out where Anthropic signed it; marks for the cache do not. Where the context has system messages, what is
+    returned is an object with ``system`` and ``messages``, as a request has them. Cost: O(messages).
+    """
+    left = Leftovers()
+    said = speakers_only(context, left, also=_SYSTEM)
+    system = [each for each in said if each.role in _SYSTEM]
+    turns = _turns(answered(joined_answers([each for each in said if each.role not in _SYSTEM]), left), left)
+    if turns and turns[0].get("role") != "user":
+        left.change("a message of the user stands before the first answer, which the API asks for")
+        turns.insert(0, {"role": "user", "content": "(continued)"})
+    messages: list[JsonValue] = [*turns]
+    if not system:
+        return exported_json(FORMAT, messages, left)
+    if said[: len(system)] != system:
+        left.change("system messages from within the conversation stand at its beginning")
+    return exported_json(FORMAT, {"system": _system(system, left), "messages": messages}, left)
+
+
+def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
+    content = system[0].message.get("content")
+    if len(system) == 1 and isinstance(content, str):
+        return content
+    return [
+        block
+        for each in system
+        for part in parts_of(each.message)
+        for block in block_from_part(part, left, provider=None)
+    ]
+
+
+def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
+    turns: list[JsonObject] = []
+    before: Said | None = None
+    for each in said:
+        role = "assistant" if each.role == "assistant" else "user"
+        content = _content(each, left)
+        if content == [] and each.message.get("content") != []:
+            continue  # whatever it held has no place here, and has been noted
+        if not turns or turns[-1]["role"] != role:
+            turns.append({"role": role, "content": content})
+        else:
+            if before is not None and not (before.role == "toolResult" and role == "user"):
+                left.change("messages of one side that followed each other were joined")
+            turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
+        before = each
+    return turns
+
+
+def _blocks(content: JsonValue) -> list[JsonValue]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content if isinstance(content, list) else []
+
+
+def _content(said: Said, left: Leftovers) -> JsonValue:
+    """Return the content of the message that this one is, or is part of."""
+    message, found = said.message, said.extra.get(EXTRA)
+    quiet = left if found is None else Leftovers()
+    for holder in (message, *parts_of(message)):
+        if CACHE_MARK in holder:
+            left.note("a mark for the prompt cache")
+    if said.role == "toolResult":
+        return [restored(printed_result(message, left), found)]
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    provider = message.get("provider")
+    blocks = [block for part in parts_of(message) for block in block_from_part(part, quiet, provider=provider)]
+    # What stands beside a message may come from any file: only what can be content counts.
+    content = restored({"content": blocks}, found).get("content")
+    return content if isinstance(content, (str, list)) else blocks

@@ -1,0 +1,221 @@
+"""One item of the OpenAI Responses API, from and to our messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.formats.chat import arguments_from_text, arguments_text, image_from_url, image_url, parts_of
+from flue_py.formats.leftovers import Leftovers
+
+EXTRA = "openaiResponses"
+"""The field of ``extra`` that says how an item differed from what is printed."""
+
+PROVIDER = "openai"
+API = "openai-responses"
+CUSTOM = "customTool"
+"""The field of a call, and of its result, that says that its arguments are text of a form of its own."""
+
+_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+_FROM_USER = re.compile(r".*(_output|_response)|item_reference")
+_TEXTS = ("input_text", "output_text", "text")
+
+
+def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """Return an item as one of our messages; ``names`` are the names of the calls so far, by id."""
+    kind = item.get("type", "message" if "role" in item else None)
+    if kind == "message":
+        return _from_message(item)
+    if kind == "reasoning":
+        return _from_model([_thinking(item)])
+    if kind in ("function_call", "custom_tool_call"):
+        return _from_model([_call(item, is_custom=kind == "custom_tool_call")])
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return _result(item, names, is_custom=kind == "custom_tool_call_output")
+    if isinstance(kind, str) and _FROM_USER.fullmatch(kind):
+        return {"role": "user", "content": [item]}
+    return _from_model([item])
+
+
+def _from_model(parts: Sequence[JsonValue]) -> JsonObject:
+    return {"role": "assistant", "content": list(parts), "api": API, "provider": PROVIDER}
+
+
+def _from_message(item: JsonObject) -> JsonObject:
+    content = item.get("content")
+    message: JsonObject = {"role": item.get("role"), "content": content}
+    if isinstance(content, list):
+        message["content"] = [_part(part) for part in content]
+    if message["role"] == "assistant":
+        message.update(api=API, provider=PROVIDER)
+    return message
+
+
+def _part(part: JsonValue) -> JsonValue:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict):
+        return part
+    if kind in _TEXTS:
+        rest = {name: value for name, value in part.items() if name not in ("type", "text")}
+        return {"type": "text", "text": part.get("text"), **rest}
+    if kind == "input_image" and isinstance(part.get("image_url"), str):
+        rest = {name: value for name, value in part.items() if name not in ("type", "image_url")}
+        return {"type": "image", **image_from_url(str(part["image_url"])), **rest}
+    if kind == "input_file":
+        return _file(part)
+    return part
+
+
+def _file(part: JsonObject) -> JsonValue:
+    url, named = part.get("file_url"), {"filename": part["filename"]} if "filename" in part else {}
+    held = part.get("file_data")
+    match = _DATA_URL.fullmatch(held) if isinstance(held, str) else None
+    if match is not None and set(part) <= {"type", "file_data", "filename"}:
+        return {"type": "file", "data": match[2], "mimeType": match[1], **named}
+    if isinstance(url, str) and set(part) <= {"type", "file_url", "filename"}:
+        return {"type": "file", "url": url, **named}
+    return part
+
+
+def _thinking(item: JsonObject) -> JsonObject:
+    """Return reasoning: its summary to read, and, as the signature, the item that its provider takes back."""
+    summary = item.get("summary")
+    texts = (
+        [part["text"] for part in summary if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        if (isinstance(summary, list))
+        else []
+    )
+    try:
+        text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        text = ""
+    return {"type": "thinking", "thinking": "\n\n".join(map(str, texts)), "thinkingSignature": text}
+
+
+def _call(item: JsonObject, *, is_custom: bool) -> JsonObject:
+    part: JsonObject = {"type": "toolCall", "id": item.get("call_id"), "name": item.get("name")}
+    if is_custom:
+        return {**part, "arguments": item.get("input"), CUSTOM: True}
+    return {**part, "arguments": arguments_from_text(item.get("arguments"))}
+
+
+def _result(item: JsonObject, names: Mapping[str, str], *, is_custom: bool) -> JsonObject:
+    call_id, output = item.get("call_id"), item.get("output")
+    message: JsonObject = {"role": "toolResult", "toolCallId": call_id}
+    if isinstance(call_id, str) and call_id in names:
+        message["toolName"] = names[call_id]
+    if isinstance(output, list):
+        message["content"] = [_part(part) for part in output]
+    elif isinstance(output, str):
+        message["content"] = output
+    else:
+        message["content"] = json.dumps(output, ensure_ascii=False)
+    return {**message, CUSTOM: True} if is_custom else message
+
+
+# --- Printing -----------------------------------------------------------------------------------------------
+
+
+def printed_items(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:
+    """Return the items that one of our messages is, in order. What the format has no place for is noted."""
+    role = message.get("role")
+    if role == "assistant":
+        return _printed_answer(message, left)
+    if role == "toolResult":
+        return [_printed_result(message, left)]
+    content = message.get("content")
+    items: list[JsonObject] = []
+    said: list[JsonValue] = []
+    for part in parts_of(message):
+        kind = str(part.get("type"))
+        if _FROM_USER.fullmatch(kind):
+            items.append(part)
+        else:
+            said += _printed_part(part, left, "input_text")
+    if isinstance(content, str):
+        return [{"type": "message", "role": role, "content": content}]
+    if said or not items:
+        items.insert(0, {"type": "message", "role": role, "content": said})
+    return items
+
+
+def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "message", "role": "assistant", "content": content}]
+    items: list[JsonObject] = []
+    said: list[JsonValue] = []
+    for part in parts_of(message):
+        kind = part.get("type")
+        if kind in ("text", "refusal"):
+            if not said:
+                said = []
+                items.append({"type": "message", "role": "assistant", "content": said})
+            said += _printed_part(part, left, "output_text")
+            continue
+        said = []
+        if kind == "toolCall":
+            items.append(_printed_call(part))
+        elif kind == "thinking":
+            items += _printed_reasoning(part, message, left)
+        elif message.get("provider") == PROVIDER and isinstance(kind, str) and kind != "image":
+            items.append(part)
+        else:
+            left.note(f"a part {kind!r} of an answer")
+    if not items and content == []:
+        items = [{"type": "message", "role": "assistant", "content": []}]
+    return items
+
+
+def _printed_reasoning(
+    part: Mapping[str, JsonValue], message: Mapping[str, JsonValue], left: Leftovers
+) -> list[JsonObject]:
+    signature = part.get("thinkingSignature")
+    if message.get("provider") == PROVIDER and isinstance(signature, str):
+        try:
+            item = json.loads(signature)
+        except (ValueError, RecursionError):
+            item = None
+        if isinstance(item, dict) and item.get("type") == "reasoning":
+            return [item]
+    left.note("reasoning that OpenAI did not sign")
+    return []
+
+
+def _printed_call(part: Mapping[str, JsonValue]) -> JsonObject:
+    named: JsonObject = {"call_id": part.get("id"), "name": part.get("name")}
+    if part.get(CUSTOM) is True:
+        return {"type": "custom_tool_call", **named, "input": arguments_text(part.get("arguments"))}
+    return {"type": "function_call", **named, "arguments": arguments_text(part.get("arguments"))}
+
+
+def _printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
+    kind = "custom_tool_call_output" if message.get(CUSTOM) is True else "function_call_output"
+    content = message.get("content")
+    output: JsonValue = content
+    if not isinstance(content, str):
+        output = [printed for part in parts_of(message) for printed in _printed_part(part, left, "input_text")] or ""
+    if message.get("isError"):
+        left.note("the mark of a failed tool call")
+    return {"type": kind, "call_id": message.get("toolCallId"), "output": output}
+
+
+def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str) -> list[JsonValue]:
+    kind = part.get("type")
+    if kind == "text":
+        return [{"type": text_type, "text": part.get("text")}]
+    if kind == "image" and (url := image_url(part)) is not None:
+        return [{"type": "input_image", "image_url": url, **_only(part, "detail")}]
+    if kind == "file" and (url := image_url(part)) is not None:
+        where = "file_data" if url.startswith("data:") else "file_url"
+        return [{"type": "input_file", where: url, **_only(part, "filename")}]
+    if kind in ("refusal", "input_file", "input_image", "input_audio"):
+        return [dict(part)]
+    left.note(f"a part {kind!r}")
+    return []
+
+
+def _only(part: Mapping[str, JsonValue], name: str) -> JsonObject:
+    return {name: part[name]} if name in part else {}

@@ -1,0 +1,432 @@
+"""Importing files of other programs, once and again (row I03).
+
+A session keeps the id its file gives it, and entries keep theirs. That makes an import idempotent: the same file again
+changes nothing, one that has grown adds what is new, and one that broke off half way goes on where it stopped. A file
+is stored a few thousand entries at a time, each batch in one transaction, so that files of any length fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.usage import UsageTotals
+from flue_py.errors import EntryNotFound, SessionExists, UnreadableFile
+from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.report import LineNote, ParseReport
+from flue_py.formats.streaming import SessionPart
+from flue_py.sessions.arguments import checked_flag, checked_path
+from flue_py.sessions.import_reports import ImportReport, SessionImport
+from flue_py.sessions.import_sources import AUTO, ImportSource, checked_format, parts_of
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+_CHILDREN = 1_000
+Progress = Callable[[int, int], None]
+
+
+async def import_file(
+    store: Store,
+    path: str | PathLike[str],
+    format: str = AUTO,  # noqa: A002 - what the command line calls it, too
+    *,
+    scope: str = "",
+    finish: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a session file of another program, or what it has gained since it was imported last.
+
+    ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
+    not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
+    ``progress`` is called with the bytes read and the bytes in all. Raises `UnreadableFile` for a file that is not of
+    the format, or not the one its session was imported from; `SessionExists` where another scope has the session.
+    Cost: O(file), a few thousand rows at a time; nothing that was stored before is read.
+    """
+    place = checked_path(path, "path")
+    checked_flag(finish, "finish")
+    with ImportSource(Path(place), checked_format(format), take_all=finish) as source:
+        await asyncio.to_thread(source.start)
+        return await import_source(store, source, scope=scope, progress=progress)
+
+
+async def import_source(
+    store: Store, source: ImportSource, *, scope: str = "", progress: Progress | None = None
+) -> ImportReport:
+    """Import a file that was started, as `import_file` does."""
+    work = _FileImport(store, source.path, scope, source)
+    # While one batch is stored, the next one is read.
+    reading = asyncio.create_task(asyncio.to_thread(source.batch))
+    try:
+        while (batch := await reading) is not None:
+            done = source.bytes_read
+            reading = asyncio.create_task(asyncio.to_thread(source.batch))
+            for part in batch:
+                await work.add(part)
+            if progress is not None:
+                progress(done, source.size)
+    finally:
+        # The thread is not to read on from a file that is closed.
+        await asyncio.wait([reading])
+    await work.finish()
+    return work.report(source.format.name, source.report)
+
+
+async def import_parsed(store: Store, parsed: ParsedSession, path: Path, *, scope: str = "") -> ImportReport:
+    """Import a session that was parsed already, and report what was done, as `import_file` does for a whole file."""
+    work = _FileImport(store, path, scope)
+    for part in parts_of(parsed):
+        await work.add(part)
+    await work.finish()
+    return work.report(parsed.format, parsed.report)
+
+
+@dataclass(slots=True)
+class _Target:
+    """A session while its parts are stored. ``newest`` is the last entry that was the leaf in an import before."""
+
+    session: Session
+    created: bool
+    newest: str | None = None
+    first_part: bool = True
+    is_older_copy: bool = False
+    added: int = 0
+    already_there: int = 0
+    leaf_kept: bool = False
+    title: str | None = None
+    labels: dict[str, str | None] = field(default_factory=dict)
+    instead: dict[str, str | None] = field(default_factory=dict)
+    recorded: JsonObject | None = None
+    parent: str | None = None
+
+
+class _FileImport:
+    """The import of one file."""
+
+    def __init__(self, store: Store, path: Path, scope: str, source: ImportSource | None = None) -> None:
+        self._store = store
+        self._path = path
+        self._scope = scope
+        self._source = source
+        self._targets: dict[str, _Target] = {}
+        self._notes: list[LineNote] = []
+        self._paid: dict[str, UsageTotals] = {}
+        self._rewritten: set[str] = set()
+
+    async def add(self, part: SessionPart) -> None:
+        """Store what is new of a part."""
+        session_id = str(part.session.id)
+        if part.is_rewritten:
+            self._rewritten.add(session_id)
+        target = self._targets.get(session_id)
+        if target is None:
+            session = await self._store.get_session(session_id)
+            if session is None:
+                await self._create(part)
+                return
+            if session.scope != self._scope:
+                raise SessionExists(
+                    session_id,
+                    detail=f"{self._path.name}: session {session_id!r} is already here, in scope {session.scope!r}",
+                )
+            target = self._targets[session_id] = _Target(session, created=False)
+            target.parent = part.parent.session_id if part.parent else None
+            await self._check_unchanged(target)
+        await self._extend(target, part)
+
+    # -- a new session ------------------------------------------------------------------------------------------
+
+    async def _create(self, part: SessionPart) -> None:
+        most = self._store.limits.batch_entries
+        entries = self._storable(part)
+        leaf = _last(part.leaves) if len(entries) <= most else None
+        session = await self._store.import_session(replace(part.session, scope=self._scope), entries[:most], leaf=leaf)
+        target = _Target(session, created=True, newest=leaf, first_part=False)
+        target.parent = part.parent.session_id if part.parent else None
+        target.added = len(entries[:most])
+        target.recorded = _imported(session)
+        self._targets[session.id] = target
+        if len(entries) > most:
+            await self._store_entries(target, entries[most:], _last(part.leaves))
+            target.newest = _last(part.leaves)
+        self._note_names(target, part, None)
+
+    # -- a session that is there --------------------------------------------------------------------------------
+
+    async def _check_unchanged(self, target: _Target) -> None:
+        """Raise `UnreadableFile` where what was imported before is no longer what the file begins with."""
+        target.recorded = recorded = _imported(target.session)
+        count, digest = recorded.get("bytes"), recorded.get("digest")
+        if self._source is None or type(count) is not int or not isinstance(digest, str):
+            return
+        if self._source.size < count:
+            # An older copy of the file, if it is one, has nothing new.
+            target.is_older_copy = True
+            return
+        if await asyncio.to_thread(self._source.digest_of_first, count) != digest:
+            raise UnreadableFile(
+                f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
+                f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed. Delete the "
+                "session, then import the file"
+            )
+
+    async def _extend(self, target: _Target, part: SessionPart) -> None:
+        if target.created:
+            # Nobody else has written to it, and the reader has told repeated ids apart.
+            entries = self._storable(part)
+            leaf = _last(part.leaves) or target.newest
+            if entries:
+                await self._store_entries(target, entries, leaf)
+                target.newest = leaf
+            self._note_names(target, part, None)
+            return
+        session, first_part = target.session, target.first_part
+        follows = False
+        if part.lost:
+            part, follows = await self._reattach_lost(target, part)
+        asked = [str(entry.id) for entry in part.entries]
+        for earlier in part.earlier.values():
+            asked += earlier
+        taken = await self._store._backend.taken_entry_ids(session.id, asked)
+        if asked:
+            target.first_part = False
+        replaced = await self._replace_incomplete(target, part, taken)
+        missing = [
+            self._reattached(target, entry)
+            for entry in self._storable(part)
+            if entry.id not in taken and entry.id not in target.instead
+        ]
+        known = [leaf for leaf in part.leaves if leaf in taken]
+        if known:
+            target.newest = known[-1]
+        target.already_there += sum(entry.id in taken for entry in part.entries)
+        follows = follows or replaced or session.leaf_id == target.newest
+        if part.is_rewritten:
+            # The leaf of the last import may be gone from the file: only what was remembered can tell.
+            follows = follows or session.leaf_id == (target.recorded or {}).get("leaf")
+        if not follows and part.unfinished:
+            # The session has it whole by now, or has gone on without it.
+            missing = [entry for entry in missing if entry.id not in part.unfinished]
+        if not missing:
+            self._note_names(target, part, set())
+            return
+        if not part.may_overlap:
+            self._check_order(target, part, taken)
+        if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
+            raise UnreadableFile(
+                f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
+                "new ids (pi does so when it takes over an old version); delete the session, then import the file"
+            )
+        leaf = self._instead(target, _last(part.leaves)) if follows and part.leaves else session.leaf_id
+        await self._store_entries(target, missing, leaf)
+        if follows:
+            target.newest = leaf
+        added = {str(entry.id) for entry in missing}
+        target.leaf_kept = target.leaf_kept or (not follows and any(leaf in added for leaf in part.leaves))
+        self._note_names(target, part, added)
+
+    def _check_order(self, target: _Target, part: SessionPart, taken: set[str]) -> None:
+        """Raise `UnreadableFile` where rows without ids of their own changed before others that were imported."""
+        if self._source is None or not self._source.format.is_chained:
+            return
+        is_new = [entry.id not in taken for entry in part.entries]
+        if target.is_older_copy or (True in is_new and False in is_new[is_new.index(True) :]):
+            raise UnreadableFile(
+                f"{self._path.name}: rows have changed since they were imported into session {target.session.id!r}; "
+                "its rows have no ids to tell them by; nothing was changed. Delete the session, then import the file"
+            )
+
+    async def _replace_incomplete(self, target: _Target, part: SessionPart, taken: set[str]) -> bool:
+        """Retract messages that were taken before they were complete; return whether the leaf stepped back for one.
+
+        What was built on meanwhile stays as it is, and stands for the whole message.
+        """
+        replaced = False
+        for position, entry in enumerate(part.entries):
+            earlier = [name for name in part.earlier.get(str(entry.id), ()) if name in taken]
+            if not earlier or entry.id in taken:
+                continue
+            session, stored = target.session, await target.session.get_entry(earlier[-1])
+            if stored is not None and await session.remove_leaf_message(stored.id):
+                replaced = True
+                self._paid[str(entry.id)] = stored.usage
+                continue
+            line = part.lines[position] if position < len(part.lines) else 0
+            self._notes.append(
+                LineNote(
+                    line,
+                    f"the message {entry.id!r} was imported before it was complete, and the session has gone "
+                    "on since; it stays as it was",
+                )
+            )
+            target.instead[str(entry.id)] = earlier[-1] if stored is not None else entry.parent_id
+        return replaced
+
+    def _reattached(self, target: _Target, entry: NewEntry) -> NewEntry:
+        """Return an entry below what stands for its parent, and, for a replaced message, with what is still to pay."""
+        if entry.parent_id in target.instead:
+            entry = replace(entry, parent_id=self._instead(target, entry.parent_id))
+        before = self._paid.get(str(entry.id))
+        if before is not None and entry.calls:
+            more = UsageTotals(*[max(0, now - was) for now, was in zip(entry.usage, before, strict=True)])
+            calls = tuple(replace(call, usage=more, call_id=f"{call.call_id}+{entry.id}") for call in entry.calls)
+            entry = replace(entry, calls=calls if any(more) else ())
+        return entry
+
+    def _instead(self, target: _Target, entry_id: str | None) -> str | None:
+        seen = 0
+        while entry_id in target.instead and seen <= len(target.instead):
+            entry_id = target.instead[str(entry_id)]
+            seen += 1
+        return entry_id
+
+    async def _reattach_lost(self, target: _Target, part: SessionPart) -> tuple[SessionPart, bool]:
+        """Put entries whose parents are in another file of the same session below them, where they are stored."""
+        session = target.session
+        stored = await self._store._backend.taken_entry_ids(session.id, list(part.lost.values()))
+        if not stored:
+            return part, False
+        entries = []
+        follows = False
+        for entry in part.entries:
+            name = part.lost.get(str(entry.id))
+            if name in stored and entry.parent_id is None:
+                self._notes.append(LineNote(0, f"entry {entry.id!r} was put below {name!r}, which the session has"))
+                follows = follows or name == session.leaf_id
+                entries.append(replace(entry, parent_id=name))
+            else:
+                entries.append(entry)
+        return replace(part, entries=tuple(entries)), follows
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    async def _store_entries(self, target: _Target, entries: Sequence[NewEntry], leaf: str | None) -> None:
+        most = self._store.limits.batch_entries
+        for start in range(0, len(entries), most):
+            some = entries[start : start + most]
+            is_last = start + most >= len(entries)
+            await target.session.import_entries(some, leaf=leaf if is_last else target.session.leaf_id)
+            target.added += len(some)
+
+    def _storable(self, part: SessionPart) -> Sequence[NewEntry]:
+        """Return the entries of a part; one that is larger than the store takes is only said to be there."""
+        most = self._store.limits.entry_bytes
+        if all(4 * (len(entry.payload) + len(entry.extra or "")) <= most for entry in part.entries):
+            return part.entries
+        entries = []
+        for position, entry in enumerate(part.entries):
+            size = len(entry.payload.encode()) + len((entry.extra or "").encode())
+            if size <= most:
+                entries.append(entry)
+                continue
+            line = part.lines[position] if position < len(part.lines) else 0
+            text = f"{size} bytes are more than an entry may have ({most}); its content was left out"
+            self._notes.append(LineNote(line, text))
+            body = encode_json({"kind": entry.kind, "bytes": size}, "entry")[0]
+            entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None, preview=None))
+        return entries
+
+    def _note_names(self, target: _Target, part: SessionPart, added: set[str] | None) -> None:
+        """Remember the title and the labels that new entries give. Others may have been changed here since."""
+        for title in part.titles:
+            if added is None or title.entry_id in added:
+                target.title = title.title
+        for label in part.labels:
+            if added is None or label.entry_id in added:
+                target.labels[label.target_id] = label.label
+
+    async def finish(self) -> None:
+        """Set titles and labels, remember how far the file was read, and link task sessions."""
+        for target in self._targets.values():
+            await self._set_names(target)
+            if self._source is not None and self._source.format.is_chained:
+                await self._remember_end(target, self._source)
+            if target.session.id in self._rewritten and not target.leaf_kept:
+                recorded: JsonObject = {**(target.recorded or {}), "leaf": target.newest}
+                if recorded != target.recorded:
+                    await target.session.set_metadata({"imported": recorded}, merge=True)
+        for target in self._targets.values():
+            await self._link(target)
+
+    async def _set_names(self, target: _Target) -> None:
+        session = target.session
+        if target.title is not None and target.title != session.title:
+            await session.set_title(target.title)
+        there = await session.labels() if target.labels else {}
+        for entry_id, label in target.labels.items():
+            if there.get(entry_id) != label:
+                try:
+                    await session.set_label(entry_id, label)
+                except EntryNotFound as error:
+                    self._notes.append(LineNote(0, f"no label was set: {error}"))
+
+    async def _remember_end(self, target: _Target, source: ImportSource) -> None:
+        recorded = dict(target.recorded or {})
+        end: JsonObject = {**recorded, "bytes": source.whole_bytes, "digest": source.digest}
+        if end != recorded:
+            await target.session.set_metadata({"imported": end}, merge=True)
+
+    async def _link(self, target: _Target) -> None:
+        """Link a task session to its parent, or a parent to those of its task sessions that came before it."""
+        session = target.session
+        if target.parent is not None:
+            await self._link_child(target.parent, session.id, session.metadata)
+            return
+        linked = {link.child_id for link in await session.task_links()}
+        for child_id in await self._store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
+            child = None if child_id in linked else await self._store.get_session(child_id, scope=self._scope)
+            if child is not None and child.metadata.get("parentSession") == session.id:
+                await self._link_child(session.id, child.id, child.metadata)
+
+    async def _link_child(self, parent_id: str, child_id: str, metadata: JsonObject) -> None:
+        parent = await self._store.get_session(parent_id, scope=self._scope)
+        if parent is None or any(link.child_id == child_id for link in await parent.task_links()):
+            return
+        task_id = metadata.get("taskId")
+        await self._store.link_task(parent_id, child_id, task_id=task_id if isinstance(task_id, str) else child_id)
+
+    def report(self, format: str, rows: ParseReport) -> ImportReport:  # noqa: A002
+        """Return what was done."""
+        # What the file is of comes first; then the task sessions in it.
+        order = sorted(self._targets.values(), key=lambda target: target.parent is not None)
+        noted = len(self._notes)
+        return ImportReport(
+            file=str(self._path),
+            format=format,
+            sessions=tuple(
+                SessionImport(
+                    target.session.id,
+                    target.created,
+                    target.added,
+                    target.already_there,
+                    target.session.leaf_id,
+                    target.leaf_kept,
+                    target.parent,
+                )
+                for target in order
+            ),
+            rows=rows.rows,
+            skipped=rows.skipped,
+            repaired=(*rows.repaired, *self._notes),
+            unknown_kinds=dict(rows.unknown_kinds),
+            surrogates_replaced=rows.surrogates_replaced,
+            skipped_rows=len(rows.skipped) if rows.skipped_rows is None else rows.skipped_rows,
+            repaired_rows=noted + (len(rows.repaired) if rows.repaired_rows is None else rows.repaired_rows),
+            merged=rows.merged,
+            left_out=dict(rows.left_out),
+            held_back=rows.held_back,
+            held_back_from=rows.held_back_from,
+        )
+
+
+def _imported(session: Session) -> JsonObject:
+    recorded = session.metadata.get("imported")
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def _last(names: Sequence[str]) -> str | None:
+    return names[-1] if names else None

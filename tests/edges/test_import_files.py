@@ -1,0 +1,311 @@
+"""Importing files of any format: batches, folders, task sessions in either order, and files that changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.errors import FlueError, InvalidArgument, SessionExists, UnreadableFile
+from flue_py.sessions import import_sources
+from flue_py.sessions.importing import import_file
+from flue_py.sessions.session import Session
+from tests.edges.cli_runs import Flue, in_own_process
+from tests.formats.pi_files import HEADER, every_type
+from tests.formats.test_claude_code import SESSION, call, model, result, text, user
+from tests.formats.test_codex import META, said
+from tests.formats.transcripts import (
+    CLAUDE,
+    CODEX_REAL,
+    all_seen,
+    as_lines,
+    import_lines,
+    lines_of,
+    rows_are_accounted_for,
+    seen_at_once,
+)
+
+TALK = [
+    user("u1", None),
+    model("a1", "u1", "m1", call("t1"), 10),
+    result("r1", "a1", "t1"),
+    model("a2", "r1", "m2", text(), 20),
+    user("u2", "a2"),
+]
+
+
+@pytest.mark.anyio
+async def test_every_row_of_the_real_transcripts_is_accounted_for(tmp_path: Path) -> None:
+    for name in (CLAUDE, CODEX_REAL):
+        _, report = await seen_at_once(tmp_path, lines_of(name))
+        assert rows_are_accounted_for(report)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", [CLAUDE, CODEX_REAL])
+async def test_the_size_of_a_batch_does_not_matter(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = await seen_at_once(tmp_path, lines_of(name))
+    for size in (1, 3):
+        monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", size)
+        assert (await seen_at_once(tmp_path, lines_of(name)))[0] == expected
+
+
+@pytest.mark.anyio
+async def test_a_large_pi_file_is_read_row_by_row_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = as_lines(every_type())
+    expected, _ = await seen_at_once(tmp_path, lines)
+    monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", 4)
+    small = import_sources.find_format("pi")
+    object.__setattr__(small, "whole_up_to", 0)
+    try:
+        assert (await seen_at_once(tmp_path, lines))[0] == expected
+    finally:
+        object.__setattr__(small, "whole_up_to", 8 * 2**20)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("batches", [1, 2, 5])
+async def test_an_import_that_broke_off_goes_on_where_it_stopped(
+    batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = lines_of(CLAUDE)
+    expected, _ = await seen_at_once(tmp_path, lines)
+    monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", 5)
+    done = 0
+    original = Session.import_entries
+
+    async def failing(self: Session, *arguments: Any, **options: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done == batches:
+            raise OSError("the disk is full")
+        return await original(self, *arguments, **options)
+
+    async with flue_py.open(":memory:") as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "import_entries", failing)
+            with pytest.raises(OSError, match="the disk is full"):
+                await import_lines(store, tmp_path, lines)
+        report = await import_lines(store, tmp_path, lines)
+        assert not report.leaf_kept
+        assert await all_seen(store) == expected
+
+
+@pytest.mark.anyio
+async def test_a_message_that_grew_after_it_was_taken_is_replaced_and_paid_once(tmp_path: Path) -> None:
+    begun = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
+    whole = [*begun, model("a2", "a1", "m1", call("t1"), 100), result("r1", "a2", "t1"), user("u2", "r1")]
+    expected, _ = await seen_at_once(tmp_path, as_lines(whole))
+    async with flue_py.open(":memory:") as store:
+        first = await import_lines(store, tmp_path, as_lines(begun))
+        assert first.leaf_id == "a1"
+        await import_lines(store, tmp_path, as_lines(whole))
+        assert await all_seen(store) == expected
+        assert expected[SESSION].spent_tokens == 209
+
+
+@pytest.mark.anyio
+async def test_a_message_that_was_built_on_before_it_was_complete_stays_as_it_was(tmp_path: Path) -> None:
+    begun = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
+    whole = [*begun, model("a2", "a1", "m1", call("t1"), 100), result("r1", "a2", "t1"), user("u2", "r1")]
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, as_lines(begun))
+        session = await store.get_session(SESSION)
+        assert session is not None
+        await session.append_message({"role": "user", "content": "from here"})
+        report = await import_lines(store, tmp_path, as_lines(whole))
+        assert report.leaf_kept
+        assert any("stays as it was" in note.text for note in report.repaired)
+        await session.refresh()
+        assert [entry.id for entry in await session.get_active_path(leaf="u2")] == ["u1", "a1", "r1", "u2"]
+        assert (await store.verify()).problems == []
+        assert not (await import_lines(store, tmp_path, as_lines(whole))).changed
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("parent_first", [True, False])
+async def test_task_sessions_are_linked_in_whichever_order_files_come(parent_first: bool, tmp_path: Path) -> None:
+    side = {"isSidechain": True, "agentId": "abc"}
+    files = [
+        ("main.jsonl", as_lines(TALK)),
+        ("agent-abc.jsonl", as_lines([user("s1", None, "look", **side), model("s2", "s1", "m9", text(), **side)])),
+    ]
+    async with flue_py.open(":memory:") as store:
+        for name, lines in files if parent_first else files[::-1]:
+            await import_lines(store, tmp_path, lines, name)
+        for name, lines in files:
+            assert not (await import_lines(store, tmp_path, lines, name)).changed
+        parent = await store.get_session(SESSION)
+        assert parent is not None
+        assert [(link.child_id, link.task_id) for link in await parent.task_links()] == [(f"{SESSION}:abc", "abc")]
+        deleted = await store.delete_session_tree(parent)
+        assert set(deleted.session_ids) == {SESSION, f"{SESSION}:abc"}
+
+
+@pytest.mark.anyio
+async def test_a_file_of_the_same_session_that_goes_on_is_put_below_it(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, as_lines(TALK), "part-1.jsonl")
+        more = as_lines([model("a3", "u2", "m3", text(), 5), user("u3", "a3")])
+        report = await import_lines(store, tmp_path, more, "part-2.jsonl")
+        assert (report.leaf_id, report.leaf_kept) == ("u3", False)
+        session = await store.get_session(SESSION)
+        assert session is not None
+        path = [entry.id for entry in await session.get_active_path()]
+        assert path == ["u1", "a1", "r1", "a2", "u2", "a3", "u3"]
+        assert not (await import_lines(store, tmp_path, more, "part-2.jsonl")).changed
+
+
+@pytest.mark.anyio
+async def test_messages_that_a_resumed_session_repeats_are_paid_once(tmp_path: Path) -> None:
+    other = "22222222-2222-4222-8222-222222222222"
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, as_lines(TALK), "a.jsonl")
+        await import_lines(store, tmp_path, as_lines([{**row, "sessionId": other} for row in TALK]), "b.jsonl")
+        spent = {info.id: info.spent_tokens for info in (await store.list_sessions()).sessions}
+        assert (spent[SESSION], spent[other]) == (248, 0)
+
+
+@pytest.mark.anyio
+async def test_a_rollout_whose_beginning_changed_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    rows = [META, said("user", "one"), said("assistant", "two"), said("user", "three")]
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, as_lines(rows))
+        before = await all_seen(store)
+        changed = [META, said("user", "other"), *rows[2:], said("assistant", "four")]
+        for lines in (as_lines(changed), as_lines(changed[:3])):
+            with pytest.raises(UnreadableFile, match="changed"):
+                await import_lines(store, tmp_path, lines)
+        assert await all_seen(store) == before
+
+
+@pytest.mark.anyio
+async def test_another_scope_does_not_get_the_session(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, as_lines(TALK), scope="mine")
+        with pytest.raises(SessionExists, match="mine"):
+            await import_lines(store, tmp_path, as_lines(TALK))
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_imported_is_refused_in_words(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        for content, words in (
+            (b"", "is empty"),
+            (b"{}\n", "looks like none of pi, noumen, claude-code, codex"),
+            ("\ufeff{}".encode("utf-16-le"), "is UTF-16"),
+        ):
+            with pytest.raises(UnreadableFile, match=words):
+                await import_lines(store, tmp_path, [content])
+        with pytest.raises(UnreadableFile, match="cannot be read"):
+            await import_file(store, tmp_path / "missing.jsonl")
+        with pytest.raises(UnreadableFile, match="cannot be read"):
+            await import_file(store, tmp_path)
+        with pytest.raises(InvalidArgument, match="none of pi"):
+            await import_file(store, tmp_path, "word")
+        wrong: Any = 7
+        for arguments in ((wrong, "auto"), (tmp_path, wrong)):
+            with pytest.raises(FlueError):
+                await import_file(store, *arguments)
+
+
+@pytest.mark.anyio
+async def test_progress_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", 10)
+    told: list[tuple[int, int]] = []
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, lines_of(CLAUDE), progress=lambda done, size: told.append((done, size)))
+    size = (tmp_path / "session.jsonl").stat().st_size
+    assert told[-1] == (size, size)
+    assert len(told) > 2
+    assert told == sorted(told)
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def test_a_last_message_is_held_back_until_finish_or_more(flue: Flue) -> None:
+    file = flue.write(as_lines(TALK[:2]), "talk.jsonl")
+    (report,) = flue.json("import", "claude-code", str(file))
+    assert (report["heldBackRows"], report["heldBackFromLine"], report["added"]) == (1, 2, 1)
+    assert "--finish takes them" in "\n".join(flue.lines("import", "auto", str(file)))
+    (report,) = flue.json("import", "claude-code", str(file), "--finish")
+    assert (report["heldBackRows"], report["added"], report["leafId"]) == (0, 1, "a1")
+    assert flue.json("usage", SESSION)["output"] == 10
+
+
+@pytest.mark.parametrize("name", ["claude-code", "claude_code", "Claude", "auto"])
+def test_a_format_has_more_than_one_spelling(name: str, flue: Flue) -> None:
+    (report,) = flue.json("import", name, str(flue.write(as_lines(TALK))))
+    assert (report["format"], report["added"]) == ("claude-code", 5)
+
+
+def test_a_folder_is_searched_and_other_files_are_passed_over(flue: Flue) -> None:
+    folder = flue.folder / "many"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.jsonl").write_bytes(b"".join(as_lines(TALK)))
+    (folder / "deep" / "b.jsonl").write_bytes(b"".join(lines_of(CODEX_REAL)))
+    (folder / "deep" / "c.jsonl").write_bytes(b"".join(as_lines([HEADER])))
+    (folder / "notes.jsonl").write_bytes(b'{"other": 1}\n')
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    reports = flue.json("import", str(folder))
+    assert [report["format"] for report in reports] == ["claude-code", "codex", "pi"]
+    assert all(report["created"] for report in reports)
+    only = flue.json("import", "codex", str(folder))
+    assert [(report["format"], report["changed"]) for report in only] == [("codex", False)]
+
+
+def test_the_usual_places_are_found(flue: Flue) -> None:
+    place = flue.folder / ".claude" / "projects" / "-w"
+    place.mkdir(parents=True)
+    (place / f"{SESSION}.jsonl").write_bytes(b"".join(as_lines(TALK)))
+    found = json.loads(flue.run("import", "--discover", "--json", env={"HOME": str(flue.folder)}).stdout)
+    assert [report["sessionId"] for report in found] == [SESSION]
+    nothing = flue.folder / "nobody"
+    nothing.mkdir()
+    said_so = flue.run("import", "--discover", env={"HOME": str(nothing)}).stdout
+    assert "no session files were found" in said_so
+    flue.run("import", code=2)
+
+
+def test_a_report_for_people_names_what_became_of_rows(flue: Flue) -> None:
+    lines = [*lines_of(CLAUDE), b"\n", b'{"type":"torn']
+    words = "\n".join(flue.lines("import", "auto", str(flue.write(lines))))
+    assert "51 entries" in words
+    assert "34 rows merged" in words
+    assert "skipped line 86" in words
+
+
+def test_nothing_but_the_report_is_written_where_no_terminal_is(flue: Flue) -> None:
+    file = flue.write(lines_of(CLAUDE))
+    done = in_own_process("--db", str(flue.database), "import", "auto", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_session_document_of_the_reference_is_imported(flue: Flue) -> None:
+    entry = {"type": "message", "timestamp": "2026-01-01T00:00:00.000Z"}
+    entries = [
+        {**entry, "id": "a", "parentId": None, "message": {"role": "user", "content": "hi"}, "source": "prompt"},
+        {**entry, "id": "b", "parentId": "a", "message": {"role": "user", "content": "other"}},
+        {**entry, "id": "c", "parentId": "a", "message": {"role": "user", "content": "more"}},
+    ]
+    document = {"version": 3, "entries": entries, "leafId": "b", "metadata": {"x": 1}, "createdAt": "2026-01-01"}
+    file = flue.folder / "talk.json"
+    file.write_text(json.dumps(document, indent=2))
+    (report,) = flue.json("import", "auto", str(file))
+    assert (report["format"], report["sessionId"], report["leafId"]) == ("flue", "talk", "b")
+    assert flue.json("show", "talk")["metadata"]["x"] == 1
+    assert [message["content"] for message in flue.json("context", "talk")] == ["hi", "other"]
+    assert not flue.json("import", "flue", str(file))[0]["changed"]
+    file.write_text("{")
+    assert "not JSON" in flue.run("import", "flue", str(file), code=1).stderr

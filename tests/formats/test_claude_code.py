@@ -1,0 +1,367 @@
+"""Claude Code transcripts: the real one against an independent count, and every shape rows are known to have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import decode_object
+from flue_py.core.usage import NO_USAGE
+from flue_py.errors import UnreadableFile
+from flue_py.formats.claude_code import ClaudeCodeReader, looks_like_claude_code
+from flue_py.formats.report import ParseReport
+from flue_py.formats.streaming import SessionPart
+from flue_py.testing.strategies import hostile_json
+from tests.formats.transcripts import CLAUDE, CODEX_REAL, as_lines, facts_of, lines_of
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+def read(lines: Sequence[bytes], *, take_all: bool = False) -> tuple[list[SessionPart], ParseReport]:
+    reader = ClaudeCodeReader("session.jsonl")
+    for number, line in enumerate(lines, 1):
+        reader.feed(number, line)
+    return reader.finish(take_all=take_all), reader.report()
+
+
+def row(kind: str, uuid: str | None, parent: str | None = None, **fields: Any) -> dict[str, Any]:
+    made = {"type": kind, "parentUuid": parent, "isSidechain": False, "sessionId": SESSION, "cwd": "/w"}
+    if uuid is not None:
+        made |= {"uuid": uuid, "timestamp": "2026-01-14T00:00:00.000Z"}
+    return {**made, **fields}
+
+
+def user(uuid: str, parent: str | None, content: Any = "hello", **fields: Any) -> dict[str, Any]:
+    return row("user", uuid, parent, message={"role": "user", "content": content}, **fields)
+
+
+def model(uuid: str, parent: str | None, message_id: str, part: Any, output: int = 1, **fields: Any) -> dict[str, Any]:
+    usage = {"input_tokens": 9, "output_tokens": output, "cache_read_input_tokens": 100}
+    message = {"id": message_id, "role": "assistant", "model": "claude-opus-4-5", "content": [part], "usage": usage}
+    return row("assistant", uuid, parent, message=message, **fields)
+
+
+def text(words: str = "Done.") -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def call(tool_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": tool_id, "name": "Read", "input": {"file_path": "a.py"}}
+
+
+def result(uuid: str, parent: str | None, *tool_ids: str, **fields: Any) -> dict[str, Any]:
+    parts = [{"type": "tool_result", "tool_use_id": tool_id, "content": f"of {tool_id}"} for tool_id in tool_ids]
+    return user(uuid, parent, parts, **fields)
+
+
+def path_to(entries: Sequence[NewEntry], leaf: str | None) -> list[str]:
+    parents = {entry.id: entry.parent_id for entry in entries}
+    path: list[str] = []
+    while leaf is not None:
+        path.insert(0, leaf)
+        leaf = parents[leaf]
+    return path
+
+
+def messages_of(entries: Sequence[NewEntry], leaf: str | None) -> list[dict[str, Any]]:
+    by_id = {entry.id: entry for entry in entries}
+    return [
+        decode_object(by_id[entry_id].payload)
+        for entry_id in path_to(entries, leaf)
+        if by_id[entry_id].kind == "message"
+    ]
+
+
+def test_the_real_transcript_has_what_an_independent_script_counts() -> None:
+    facts = facts_of(CLAUDE)
+    (part,), report = read(lines_of(CLAUDE))
+    assert report.rows == facts["rows"]
+    assert (report.skipped, report.unknown_kinds, report.held_back) == ((), {}, 0)
+    assert part.leaves[-1] == facts["lastConversationRow"]
+    messages = messages_of(part.entries, part.leaves[-1])
+    roles = [message["role"] for message in messages]
+    assert roles.count("assistant") == facts["distinctAssistantMessageIds"]
+    assert roles.count("toolResult") == facts["toolResults"]
+    calls = [each["id"] for message in messages for each in message["content"] if type(each) is dict and "id" in each]
+    results = [message["toolCallId"] for message in messages if message["role"] == "toolResult"]
+    assert len(calls) == facts["toolUses"]
+    assert sorted(calls) == sorted(results)
+    assert report.merged == facts["assistantRows"] - facts["distinctAssistantMessageIds"]
+    assert [note.line for note in report.repaired] == [1]
+    total = NO_USAGE
+    for entry in part.entries:
+        total = total.plus(entry.usage)
+    expected = facts["usageDedupedByMessageIdLastRowWins"]
+    assert (total.input, total.output) == (expected["input_tokens"], expected["output_tokens"])
+    assert total.cache_read == expected["cache_read_input_tokens"]
+    assert total.cache_write == expected["cache_creation_input_tokens"]
+    (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
+    assert compaction.id == facts["compactSummaryRows"][0]
+    assert decode_object(compaction.payload)["tokensBefore"] == 155461
+    assert path_to(part.entries, compaction.id)[0] == facts["danglingParents"][0]
+
+
+def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uuid() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", {"type": "thinking", "thinking": "Hm.", "signature": "s"}, 5),
+        model("a2", "a1", "m1", text(), 7),
+        model("a3", "a2", "m1", call("t1"), 100),
+        result("r1", "a3", "t1"),
+        user("u2", "r1"),
+    ]
+    rows[3]["message"]["usage"] |= {"cache_creation": {"ephemeral_1h_input_tokens": 4}, "service_tier": "standard"}
+    (part,), report = read(as_lines(rows))
+    assert [entry.id for entry in part.entries] == ["u1", "a3", "r1", "u2"]
+    entry = part.entries[1]
+    message: Any = decode_object(entry.payload)
+    assert [each["type"] for each in message["content"]] == ["thinking", "text", "toolCall"]
+    assert message["content"][0]["thinkingSignature"] == "s"
+    assert message["content"][2]["arguments"] == {"file_path": "a.py"}
+    assert (entry.usage.output, entry.usage.input, entry.usage.total_tokens) == (100, 9, 209)
+    assert message["usage"]["cacheWrite1h"] == 4
+    assert "cost" not in message["usage"]
+    assert [(paid.provider, paid.call_id, paid.model) for paid in entry.calls] == [
+        ("anthropic", "m1", "claude-opus-4-5")
+    ]
+    assert part.earlier == {"a3": ("a1", "a2")}
+    assert (report.merged, report.rows) == (2, 6)
+
+
+def test_results_of_parallel_tools_hang_in_line_below_their_message() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1")),
+        model("a2", "a1", "m1", call("t2")),
+        result("r1", "a1", "t1", toolUseResult={"file": "a"}),
+        row("progress", "p1", "a2", data={}),
+        result("r2", "a2", "t2"),
+        model("a3", "r1", "m2", text()),
+        user("u2", "a3"),
+    ]
+    (part,), _ = read(as_lines(rows))
+    assert path_to(part.entries, "u2") == ["u1", "a2", "r1", "p1", "r2", "a3", "u2"]
+    found = messages_of(part.entries, "u2")[2]
+    assert (found["toolName"], found["details"], found["toolCallId"]) == ("Read", {"file": "a"}, "t1")
+
+
+def test_rows_of_a_message_between_the_results_of_its_tools_still_belong_to_it() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1")),
+        result("r1", "a1", "t1"),
+        model("a2", "r1", "m1", call("t2"), 50),
+        result("r2", "a2", "t2"),
+        model("a3", "r2", "m2", text()),
+    ]
+    (part,), _ = read(as_lines(rows))
+    assert path_to(part.entries, "a3") == ["u1", "a2", "r1", "r2", "a3"]
+    assert part.entries[1].usage.output == 50
+
+
+def test_a_message_that_goes_on_after_it_was_complete_is_counted_once() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", text("one"), 10),
+        user("u2", "a1"),
+        model("a2", "u2", "m1", text("two"), 25),
+        user("u3", "a2"),
+    ]
+    (part,), report = read(as_lines(rows))
+    usages = [entry.usage for entry in part.entries]
+    assert [usage.output for usage in usages] == [0, 10, 0, 15, 0]
+    assert sum(usage.cache_read for usage in usages) == 100
+    assert [note.line for note in report.repaired] == [4]
+
+
+def test_a_prompt_that_was_written_anew_begins_a_branch() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", text()),
+        row("system", "s1", "a1", subtype="turn_duration"),
+        user("u2", "s1", "first try"),
+        model("a2", "u2", "m2", text()),
+        user("u3", "s1", "second try"),
+        model("a3", "u3", "m3", text()),
+    ]
+    (part,), _ = read(as_lines(rows))
+    assert path_to(part.entries, "a3") == ["u1", "a1", "s1", "u3", "a3"]
+    assert path_to(part.entries, "a2") == ["u1", "a1", "s1", "u2", "a2"]
+    assert part.leaves[-1] == "a3"
+
+
+def test_a_compaction_keeps_what_its_boundary_says_though_it_is_written_again() -> None:
+    kept = {"headUuid": "a2", "anchorUuid": "cs", "tailUuid": "u3"}
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", text()),
+        user("u2", "a1"),
+        model("a2", "u2", "m2", text()),
+        user("u3", "a2"),
+        row(
+            "system", "cb", None, subtype="compact_boundary", logicalParentUuid="u3",
+            compactMetadata={"trigger": "auto", "preTokens": 1234, "preservedSegment": kept},
+        ),
+        user("cs", "cb", "The story so far.", isCompactSummary=True, isVisibleInTranscriptOnly=True),
+        model("a2", "cs", "m2", text()),
+        user("u3", "a2"),
+        model("a4", "u3", "m4", text("onwards")),
+    ]  # fmt: skip
+    (part,), report = read(as_lines(rows))
+    assert path_to(part.entries, "a4") == ["u1", "a1", "u2", "a2", "u3", "cb", "cs", "a4"]
+    (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
+    fields = decode_object(compaction.payload)
+    assert (fields["summary"], fields["firstKeptEntryId"], fields["tokensBefore"]) == ("The story so far.", "a2", 1234)
+    assert report.left_out == {"written again after a compaction": 2}
+    assert report.skipped == ()
+
+
+@pytest.mark.parametrize("agent", [None, "abc"])
+def test_sidechains_are_task_sessions(agent: str | None) -> None:
+    side = {"isSidechain": True, **({"agentId": agent} if agent else {})}
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("task")),
+        user("s1", None, "look", **side),
+        model("s2", "s1", "m2", text("found"), 30, **side),
+        result("r1", "a1", "task"),
+        model("a2", "r1", "m3", text()),
+    ]
+    parts, _ = read(as_lines(rows))
+    main, task = parts
+    assert [entry.id for entry in main.entries] == ["u1", "a1", "r1", "a2"]
+    assert [entry.id for entry in task.entries] == ["s1", "s2"]
+    assert task.parent is not None
+    assert (task.parent.session_id, task.parent.task_id) == (SESSION, agent or "s1")
+    assert task.session.id == f"{SESSION}:{agent or 's1'}"
+    assert (main.session.id, main.parent) == (SESSION, None)
+
+
+def test_other_rows_are_kept_and_unknown_ones_named() -> None:
+    rows = [
+        row("summary", None, summary="A branch", leafUuid="a1"),
+        row("file-history-snapshot", None, messageId="u1", snapshot={"trackedFileBackups": {}}),
+        user("u1", None),
+        model("a1", "u1", "m1", text()),
+        row("brand-new", None, value=1),
+        row("custom-title", None, customTitle="  My title "),
+        row("ai-title", None, aiTitle="Its title"),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert report.unknown_kinds == {"brand-new": 1}
+    kinds = [entry.kind.removeprefix("claude_code.") for entry in part.entries]
+    assert kinds == ["summary", "file-history-snapshot", "message", "message", "brand-new", "custom-title", "ai-title"]
+    assert [title.title for title in part.titles] == ["A branch", "My title"]
+    assert part.leaves[-1] == "a1"
+
+
+@pytest.mark.parametrize("part", [call("t1"), {"type": "thinking", "thinking": "Hm."}], ids=["a call", "thinking"])
+def test_a_last_message_that_may_not_be_complete_is_held_back(part: dict[str, Any]) -> None:
+    rows = [user("u1", None), model("a1", "u1", "m1", part), row("progress", "p1", "a1", data={})]
+    (held,), report = read(as_lines(rows))
+    assert [entry.id for entry in held.entries] == ["u1"]
+    assert (report.held_back, report.held_back_from) == (2, 2)
+    (taken,), report = read(as_lines(rows), take_all=True)
+    assert [entry.id for entry in taken.entries] == ["u1", "a1", "p1"]
+    assert report.held_back == 0
+
+
+def test_a_last_message_that_reads_like_an_answer_is_taken_and_marked() -> None:
+    rows = [user("u1", None), model("a1", "u1", "m1", text())]
+    (part,), report = read(as_lines(rows))
+    assert (part.unfinished, report.held_back) == (frozenset({"a1"}), 0)
+
+
+def test_faults_are_named_by_line_and_never_fatal() -> None:
+    rows = [
+        b"\xef\xbb\xbf" + as_lines([user("u1", None)])[0],
+        b"\n",
+        b'{"type":"user","uuid":"torn',
+        b"[1]\n",
+        b'{"uuid":"x"}\n',
+        b"\xff\xfe\x00garbage\n",
+        user("u2", "missing"),
+        user("u1", None, "again"),
+        user("u3", "u3"),
+        user("u4", "u3", {"no": "content"}),
+        model("a1", "u4", "m1", text(), -5),
+        user("u5", "a1", [3, None, {"type": "text"}, {"type": 7}, {"type": "image", "data": 3}]),
+        {**user("u6", "u5"), "timestamp": "yesterday"},
+        row("user", "u7", "u6"),
+        user("u8", "u7", "bytes \ud800 that are none"),
+        as_lines([user("u9", "u8")])[0].replace(b"hello", b"h\xffllo"),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert [note.line for note in report.skipped] == [3, 4, 5, 6, 8]
+    assert [note.line for note in report.repaired] == [7, 9, 10, 11, 13, 16]
+    kinds = {entry.id: entry.kind for entry in part.entries}
+    assert kinds["u4"] == "unreadable_message"
+    assert kinds["a1"] == kinds["u5"] == kinds["u9"] == "message"
+    assert part.entries[[entry.id for entry in part.entries].index("a1")].usage == NO_USAGE
+    assert report.surrogates_replaced == 1
+    assert report.rows == 15
+
+
+def test_what_is_no_transcript_is_refused_and_not_recognized() -> None:
+    for lines in ([], [b"\n"], [b"nothing\n"], [b'{"type":"other"}\n']):
+        with pytest.raises(UnreadableFile, match="no Claude Code transcript"):
+            read(lines)
+    assert not looks_like_claude_code(b"".join(lines_of(CODEX_REAL)), "x.jsonl")
+    assert looks_like_claude_code(b"".join(lines_of(CLAUDE))[:65536], "x.jsonl")
+
+
+_UUIDS = st.one_of(st.none(), st.sampled_from(["a", "b", "c", "d"]))
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(["user", "assistant", "system", "progress", "summary", "x"]),
+                "sessionId": st.just(SESSION),
+                "uuid": _UUIDS,
+                "parentUuid": _UUIDS,
+            },
+            optional={
+                "isSidechain": st.booleans(),
+                "subtype": st.sampled_from(["compact_boundary", "other"]),
+                "logicalParentUuid": _UUIDS,
+                "isCompactSummary": st.booleans(),
+                "isMeta": st.booleans(),
+                "timestamp": st.sampled_from(["2026-01-14T00:00:00Z", "?", 5]),
+                "message": st.one_of(
+                    hostile_json,
+                    st.fixed_dictionaries(
+                        {"content": st.lists(st.sampled_from([text(), call("t1"), {"type": "tool_result"}]))},
+                        optional={"id": st.sampled_from(["m1", "m2"]), "usage": hostile_json},
+                    ),
+                ),
+            },
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_rows_hold_every_entry_comes_after_its_parent_and_every_row_is_told_of(rows: list[Any]) -> None:
+    lines = as_lines(rows)
+    try:
+        parts, report = read(lines)
+    except UnreadableFile:
+        assert not rows
+        return
+    made = 0
+    for part in parts:
+        seen: set[str | None] = {None}
+        for entry in part.entries:
+            assert entry.parent_id in seen
+            assert entry.id not in seen
+            seen.add(entry.id)
+            made += 1
+        assert all(leaf in seen for leaf in part.leaves)
+    told = report.merged + sum(report.left_out.values()) + (report.skipped_rows or 0) + report.held_back
+    assert report.rows == len(lines)
+    assert made + told >= report.rows

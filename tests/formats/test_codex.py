@@ -1,0 +1,294 @@
+"""Codex rollouts: the real one against an independent count, and every shape items are known to have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.jsontext import decode_object
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.errors import UnreadableFile
+from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
+from flue_py.formats.report import ParseReport
+from flue_py.formats.streaming import SessionPart
+from flue_py.testing.strategies import hostile_json
+from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, facts_of, lines_of, sequence_hash
+
+META = {"timestamp": "2026-06-05T04:58:20.653Z", "type": "session_meta", "payload": {"id": "s1", "cwd": "/w"}}
+
+
+def read(lines: Sequence[bytes], *, take_all: bool = False) -> tuple[SessionPart, ParseReport]:
+    reader = CodexReader("rollout.jsonl")
+    for number, line in enumerate(lines, 1):
+        reader.feed(number, line)
+    (part,) = reader.finish(take_all=take_all)
+    return part, reader.report()
+
+
+def item(**payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-06-05T04:58:21.000Z", "type": "response_item", "payload": payload}
+
+
+def event(**payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-06-05T04:58:22.000Z", "type": "event_msg", "payload": payload}
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return item(type="message", role=role, content=[{"type": kind, "text": text}])
+
+
+def count(total: int, cached: int = 0, output: int = 0, last: int | None = None) -> dict[str, Any]:
+    def usage(tokens: int) -> dict[str, int]:
+        return {
+            "input_tokens": tokens,
+            "cached_input_tokens": cached,
+            "output_tokens": output,
+            "reasoning_output_tokens": output // 2,
+            "total_tokens": tokens + output,
+        }
+
+    return event(type="token_count", info={"total_token_usage": usage(total), "last_token_usage": usage(last or total)})
+
+
+def messages(part: SessionPart) -> list[dict[str, Any]]:
+    return [decode_object(entry.payload) for entry in part.entries if entry.kind == "message"]
+
+
+def total(part: SessionPart) -> UsageTotals:
+    summed = NO_USAGE
+    for entry in part.entries:
+        summed = summed.plus(entry.usage)
+    return summed
+
+
+@pytest.mark.parametrize("name", [CODEX_REAL, CODEX_MADE])
+def test_a_rollout_has_what_an_independent_script_counts(name: str) -> None:
+    facts = facts_of(name)
+    part, report = read(lines_of(name))
+    assert (report.rows, report.skipped, report.held_back) == (facts["rows"], (), 0)
+    assert part.session.id == facts["sessionIds"][0]
+    assert sequence_hash(messages(part)) == facts["messageSequenceSha256"]
+    used, expected = total(part), facts["finalTotalTokenUsage"]
+    assert used.input + used.cache_read == expected["input_tokens"]
+    assert used.cache_read == expected["cached_input_tokens"]
+    assert (used.output, used.total_tokens) == (expected["output_tokens"], expected["total_tokens"])
+    parents = [entry.parent_id for entry in part.entries]
+    assert parents == [None, *[entry.id for entry in part.entries[:-1]]]
+
+
+def test_items_that_codex_does_not_write_are_kept_and_named() -> None:
+    _, report = read(lines_of(CODEX_MADE))
+    assert report.unknown_kinds == {"response_item.tool_call": 1, "response_item.tool_result": 1}
+
+
+def test_what_the_model_says_between_results_is_one_message_with_its_usage() -> None:
+    rows = [
+        META,
+        {"type": "turn_context", "payload": {"model": "gpt-5.5"}},
+        said("user", "list files"),
+        item(type="reasoning", summary=[{"type": "summary_text", "text": "Hm."}], encrypted_content="x", content=None),
+        item(type="function_call", name="exec", arguments='{"cmd":"ls"}', call_id="c1"),
+        item(type="custom_tool_call", name="apply_patch", input="*** Begin", call_id="c2", status="completed"),
+        count(100, 60, 10),
+        count(100, 60, 10),
+        item(type="function_call_output", call_id="c1", output="a.txt"),
+        item(type="custom_tool_call_output", call_id="c2", output=[{"type": "output_text", "text": "Done!"}]),
+        event(type="agent_message", message="One file."),
+        said("assistant", "One file."),
+        count(250, 160, 30),
+        event(type="task_complete"),
+    ]
+    part, report = read(as_lines(rows))
+    roles = [message["role"] for message in messages(part)]
+    assert roles == ["user", "assistant", "toolResult", "toolResult", "assistant"]
+    first = messages(part)[1]
+    assert [each["type"] for each in first["content"]] == ["thinking", "toolCall", "toolCall"]
+    assert [each.get("arguments") for each in first["content"][1:]] == [{"cmd": "ls"}, "*** Begin"]
+    assert (first["content"][0]["thinking"], first["content"][0]["thinkingSignature"]) == ("Hm.", "x")
+    assert (first["model"], first["stopReason"]) == ("gpt-5.5", "toolUse")
+    assert first["usage"] == {
+        "input": 40, "output": 10, "cacheRead": 60, "cacheWrite": 0, "totalTokens": 110, "reasoning": 5,
+    }  # fmt: skip
+    assert [message["toolName"] for message in messages(part)[2:4]] == ["exec", "apply_patch"]
+    assert total(part) == UsageTotals(90, 30, 160, 0, 280)
+    calls = [paid for entry in part.entries for paid in entry.calls]
+    assert sum(paid.usage.total_tokens for paid in calls) == 280
+    assert len({paid.call_id for paid in calls}) == 2
+    assert report.left_out == {"repeats a count of tokens": 1, "repeats a message for the screen": 1}
+
+
+def test_tokens_counted_late_belong_to_the_next_message_and_none_to_no_one() -> None:
+    rows = [META, said("user", "a"), count(10), said("assistant", "b"), event(type="task_complete")]
+    part, _ = read(as_lines(rows))
+    assert total(part).total_tokens == 10
+    part, report = read(as_lines([*rows, count(25)]))
+    assert total(part).total_tokens == 10
+    assert "15 tokens" in report.repaired[0].text
+    _, report = read(as_lines([META, event(type="token_count", info=None)]))
+    assert report.left_out == {"reports no tokens": 1}
+
+
+def test_a_count_that_began_anew_is_counted_by_what_it_reports_of_itself() -> None:
+    rows = [META, said("assistant", "a"), count(100), said("user", "b"), said("assistant", "c"), count(40, last=30)]
+    part, report = read(as_lines(rows))
+    assert total(part).total_tokens == 130
+    assert [note.line for note in report.repaired] == [6]
+
+
+def test_a_replacement_history_is_the_context_after_a_compaction() -> None:
+    kept = [said("user", "the task")["payload"], said("user", "Summary: so far")["payload"]]
+    rows = [
+        META,
+        said("user", "the task"),
+        said("assistant", "working"),
+        count(900),
+        {"type": "compacted", "payload": {"message": "so far", "replacement_history": kept}},
+        event(type="context_compacted"),
+        said("user", "go on"),
+    ]
+    part, _ = read(as_lines(rows))
+    (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
+    fields = decode_object(compaction.payload)
+    assert fields["summary"] == "Summary: so far"
+    assert fields["tokensBefore"] == 900
+    place = part.entries.index(compaction)
+    assert part.entries[place - 1].id == fields["firstKeptEntryId"]
+    assert decode_object(part.entries[place - 1].payload)["content"] == [{"type": "text", "text": "the task"}]
+    part, _ = read(as_lines([META, said("user", "x"), {"type": "compacted", "payload": {"message": ""}}]))
+    assert decode_object(part.entries[-1].payload)["summary"] == COMPACTED
+    assert decode_object(part.entries[-1].payload)["firstKeptEntryId"] == ""
+
+
+def test_turns_that_were_rolled_back_are_another_branch() -> None:
+    rows = [META]
+    for turn in ("one", "two"):
+        rows += [said("user", turn), event(type="user_message", message=turn), said("assistant", f"re {turn}")]
+    rows += [event(type="thread_rolled_back", num_turns=1), said("user", "again")]
+    part, _ = read(as_lines(rows))
+    by_text = {str(decode_object(entry.payload).get("content")): entry for entry in part.entries}
+    again = next(entry for text, entry in by_text.items() if "again" in text)
+    answer = next(entry for text, entry in by_text.items() if "re one" in text)
+    assert again.parent_id == answer.id
+    assert part.leaves[-1] == again.id
+
+
+@pytest.mark.parametrize(
+    ("output", "content", "is_error"),
+    [
+        ("plain", [{"type": "text", "text": "plain"}], None),
+        ({"content": "failed", "success": False}, [{"type": "text", "text": "failed"}], True),
+        (
+            [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}],
+            [{"type": "image", "data": "AAAA", "mimeType": "image/png"}],
+            None,
+        ),
+        ({"odd": 1}, [{"type": "json", "value": {"odd": 1}}], None),
+        (None, [], None),
+    ],
+)
+def test_outputs_have_many_shapes(output: Any, content: Any, is_error: bool | None) -> None:
+    rows = [META, item(type="function_call_output", call_id="c", output=output)]
+    (message,) = messages(read(as_lines(rows))[0])
+    assert (message["content"], message.get("isError")) == (content, is_error)
+
+
+def test_rows_from_before_there_were_envelopes_are_read() -> None:
+    rows = [
+        {"id": "old", "timestamp": "2025-05-01T00:00:00Z", "instructions": None},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "function_call", "name": "shell", "arguments": "no json", "call_id": "c"},
+        {"type": "function_call_output", "call_id": "c", "output": "ok"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ho"}]},
+    ]
+    lines = as_lines(rows)
+    assert looks_like_codex(b"".join(lines), "x.jsonl")
+    part, report = read(lines)
+    assert part.session.id == "old"
+    assert [message["role"] for message in messages(part)] == ["user", "assistant", "toolResult", "assistant"]
+    assert messages(part)[1]["content"][0]["arguments"] == "no json"
+    assert report.unknown_kinds == {"state": 1}
+
+
+def test_calls_without_results_are_held_back_at_the_end() -> None:
+    rows = [META, said("user", "a"), item(type="function_call", name="x", arguments="{}", call_id="c")]
+    part, report = read(as_lines(rows))
+    assert len(part.entries) == 2
+    assert (report.held_back, report.held_back_from) == (1, 3)
+    part, report = read(as_lines(rows), take_all=True)
+    assert (len(part.entries), report.held_back) == (3, 0)
+
+
+def test_faults_are_named_by_line_and_never_fatal() -> None:
+    rows = [
+        META,
+        b'{"type":"response_item","pay',
+        b"[]\n",
+        item(type="message", role="user", content=[7, None, {"type": "input_text"}, {"a": 1}]),
+        item(type="message", role=["odd"], content=None),
+        {"type": "event_msg", "payload": {"type": "token_count", "info": {"total_token_usage": {"input_tokens": -1}}}},
+        {**said("user", "half \ud800"), "timestamp": "never"},
+        item(type="message", role="nul\0", content="x"),
+    ]
+    part, report = read(as_lines(rows))
+    assert [note.line for note in report.skipped] == [2, 3]
+    assert [note.line for note in report.repaired] == [8]
+    assert [entry.kind for entry in part.entries] == [
+        "codex.session_meta", "message", "codex.response_item.message", "message", "unreadable_message",
+    ]  # fmt: skip
+    assert report.surrogates_replaced == 1
+    assert report.left_out == {"reports no tokens": 1}
+
+
+def test_what_is_no_rollout_is_refused_and_not_recognized() -> None:
+    for lines in ([], [b"\n"], [b"nothing\n"], [b'{"type":"other"}\n'], as_lines([said("user", "x")])):
+        with pytest.raises(UnreadableFile, match="no Codex rollout"):
+            read(lines)
+    assert not looks_like_codex(b"".join(lines_of(CLAUDE))[:65536], "x.jsonl")
+
+
+_ITEMS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output", "x", "token_count"])},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "developer", 5]),
+        "content": hostile_json,
+        "call_id": st.sampled_from(["c", 3]),
+        "name": st.sampled_from(["n", None]),
+        "arguments": hostile_json,
+        "output": hostile_json,
+        "summary": hostile_json,
+        "info": hostile_json,
+        "num_turns": st.integers(-1, 3),
+        "replacement_history": hostile_json,
+        "message": hostile_json,
+    },
+)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(["response_item", "event_msg", "compacted", "turn_context", "session_meta"]),
+                "payload": st.one_of(_ITEMS, hostile_json),
+            }
+        ),
+        max_size=10,
+    )
+)
+def test_whatever_rows_hold_the_session_is_one_line_and_every_row_is_told_of(rows: list[Any]) -> None:
+    lines = as_lines([META, *rows])
+    part, report = read(lines)
+    names: list[str | None] = [None]
+    for entry in part.entries:
+        assert entry.parent_id in names
+        assert entry.id not in names
+        names.append(entry.id)
+    told = report.merged + sum(report.left_out.values()) + (report.skipped_rows or 0) + report.held_back
+    assert report.rows == len(lines)
+    assert len(part.entries) + told >= report.rows

@@ -1,0 +1,87 @@
+"""Going out as the reference's document: what came from one goes back as it was, and the rest is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flue_py.core.entries import Entry
+from flue_py.core.jsontext import encode_json
+from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.formats.export_flue import export_flue
+from flue_py.formats.flue import parse_session_document
+from flue_py.formats.pi import parse_pi
+from tests.formats.pi_files import as_lines, every_type
+from tests.formats.trees import info_of, tree_of
+
+AT = "2026-01-05T10:00:00.000Z"
+
+
+def row(kind: str, entry_id: str, parent: str | None, **fields: Any) -> dict[str, Any]:
+    return {"id": entry_id, "type": kind, "parentId": parent, "timestamp": AT, **fields}
+
+
+DOCUMENT = {
+    "version": 3,
+    "leafId": "c",
+    "metadata": {"mood": "calm"},
+    "createdAt": AT,
+    "updatedAt": AT,
+    "entries": [
+        row("message", "a", None, message={"role": "user", "content": "hi"}, source="prompt"),
+        row("message", "b", "a", message={"role": "assistant", "content": [], "usage": {"input": 3}}, odd=True),
+        row("compaction", "c", "b", summary="S", firstKeptEntryId="b", tokensBefore=5, usage={"input": 1}),
+        row("branch_summary", "d", "a", summary="B", fromId="a", details={"readFiles": []}),
+    ],
+}
+
+
+def tree() -> tuple[SessionInfo, list[Entry], str | None]:
+    parsed = parse_session_document(DOCUMENT)  # type: ignore[arg-type]
+    places = {"session_id": "s", "depth": 0, "revision": 1}
+    entries = [
+        Entry(
+            id=str(new.id),
+            parent_id=new.parent_id,
+            kind=new.kind,
+            role=new.role,
+            source=new.source,
+            ordinal=number,
+            created_us=new.created_us or 0,
+            payload=new.payload,
+            extra=new.extra,
+            **places,  # type: ignore[arg-type]
+        )
+        for number, new in enumerate(parsed.entries)
+    ]
+    info = SessionInfo(
+        id="s",
+        metadata_text=encode_json(parsed.metadata, "metadata")[0],
+        created_us=parsed.created_us or 0,
+        updated_us=parsed.updated_us or 0,
+    )
+    return info, entries, parsed.leaf_id
+
+
+def test_a_document_goes_back_as_it_was() -> None:
+    out = export_flue(*tree())
+    assert out.value == DOCUMENT
+    assert out.notes == ()
+
+
+def test_task_sessions_are_named_in_the_metadata() -> None:
+    info, entries, leaf = tree()
+    out: Any = export_flue(info, entries, leaf, tasks=[TaskLink("s", 0, "t1", "child")]).value
+    assert out["metadata"] == {
+        "mood": "calm",
+        "taskSessions": [{"session": "child", "taskId": "t1", "storageKey": "child"}],
+    }
+
+
+def test_what_flue_has_no_place_for_is_said() -> None:
+    parsed = parse_pi(as_lines(every_type()))
+    out = export_flue(info_of(parsed), tree_of(parsed), parsed.leaf, {"u0000001": "start"})
+    texts = [str(note) for note in out.notes]
+    assert texts[:3] == ["left out: the title", "left out: labels", "left out: the working directory"]
+    assert "entries of kind 'label' are in the document, but mean nothing to Flue (3 times)" in texts
+    assert "a message of role 'bashExecution' is in the document, but Flue knows no such role (2 times)" in texts
+    assert [entry.id for entry in parse_session_document(out.value).entries] == [e["id"] for e in every_type()[1:]]

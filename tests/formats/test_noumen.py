@@ -1,0 +1,274 @@
+"""noumen files: what is imported shows what noumen would load, worked out by hand from its rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flue_py.errors import UnreadableFile
+from flue_py.formats.noumen import looks_like_noumen, parse_noumen
+from flue_py.formats.parsed import ParsedSession
+from tests.formats.pi_files import as_lines, every_type
+from tests.formats.trees import context_of, shown, tree_of
+
+AT = "2026-02-01T09:00:00.000Z"
+
+
+def row(kind: str, uuid: str | None = None, **fields: Any) -> dict[str, Any]:
+    named = {} if uuid is None else {"uuid": uuid, "parentUuid": None}
+    return {"type": kind, **named, "sessionId": "demo", "timestamp": AT, **fields}
+
+
+def said(uuid: str, text: str, role: str = "user", **fields: Any) -> dict[str, Any]:
+    return row("message", uuid, message={"role": role, "content": text, **fields})
+
+
+def boundary(uuid: str = "cb1") -> dict[str, Any]:
+    return row("compact-boundary", uuid)
+
+
+def summary(uuid: str, text: str) -> dict[str, Any]:
+    return row("summary", uuid, message={"role": "user", "content": f"[Conversation Summary]\n\n{text}"})
+
+
+def snip(*uuids: str) -> dict[str, Any]:
+    return row("snip-boundary", snipMetadata={"removedUuids": [*uuids]})
+
+
+def parsed(*rows: Any) -> ParsedSession:
+    (session,) = parse_noumen(as_lines([*rows]), "demo.jsonl")
+    return session
+
+
+def notes(session: ParsedSession) -> list[tuple[int, str]]:
+    return [(note.line, note.text) for note in (*session.report.skipped, *session.report.repaired)]
+
+
+def test_messages_follow_each_other_in_file_order_whatever_parents_say() -> None:
+    session = parsed(said("u1", "read two files"), said("a1", "reading", "assistant"), said("u2", "and now?"))
+    assert shown(session) == [("user", "read two files"), ("assistant", "reading"), ("user", "and now?")]
+    assert [entry.id for entry in session.entries] == ["u1", "a1", "u2"]
+    assert [entry.parent_id for entry in session.entries] == [None, "u1", "a1"]
+    assert session.session.id == "demo"
+    assert session.session.created_us == 1769936400000000
+    assert notes(session) == []
+
+
+def test_calls_results_thinking_and_images_become_our_parts() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "ReadFile", "arguments": '{"file_path":"a"}'}}
+    thought = {"thinking_content": "Read it.", "thinking_signature": "sig", "_turnId": "t1"}
+    session = parsed(
+        row("message", "a1", message={"role": "assistant", "content": None, "tool_calls": [call], **thought}),
+        row("message", "t1", message={"role": "tool", "tool_call_id": "c1", "content": "AAA", "isError": False}),
+        row(
+            "message",
+            "u1",
+            message={
+                "role": "user",
+                "content": [
+                    {"type": "image", "data": "QUJD", "media_type": "image/png"},
+                    {"type": "image_url", "url": "https://example.org/a.png"},
+                    {"type": "hologram", "depth": 3},
+                ],
+            },
+        ),
+    )
+    assert context_of(session) == [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Read it.", "thinkingSignature": "sig"},
+                {"type": "toolCall", "id": "c1", "name": "ReadFile", "arguments": {"file_path": "a"}},
+            ],
+            "_turnId": "t1",
+        },
+        {"role": "toolResult", "content": "AAA", "isError": False, "toolCallId": "c1", "toolName": "ReadFile"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "image", "data": "QUJD", "mimeType": "image/png"},
+                {"type": "image", "url": "https://example.org/a.png"},
+                {"type": "hologram", "depth": 3},
+            ],
+        },
+    ]
+
+
+def test_a_boundary_with_a_summary_is_a_compaction_that_keeps_what_was_written_after_it() -> None:
+    session = parsed(
+        said("u1", "old"),
+        said("a1", "older answer", "assistant"),
+        boundary(),
+        summary("s1", "They read files."),
+        said("u1b", "old tail"),
+        row("metadata", key="costState", value={"totalCost": 0.12}),
+        said("a2", "new", "assistant"),
+    )
+    # By noumen's rule: what stands after the last boundary, in file order.
+    assert shown(session) == [
+        ("user", "[Context Summary]\n\nThey read files."),
+        ("user", "old tail"),
+        ("assistant", "new"),
+    ]
+    compaction = next(entry for entry in tree_of(session) if entry.kind == "compaction")
+    assert (compaction.id, compaction.fields["firstKeptEntryId"]) == ("s1", "u1b")
+    assert [entry.kind for entry in session.entries] == [
+        "message",
+        "message",
+        "compact-boundary",
+        "compaction",
+        "message",
+        "metadata",
+        "message",
+    ]
+    assert json.loads(session.session.metadata_text)["imported"]["metadata"] == {"costState": {"totalCost": 0.12}}
+
+
+def test_the_last_boundary_counts_and_earlier_ones_show_nothing() -> None:
+    session = parsed(
+        said("u1", "one"),
+        boundary("b1"),
+        summary("s1", "first"),
+        said("u2", "two"),
+        boundary("b2"),
+        summary("s2", "second"),
+    )
+    assert shown(session) == [("user", "[Context Summary]\n\nsecond")]
+
+
+def test_a_boundary_with_nothing_after_it_counts_for_nothing() -> None:
+    session = parsed(said("u1", "one"), boundary("b1"), summary("s1", "first"), said("u2", "two"), boundary("b2"))
+    assert shown(session) == [("user", "[Context Summary]\n\nfirst"), ("user", "two")]
+    assert notes(session) == [(5, "a boundary with neither summary nor message after it counts for nothing")]
+
+
+def test_a_boundary_without_a_summary_begins_the_history_anew() -> None:
+    session = parsed(said("u1", "one"), boundary(), said("u2", "two"), said("a2", "yes", "assistant"))
+    assert shown(session) == [("user", "two"), ("assistant", "yes")]
+    assert [line for line, _ in notes(session)] == [3]
+
+
+def test_a_summary_without_a_boundary_is_a_message() -> None:
+    session = parsed(said("u1", "one"), summary("s1", "first"))
+    assert shown(session) == [("user", "one"), ("user", "[Conversation Summary]\n\nfirst")]
+
+
+def test_snipped_rows_are_out_of_the_context_and_stay_stored() -> None:
+    session = parsed(
+        said("u1", "one"), said("u2", "two"), said("u3", "three"), snip("u2", "nobody"), said("u4", "four")
+    )
+    assert [text for _, text in shown(session)] == ["one", "three", "four"]
+    exclusion = next(entry for entry in tree_of(session) if entry.kind == "exclusion")
+    assert exclusion.fields == {"entryId": "u2"}
+    assert notes(session) == [(4, "snips 'nobody', which is no row that is shown")]
+
+
+def test_a_snip_that_comes_before_its_row_removes_it_all_the_same() -> None:
+    session = parsed(said("u1", "one"), snip("u2"), said("u2", "two"), said("u3", "three"))
+    assert [text for _, text in shown(session)] == ["one", "three"]
+    assert notes(session) == []
+
+
+def test_a_snip_of_what_lies_before_the_last_boundary_does_nothing() -> None:
+    session = parsed(said("u1", "one"), boundary(), summary("s1", "sum"), said("u2", "two"), snip("u1"))
+    assert [text for _, text in shown(session)] == ["[Context Summary]\n\nsum", "two"]
+    assert all(entry.kind != "exclusion" for entry in session.entries)
+
+
+def test_a_snip_of_a_summary_is_said_not_to_be_followed() -> None:
+    session = parsed(said("u1", "one"), boundary(), summary("s1", "sum"), said("u2", "two"), snip("s1"))
+    assert notes(session) == [(5, "snips the summary 's1', which stays in the context")]
+
+
+@pytest.mark.parametrize(
+    ("titles", "expected"),
+    [
+        ([("ai-title", "AI"), ("custom-title", "Mine")], "Mine"),
+        ([("custom-title", "Mine"), ("ai-title", "AI")], "Mine"),
+        ([("custom-title", "Mine"), ("custom-title", "Mine too"), ("ai-title", "AI")], "Mine too"),
+        ([("ai-title", "AI"), ("ai-title", "Better")], "Better"),
+        ([("custom-title", "  "), ("ai-title", "AI")], "AI"),
+        ([], None),
+    ],
+)
+def test_a_title_that_somebody_gave_beats_one_that_was_made(
+    titles: list[tuple[str, str]], expected: str | None
+) -> None:
+    session = parsed(said("u1", "hi"), *(row(kind, title=title) for kind, title in titles))
+    assert session.session.title == expected
+
+
+def test_of_each_metadata_key_the_last_value_counts() -> None:
+    session = parsed(
+        said("u1", "hi"), *(row("metadata", key=key, value=value) for key, value in [("a", 1), ("b", 2), ("a", [3])])
+    )
+    assert json.loads(session.session.metadata_text)["imported"]["metadata"] == {"a": [3], "b": 2}
+
+
+def test_a_longer_file_begins_with_the_entries_of_the_shorter_one() -> None:
+    rows = [
+        said("u1", "one"),
+        row("ai-title", title="T"),
+        snip("u1"),
+        boundary(),
+        summary("s1", "sum"),
+        said("u2", "two"),
+    ]
+    rows += [row("file-checkpoint", messageId="u2", snapshot={}, isSnapshotUpdate=False), said("u3", "three")]
+    whole = parsed(*rows)
+    for count in range(1, len(rows)):
+        if not any(row["type"] == "summary" for row in rows[count : count + 1]):
+            shorter = parsed(*rows[:count])
+            assert [entry.id for entry in whole.entries[: len(shorter.entries)]] == [e.id for e in shorter.entries]
+    assert parsed(*rows) == whole
+
+
+def test_rows_that_repeat_a_uuid_or_have_none_are_all_there() -> None:
+    session = parsed(said("u1", "one"), said("u1", "again"), {**said("", "nameless"), "uuid": None}, snip("u1"))
+    assert [text for _, text in shown(session)] == ["nameless"]
+    assert [line for line, _ in notes(session)] == [2, 3]
+    assert len({entry.id for entry in session.entries}) == len(session.entries) == 5
+
+
+def test_damage_is_named_by_its_line_and_the_rest_is_kept() -> None:
+    torn = json.dumps(said("u4", "four")).encode()[:50]
+    session = parsed(
+        "not json",
+        said("u1", "one"),
+        "[1]",
+        {"type": 7},
+        said("u2", "two", role=5),
+        b'{"type":"message","n":"\xff"}',
+        torn,
+    )
+    assert shown(session) == [("user", "one")]
+    assert [note.line for note in session.report.skipped] == [1, 3, 4, 7]
+    assert {note.line for note in session.report.repaired} == {5, 6}
+    assert session.report.rows == 7
+
+
+def test_rows_of_kinds_from_the_future_are_kept_and_counted() -> None:
+    session = parsed(said("u1", "one"), row("hologram", depth=3), row("../evil kind", a=1), said("u2", "two"))
+    assert [text for _, text in shown(session)] == ["one", "two"]
+    assert session.report.unknown_kinds == {"hologram": 1, "../evil kind": 1}
+    assert [entry.kind for entry in session.entries] == ["message", "hologram", "unreadable_entry", "message"]
+
+
+@pytest.mark.parametrize("lines", [[], [b"\n"], [b"nothing"], as_lines(every_type()), as_lines([{"type": "user"}])])
+def test_files_of_others_are_refused(lines: list[bytes]) -> None:
+    with pytest.raises(UnreadableFile, match=r"demo\.jsonl is no noumen session"):
+        parse_noumen(lines, "demo.jsonl")
+
+
+def test_the_name_of_the_file_stands_in_for_a_session_id() -> None:
+    (session,) = parse_noumen(as_lines([{**said("u1", "one"), "sessionId": None}]), "work/other.jsonl")
+    assert session.session.id == "other"
+
+
+def test_the_beginning_of_a_file_tells_it_from_others() -> None:
+    assert looks_like_noumen(b"".join(as_lines([said("u1", "one")])))
+    assert not looks_like_noumen(b"".join(as_lines(every_type())))
+    assert not looks_like_noumen(b'{"type":"summary","summary":"T","leafUuid":"a"}\n')
+    assert not looks_like_noumen(b"")
