@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pydantic_core
 
 from flue_py.core.entries import MESSAGE, NewEntry, PaidCall, message_preview, message_text, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.usage import NO_USAGE, read_usage
 
-# Shorter integers are below what a store refuses.
-_LONG_NUMBER = re.compile(r"\d{3900}")
-_LONGEST_UNSEARCHED = 3900
 _ROLES = frozenset({"user", "assistant", "toolResult"})
 _CONTENT = frozenset({str, list, type(None)})
 
@@ -20,13 +15,14 @@ _CONTENT = frozenset({str, list, type(None)})
 def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
     """Return what `encode_json` returns for a value that was decoded by `pydantic_core.from_json`, sooner.
 
-    Such a value holds nothing but JSON, and is nested no deeper than can be stored; what is left are numbers.
+    Such a value holds nothing but JSON, is nested no deeper than can be stored, and has no integer that cannot be read
+    back; what is left are numbers that overflow.
     """
     try:
         text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
     except Exception:  # noqa: BLE001 - as in `encode_json`, which says what is wrong
         return encode_json(value, what)
-    if "Infinity" in text or (len(text) > _LONGEST_UNSEARCHED and _LONG_NUMBER.search(text)):
+    if "Infinity" in text:
         return encode_json(value, what)
     return text, 0
 

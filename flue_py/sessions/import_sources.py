@@ -135,12 +135,13 @@ class ImportSource:
             return self._read_rows(self._reader)
 
     def _read_rows(self, reader: RowReader) -> list[SessionPart]:
-        size = 0
+        size, is_chained = 0, self.format.is_chained
         for number, raw in self._lines:
             self.bytes_read += len(raw)
             if raw.endswith(b"\n"):
                 self.whole_bytes += len(raw)
-                self._digest.update(raw)
+                if is_chained:
+                    self._digest.update(raw)
             reader.feed(number, raw)
             size += len(raw)
             if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
