@@ -351,7 +351,8 @@ def test_whatever_rows_hold_every_entry_comes_after_its_parent_and_every_row_is_
     try:
         parts, report = read(lines)
     except UnreadableFile:
-        assert not rows
+        # Numbers that JSON does not have make a row that is none.
+        assert all(b"Infinity" in line or b"NaN" in line for line in lines)
         return
     made = 0
     for part in parts:
