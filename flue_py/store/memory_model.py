@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flue_py.core.entries import MESSAGE, Entry, PaidCall
+from flue_py.core.log import LOGGED_IDS, LoggedEdits, LoggedEntries, LoggedMove, LogLine, Note, make_line
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
@@ -35,12 +36,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step of undo and redo: its revision, the leaf before and after, and the entry it retracted."""
+    """One step of undo and redo: its revision, the leaf before and after, the entry it retracted or those it brought
+    back from being retracted (the deepest first)."""
 
     revision: int
     before: str | None
     after: str | None
     retracted: str | None = None
+    brought_back: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,11 @@ class Request:
 
 
 class MoveNote(NamedTuple):
-    """What a change of the leaf says beside the change itself: the revision it undoes or redoes, and who did it."""
+    """What a change of the leaf says beside the change itself: the revision it undoes or redoes, who did it and why."""
 
     undoes: int | None
     by: str | None
+    why: str | None = None
 
 
 class PayerNote(NamedTuple):
@@ -70,9 +74,9 @@ class Session:
     """One session: its row, its tree's entries (shared with the tree's other sessions), and its own log.
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
-    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
-    by revision, ``marked_us`` says when a mark was made, by entry and kind. ``stamp`` tells a copy of another store's
-    session: the fingerprint of its tree as it was copied.
+    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` and
+    ``edits`` are by revision, ``pins`` (``on`` or ``off``) by entry, ``marked_us`` says when a mark was made, by entry
+    and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it was copied.
     """
 
     info: SessionInfo
@@ -86,6 +90,8 @@ class Session:
     undone: list[Operation] = field(default_factory=list)
     retracted: set[str] = field(default_factory=set)
     labels: dict[str, str] = field(default_factory=dict)
+    pins: dict[str, str] = field(default_factory=dict)
+    edits: dict[int, LoggedEdits] = field(default_factory=dict)
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     notes: dict[int, MoveNote] = field(default_factory=dict)
@@ -102,9 +108,15 @@ class Session:
                 entry_id = self.tree[entry_id].entry.parent_id
         return found
 
-    def do(self, before: str | None, after: str | None, retracted: str | None = None) -> None:
+    def do(
+        self,
+        before: str | None,
+        after: str | None,
+        retracted: str | None = None,
+        brought_back: tuple[str, ...] = (),
+    ) -> None:
         """Remember the operation just done for undo; what was undone before it cannot be redone any more."""
-        self.done.append(Operation(self.info.revision, before, after, retracted))
+        self.done.append(Operation(self.info.revision, before, after, retracted, brought_back))
         self.undone.clear()
 
     def sees(self, entry_id: str) -> bool:
@@ -120,6 +132,31 @@ class Session:
         """Raise `LeafConflict` where the stored leaf is not the expected one."""
         if not isinstance(expected, Stored) and expected != self.info.leaf_id:
             raise LeafConflict(self.info.id, expected, self.info.leaf_id)
+
+    def log_line(self, revision: int) -> LogLine:
+        """Return the line of a revision."""
+        change, note = self.changes[revision - 1], self.notes.get(revision, MoveNote(None, None))
+        moved = added = None
+        if change.reason not in (None, "append"):
+            told = Note.stored(note.by, note.why)
+            moved = LoggedMove(change.reason, note.undoes, change.from_id, change.to_id, told, change.at_us or 0)
+        if entries := change.entries:
+            first = entries[:LOGGED_IDS]
+            added = LoggedEntries(
+                len(entries),
+                tuple(entry.id for entry in first),
+                tuple(entry.kind for entry in first),
+                entries[0].payload,
+                entries[0].parent_id,
+                entries[-1].id,
+                entries[-1].created_us,
+            )
+        return make_line(self.info.id, revision, moved, added, self.edits.get(revision))
+
+    def leaf_at(self, revision: int) -> str | None:
+        """Return what the leaf was after a revision."""
+        changed = (change.to_id for change in self.changes[:revision][::-1] if change.reason is not None)
+        return next(changed, self.info.forked_from_entry)
 
     def path(self, leaf: str | None) -> list[Entry]:
         """Return the entries from the root to ``leaf``."""
@@ -198,6 +235,7 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
+        "edits": all(revision <= info.revision for revision in session.edits),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
     }
     return [Problem(what, info.id, "it is not what the history says") for what, holds in checks.items() if not holds]

@@ -120,6 +120,7 @@ def _result_text(result: Appended | Moved | str) -> str:
 def mark_rows(session: Session) -> Iterator[MarkRow]:
     marks: list[tuple[str, str, str | None]]
     marks = [(entry_id, "label", value) for entry_id, value in session.labels.items()]
+    marks += [(entry_id, "pin", value) for entry_id, value in session.pins.items()]
     marks += [(entry_id, "retracted", None) for entry_id in session.retracted]
     for entry_id, kind, value in sorted(marks, key=lambda mark: mark[:2]):
         yield MarkRow(session.number, entry_id, kind, value, session.marked_us[entry_id, kind])
@@ -190,6 +191,7 @@ class Rebuilding:
             changes=changes,
             retracted={mark.entry_id for mark in marks if mark.kind == "retracted"},
             labels={mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"},
+            pins={mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin"},
             links=[TaskLink(row.id, *link[1:]) for link in self._links.get(key, ())],
             requests={
                 request.idempotency_key: Request(

@@ -30,6 +30,14 @@ def upgrade() -> None:
         " (SELECT MIN(g.tree_id) FROM ledger g WHERE g.session_key = ledger_sessions.session_key)"
     )
     op.create_index("ix_ledger_sessions_tree_id", "ledger_sessions", ["tree_id"])
+    excluding = sa.text("kind = 'exclusion'")
+    op.create_index(
+        "ix_entries_exclusion",
+        "entries",
+        ["tree_id", "lane_id", "depth"],
+        sqlite_where=excluding,
+        postgresql_where=excluding,
+    )
     op.create_table(
         "session_edits",
         sa.Column("session_key", sa.BigInteger(), nullable=False),
