@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.log import LogLine
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
 from flue_py.errors import FlueError, LeafConflict
@@ -405,6 +406,8 @@ async def _answer(call: Callable[[Backend], Awaitable[object]], backend: Backend
         return type(error)
     if isinstance(result, SessionInfo):
         return comparable(result)
+    if isinstance(result, LogLine):
+        return replace(result, at_us=None)
     if isinstance(result, Deletion):
         # Which session an entry counts with once its creator is gone is the store's own affair.
         return replace(
