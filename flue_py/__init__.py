@@ -46,8 +46,10 @@ from flue_py.errors import (
 if TYPE_CHECKING:
     from flue_py import sync
     from flue_py.core.entries import Entry, NewEntry, Source
+    from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.limits import Limits
+    from flue_py.core.log import Edit, LogLine
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
     from flue_py.core.salvaging import BackupReport, Loss, SalvageReport
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.effects import MarkEffect
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
@@ -76,7 +79,9 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
+        "flue_py.core.exclusions": ("Exclusion",),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
+        "flue_py.core.log": ("Edit", "LogLine"),
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
         "flue_py.core.limits": ("Limits",),
@@ -97,6 +102,7 @@ else:
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.sessions.effects": ("MarkEffect",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -135,8 +141,10 @@ __all__ = [
     "CorruptStore",
     "Cost",
     "Deletion",
+    "Edit",
     "Entry",
     "EntryNotFound",
+    "Exclusion",
     "FixTheCall",
     "FixTheSetup",
     "FixTheStore",
@@ -149,7 +157,9 @@ __all__ = [
     "JsonValue",
     "LeafConflict",
     "Limits",
+    "LogLine",
     "Loss",
+    "MarkEffect",
     "Message",
     "MissingExtra",
     "Moved",
