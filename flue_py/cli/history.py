@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from flue_py.cli.marking import marks_of
 from flue_py.cli.output import joined, json_option, look, print_json, print_lines, print_title
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
@@ -46,7 +47,8 @@ def tree(place: Place, session: str, show_all: bool, sizes: bool, as_json: bool)
 
     async def work(store: Store) -> tuple[SessionInfo, list[Entry], dict[str, str]]:
         found = await find_session(store, session)
-        return await found.refresh(), await found.get_tree(), await found.labels()
+        labels = found.labels() if as_json else marks_of(found)
+        return await found.refresh(), await found.get_tree(), await labels
 
     info, entries, labels = run(place, work)
     tokens = entry_sizes(entries) if sizes else None
@@ -106,16 +108,16 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
         print_json([*messages[-(last or 0) :]])
         return
 
-    async def work(store: Store) -> list[ContextEntry]:
+    async def work(store: Store) -> tuple[list[ContextEntry], dict[str, str]]:
         found = await find_session(store, session)
-        return await found.build_context_entries(leaf=await leaf_of(found, leaf))
+        return await found.build_context_entries(leaf=await leaf_of(found, leaf)), await marks_of(found)
 
-    items = run(place, work)
+    items, marks = run(place, work)
     from flue_py.context.tokens import count_tokens
 
     count = count_tokens(item.data for item in items)
     print_title(context_summary(items, count.tokens, is_estimate=count.is_estimate))
-    style = look(sizes=entry_sizes(item.entry for item in items))
+    style = look(sizes=entry_sizes(item.entry for item in items), labels=marks)
     print_lines(context_lines(items, style, head=None if last is None else 0, tail=last or 0))
 
 
