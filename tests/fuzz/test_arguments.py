@@ -188,7 +188,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
-        ("list_sessions", "limit"), ("watch", "after"),
+        ("list_sessions", "limit"), ("watch", "after"), ("log", "limit"), ("log", "before"), ("go_back", "to"),
     }  # fmt: skip
     assert {name for *_, name in accepted} == {"an integer", "a list with None"}
 
