@@ -119,6 +119,21 @@ class MoveRow(NamedTuple):
     undoes: int | None
     moved_by: str | None
     at: int
+    why: str | None = None
+
+
+class EditRow(NamedTuple):
+    """A change of what a session says of itself: its title, its metadata, its marks."""
+
+    session_key: int
+    revision: int
+    what: str
+    entry_id: str | None
+    before: str | None
+    after: str | None
+    edited_by: str | None
+    why: str | None
+    at: int
 
 
 class RequestRow(NamedTuple):
@@ -236,6 +251,7 @@ class TreeCopy:
     marks: Sequence[MarkRow]
     calls: Sequence[CallRow]
     payers: Sequence[Payer]
+    edits: Sequence[EditRow] = ()
 
     @property
     def head(self) -> TreeHead:

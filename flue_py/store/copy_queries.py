@@ -5,6 +5,7 @@ from __future__ import annotations
 from flue_py.core.trees import (
     BlobRow,
     CallRow,
+    EditRow,
     EntryRow,
     LaneRow,
     LinkRow,
@@ -31,12 +32,12 @@ def _select(names: tuple[str, ...], alias: str, rest: str) -> Statement:
 # -- which trees there are --------------------------------------------------------------------------------------------
 
 TREE_IDS = Statement(
-    "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after ORDER BY s.tree_id LIMIT :count"
+    "SELECT DISTINCT s.tree_id FROM sessions s WHERE s.tree_id > :after_key ORDER BY s.tree_id LIMIT :count"
 )
 HEADS = _select(
     ("tree_id", *SessionHead._fields),
     "s",
-    "sessions s WHERE s.tree_id > :after AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key",
+    "sessions s WHERE s.tree_id > :after_key AND s.tree_id <= :last_tree ORDER BY s.tree_id, s.session_key",
 )
 TREE_OF_SESSION = Statement("SELECT s.tree_id FROM sessions s WHERE s.id = :id")
 
@@ -86,6 +87,7 @@ LINKS = _select(
     " ORDER BY t.parent_key, t.position",
 )
 MOVES = _select(MoveRow._fields, "t", f"leaf_moves t {_OF_SESSIONS} ORDER BY t.session_key, t.revision")
+EDITS = _select(EditRow._fields, "t", f"session_edits t {_OF_SESSIONS} ORDER BY t.session_key, t.revision, t.what")
 REQUESTS = _select(
     RequestRow._fields,
     "t",
@@ -102,7 +104,7 @@ GONE_PAYERS = _select(
     Payer._fields,
     "t",
     "ledger_sessions t LEFT JOIN sessions s ON s.session_key = t.session_key"
-    " WHERE t.session_key > :after AND s.session_key IS NULL ORDER BY t.session_key LIMIT :count",
+    " WHERE t.session_key > :after_key AND s.session_key IS NULL ORDER BY t.session_key LIMIT :count",
 )
 CALLS_OF = _select(
     (*CallRow._fields, "tree_id"),
@@ -119,6 +121,7 @@ INSERT_ENTRY = insert_into("entries", ("tree_id", *EntryRow._fields))
 INSERT_BLOB = insert_into("blobs", ("tree_id", *BlobRow._fields))
 INSERT_LINK = insert_into("task_links", LinkRow._fields)
 INSERT_MOVE = insert_into("leaf_moves", MoveRow._fields)
+INSERT_EDIT = insert_into("session_edits", EditRow._fields)
 INSERT_REQUEST = insert_into("requests", RequestRow._fields)
 INSERT_MARK = insert_into("marks", MarkRow._fields)
 INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
@@ -158,6 +161,7 @@ DELETE_HISTORY = (
     Statement("DELETE FROM blobs WHERE tree_id = :tree_id"),
     Statement(f"DELETE FROM task_links WHERE parent_key {_IN_TREE}"),
     Statement(f"DELETE FROM leaf_moves WHERE session_key {_IN_TREE}"),
+    Statement(f"DELETE FROM session_edits WHERE session_key {_IN_TREE}"),
     Statement(f"DELETE FROM requests WHERE session_key {_IN_TREE}"),
     Statement(f"DELETE FROM marks WHERE session_key {_IN_TREE}"),
 )

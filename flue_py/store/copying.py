@@ -12,6 +12,7 @@ from operator import itemgetter
 from flue_py.core.trees import (
     BlobRow,
     CallRow,
+    EditRow,
     EntryRow,
     FoundTree,
     GonePayer,
@@ -43,10 +44,10 @@ _BATCH = 2_000
 
 def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
     """Return a page of trees (see `Backend.list_trees`)."""
-    ids = [row[0] for row in tx.rows(statements.TREE_IDS, {"after": after, "count": limit})]
+    ids = [row[0] for row in tx.rows(statements.TREE_IDS, {"after_key": after, "count": limit})]
     if not ids:
         return []
-    rows = tx.rows(statements.HEADS, {"after": after, "last_tree": ids[-1]})
+    rows = tx.rows(statements.HEADS, {"after_key": after, "last_tree": ids[-1]})
     return [
         TreeHead(tree_id, tuple(SessionHead._make(row[1:]) for row in group))
         for tree_id, group in groupby(rows, key=itemgetter(0))
@@ -83,13 +84,14 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         [MarkRow._make(row) for row in tx.rows(statements.MARKS, where)],
         calls,
         payers,
+        [EditRow._make(row) for row in tx.rows(statements.EDITS, where)],
     )
 
 
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
     """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
     gone = []
-    for row in tx.rows(statements.GONE_PAYERS, {"after": after, "count": limit}):
+    for row in tx.rows(statements.GONE_PAYERS, {"after_key": after, "count": limit}):
         payer = Payer._make(row)
         calls, tree_id = _calls_of(tx, payer.session_key)
         member = tx.first(statements.MEMBER_OF_TREE, {"tree_id": tree_id})
@@ -268,6 +270,7 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     for statement, owned in (
         (statements.INSERT_LINK, copy.links),
         (statements.INSERT_MOVE, copy.moves),
+        (statements.INSERT_EDIT, copy.edits),
         (statements.INSERT_REQUEST, copy.requests),
         (statements.INSERT_MARK, copy.marks),
     ):

@@ -268,5 +268,5 @@ def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -
     """Return the parameters of `queries.INSERT_EDIT`."""
     return {
         "session_key": session_key, "revision": revision, "what": edit.what, "entry_id": edit.entry_id,
-        "value_before": edit.before, "value_after": edit.after, "edited_by": note.by, "why": note.why, "at": at,
+        "before": edit.before, "after": edit.after, "edited_by": note.by, "why": note.why, "at": at,
     }  # fmt: skip

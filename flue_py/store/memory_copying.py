@@ -88,6 +88,7 @@ class MemoryCopying(MemoryReads):
             [row for session in sessions for row in mark_rows(session)],
             [call for call in self._ledger.values() if call.session_key in involved],
             [Payer(number, self._payers[number].session_id) for number in sorted(involved & self._payers.keys())],
+            [edit for session in sessions for edit in session.edits],
         )
 
     async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pydantic_core
 
-from flue_py.core.log import Edit, LoggedEdits, LogLine, Note, restorable
+from flue_py.core.log import Edit, LogLine, Note, restorable
 from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.core.sessions import (
     STORED,
@@ -126,7 +126,7 @@ class MemoryMarks(MemoryCopying):
         self._commit(session, "back", to=target, note=MoveNote(revision, note.by, note.why))
         if brought_back:
             edit = Edit("retracted", None, str(pydantic_core.to_json(brought_back), "utf-8"))
-            session.edits[session.info.revision] = LoggedEdits((edit,), note, session.info.updated_us)
+            session.note_edits([edit], note)
         session.do(before, target, brought_back=brought_back)
         return True
 
@@ -135,9 +135,7 @@ class MemoryMarks(MemoryCopying):
     def _edit(self, session: Session, edits: Sequence[Edit], note: Note) -> None:
         """Count one revision for what is changed beside the history, and write it down."""
         self._commit(session, None)
-        if edits:
-            in_order = tuple(sorted(edits, key=lambda edit: edit.what))
-            session.edits[session.info.revision] = LoggedEdits(in_order, note, session.info.updated_us)
+        session.note_edits(edits, note)
 
     def _mark(self, session: Session, edit: Edit, entry_ids: Sequence[str] | None = None) -> None:
         marks = session.pins if edit.what == "pin" else session.labels

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice, takewhile
+from operator import attrgetter
+from typing import NamedTuple, cast
 
 from flue_py.core.entries import MESSAGE, Entry, PaidCall
-from flue_py.core.log import LOGGED_IDS, LoggedEdits, LoggedEntries, LoggedMove, LogLine, Note, make_line
+from flue_py.core.log import (
+    LOGGED_IDS,
+    Edit,
+    EditKind,
+    LoggedEdits,
+    LoggedEntries,
+    LoggedMove,
+    LogLine,
+    Note,
+    make_line,
+)
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
-from flue_py.core.trees import CallRow
+from flue_py.core.trees import CallRow, EditRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict
 
@@ -74,9 +88,9 @@ class Session:
     """One session: its row, its tree's entries (shared with the tree's other sessions), and its own log.
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
-    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` and
-    ``edits`` are by revision, ``pins`` (``on`` or ``off``) by entry, ``marked_us`` says when a mark was made, by entry
-    and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it was copied.
+    the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
+    by revision, ``edits`` are in order of it, ``pins`` (``on`` or ``off``) by entry, ``marked_us`` says when a mark
+    was made, by entry and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it was copied.
     """
 
     info: SessionInfo
@@ -91,11 +105,11 @@ class Session:
     retracted: set[str] = field(default_factory=set)
     labels: dict[str, str] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
-    edits: dict[int, LoggedEdits] = field(default_factory=dict)
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     notes: dict[int, MoveNote] = field(default_factory=dict)
     marked_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    edits: list[EditRow] = field(default_factory=list)
     stamp: bytes | None = None
 
     def reach(self, found: set[str] | None = None) -> set[str]:
@@ -151,7 +165,26 @@ class Session:
                 entries[-1].id,
                 entries[-1].created_us,
             )
-        return make_line(self.info.id, revision, moved, added, self.edits.get(revision))
+        return make_line(self.info.id, revision, moved, added, self._edited(revision))
+
+    def edits_at(self, revision: int) -> list[EditRow]:
+        """Return what was edited at a revision."""
+        start = bisect_left(self.edits, revision, key=attrgetter("revision"))
+        return list(takewhile(lambda row: row.revision == revision, islice(self.edits, start, None)))
+
+    def _edited(self, revision: int) -> LoggedEdits | None:
+        if not (rows := self.edits_at(revision)):
+            return None
+        edits = tuple(Edit(cast("EditKind", row.what), row.entry_id, row.before, row.after) for row in rows)
+        return LoggedEdits(edits, Note.stored(rows[0].edited_by, rows[0].why), rows[0].at)
+
+    def note_edits(self, edits: Sequence[Edit], note: Note) -> None:
+        """Write down what the last revision edited."""
+        number, revision, now = self.number, self.info.revision, self.info.updated_us
+        self.edits += [
+            EditRow(number, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, now)
+            for edit in sorted(edits, key=lambda edit: edit.what)
+        ]
 
     def leaf_at(self, revision: int) -> str | None:
         """Return what the leaf was after a revision."""
@@ -235,7 +268,7 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
-        "edits": all(revision <= info.revision for revision in session.edits),
+        "edits": all(edit.revision <= info.revision for edit in session.edits),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
     }
     return [Problem(what, info.id, "it is not what the history says") for what, holds in checks.items() if not holds]

@@ -12,8 +12,10 @@ import pydantic_core
 
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import payload_digest
+from flue_py.core.log import decode_ids
 from flue_py.core.sessions import Appended, Change, Moved, MoveReason, SessionInfo, SessionKind, TaskLink
 from flue_py.core.trees import (
+    EditRow,
     EntryRow,
     LinkRow,
     MarkRow,
@@ -29,7 +31,7 @@ from flue_py.store.memory_lanes import parents_of
 from flue_py.store.memory_model import Content, MoveNote, Operation, Request, Row, Session
 from flue_py.store.payloads import unpack, unpack_blob
 
-OwnedRow = TypeVar("OwnedRow", EntryRow, LinkRow, MoveRow, MarkRow, RequestRow)
+OwnedRow = TypeVar("OwnedRow", EditRow, EntryRow, LinkRow, MoveRow, MarkRow, RequestRow)
 
 # -- from the model to rows -------------------------------------------------------------------------------------------
 
@@ -99,6 +101,7 @@ def move_rows(session: Session) -> Iterator[MoveRow]:
                 note.undoes,
                 note.by,
                 change.at_us or 0,
+                note.why,
             )
 
 
@@ -142,6 +145,7 @@ class Rebuilding:
         self._tree = self._rebuild_tree()
         self._created = _by_session(sorted(copy.entries, key=attrgetter("session_key", "revision", "ordinal")))
         self._moves = _by_session(copy.moves)
+        self._edits = _by_session(copy.edits)
         self._marks = _by_session(copy.marks)
         self._requests = _by_session(copy.requests)
         self._links = _by_session(copy.links)
@@ -199,8 +203,9 @@ class Rebuilding:
                 )
                 for request in self._requests.get(key, ())
             },
-            notes={move.revision: MoveNote(move.undoes, move.moved_by) for move in self._moves.get(key, ())},
+            notes={move.revision: MoveNote(move.undoes, move.moved_by, move.why) for move in self._moves.get(key, ())},
             marked_us={(mark.entry_id, mark.kind): mark.at for mark in marks},
+            edits=[edit._replace(session_key=self._keys[key]) for edit in self._edits.get(key, ())],
             stamp=copy.head.fingerprint,
         )
         _replay(session, changes)
@@ -283,5 +288,10 @@ def _replay(session: Session, changes: Iterable[Change]) -> None:
             session.done.append(session.undone.pop())
         elif change.reason not in (None, "branch", "undo", "redo"):
             retracted = change.from_id if change.reason == "retract" else None
-            session.done.append(Operation(change.revision, change.from_id, change.to_id, retracted))
+            back = session.edits_at(change.revision) if change.reason == "back" else []
+            brought_back = [
+                entry_id for edit in back if edit.what == "retracted" for entry_id in decode_ids(edit.before)
+            ]
+            operation = Operation(change.revision, change.from_id, change.to_id, retracted, tuple(brought_back))
+            session.done.append(operation)
             session.undone.clear()

@@ -146,7 +146,7 @@ SESSION_BY_KEY = Statement(
 # The page is ordered by (updated_at, session_key), both falling, which is the index read backwards.
 _PAGE = (
     f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.trashed_at IS NULL"
-    " AND (s.updated_at < :before OR (s.updated_at = :before AND s.session_key < :before_key))"
+    " AND (s.updated_at < :last_at OR (s.updated_at = :last_at AND s.session_key < :last_key))"
 )
 _PAGE_ORDER = " ORDER BY s.updated_at DESC, s.session_key DESC LIMIT :count"
 
@@ -393,9 +393,8 @@ MOVES_AFTER = Statement(
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
 )
-INSERT_EDIT = Statement(
-    'INSERT INTO session_edits (session_key, revision, what, entry_id, "before", "after", edited_by, why, at) VALUES'
-    " (:session_key, :revision, :what, :entry_id, :value_before, :value_after, :edited_by, :why, :at)"
+INSERT_EDIT = insert_into(
+    "session_edits", ("session_key", "revision", "what", "entry_id", "before", "after", "edited_by", "why", "at")
 )
 EDITS_AFTER = Statement(
     'SELECT x.revision, x.what, x.entry_id, x."before", x."after", x.edited_by, x.why, x.at FROM session_edits x'

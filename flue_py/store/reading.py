@@ -473,7 +473,7 @@ def list_sessions(
     statement = queries.session_page(by_scope=scope is not None, by_kind=kind is not None)
     rows = tx.rows(
         statement,
-        {"before": before, "before_key": before_key, "scope": scope, "kind": kind, "count": limit + 1},
+        {"last_at": before, "last_key": before_key, "scope": scope, "kind": kind, "count": limit + 1},
     )
     page = tuple(session_info(row) for row in rows[:limit])
     if len(rows) <= limit:

@@ -35,7 +35,7 @@ _WORDS = {
     ("sessions", "kind"): frozenset({"root", "fork", "task"}),
     ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
     ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
-    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
+    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
 }
 _RANKS = {int: 1, float: 1, str: 2, bytes: 3}

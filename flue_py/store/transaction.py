@@ -94,11 +94,6 @@ _TEXT = frozenset(
         "payload",
         "reason",
         "moved_by",
-        "edited_by",
-        "why",
-        "what",
-        "value_before",
-        "value_after",
         "idempotency_key",
         "operation",
         "result",
@@ -118,6 +113,11 @@ _TEXT = frozenset(
         "ids",
         "keys",
         "tails",
+        "why",
+        "what",
+        "before",
+        "after",
+        "edited_by",
     ]
 )
 _BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})

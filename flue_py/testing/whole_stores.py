@@ -52,6 +52,7 @@ def with_names(tree: TreeCopy) -> dict[str, list[tuple[object, ...]]]:
         "blobs": list(tree.blobs),
         "links": sorted((names[link.parent_key], *link[1:]) for link in tree.links),
         "moves": sorted((names[move.session_key], *move[1:]) for move in tree.moves),
+        "edits": sorted((names[edit.session_key], *edit[1:]) for edit in tree.edits),
         "requests": sorted((names[request.session_key], *request[1:]) for request in tree.requests),
         "marks": sorted((names[mark.session_key], *mark[1:]) for mark in tree.marks),
         "calls": sorted((*call[:3], names[call.session_key], *call[4:]) for call in tree.calls),
@@ -73,7 +74,8 @@ async def make_everything(backend: Backend) -> SessionInfo:
     await backend.append(session.id, [user("aside")], expected=path[2], on_conflict="branch")
     await backend.move(session.id, path[3], by="somebody", idempotency_key="go back")
     await backend.undo(session.id)
-    await backend.set_label(session.id, path[0], "the start")
+    await backend.set_label(session.id, path[0], "the start", by="somebody", why="to find it")
+    await backend.set_pin(session.id, path[1], True)
     (failed,) = await add(backend, session.id, assistant("failed", tokens=5, dollars=0.1))
     await backend.retract(session.id, failed)
     fork = await backend.fork(session.id, path[2], NewSession(key="fork"), idempotency_key="fork")
