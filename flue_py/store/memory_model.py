@@ -90,7 +90,8 @@ class Session:
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
     the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
     by revision, ``edits`` are in order of it, ``pins`` (``on`` or ``off``) by entry, ``marked_us`` says when a mark
-    was made, by entry and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it was copied.
+    was made, by entry and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it
+    was copied.
     """
 
     info: SessionInfo
