@@ -26,6 +26,7 @@ GROUPS = {
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
+    "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "CopyProgress"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
@@ -163,7 +164,16 @@ def api_page() -> str:
     copying = inspect.signature(flue_py.copy_store)
     call = _call("await flue_py.copy_store", copying, list(copying.parameters.values()))
     lines += _section("flue_py.copy_store", call, paragraphs(flue_py.copy_store))
-    for group in ("Opening", "Entries and context", "Sessions", "Results", "Usage", "Moving house", "Damage"):
+    for group in (
+        "Opening",
+        "Entries and context",
+        "Sessions",
+        "Results",
+        "The log and marks",
+        "Usage",
+        "Moving house",
+        "Damage",
+    ):
         for name in GROUPS[group]:
             value = getattr(flue_py, name)
             if isinstance(value, type) and dataclasses.is_dataclass(value):
