@@ -150,7 +150,7 @@ async def snapshot(backend: Backend, session_id: str) -> Snapshot:
         await backend.read_turns(session_id),
         await backend.read_marks(session_id),
         await backend.changes(session_id, 0, 1_000_000),
-        await backend.read_log(session_id, before=None, limit=1_000_000),
+        await backend.read_log(session_id, before=None, limit=20),
         await backend.task_links(session_id),
         await backend.task_parents(session_id),
     )

@@ -62,5 +62,5 @@ def test_pins_and_exclusions_say_what_they_do_to_the_context(flue: Flue) -> None
     assert flue.json("context", session) == before
     flue.run("back", session, "1")
     assert flue.json("show", session)["leafId"] == leaf
-    told = [line["what"] for line in flue.json("log", session, "--limit", "6")]
-    assert told == ["undo", "exclusion", "pin", "inclusion", "exclusion", "pin"]
+    told = [line["what"] for line in flue.json("log", session, "--limit", "7")]
+    assert told == ["back", "undo", "exclusion", "pin", "inclusion", "exclusion", "pin"]
