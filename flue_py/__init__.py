@@ -52,8 +52,10 @@ if TYPE_CHECKING:
     from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.entries import Entry, NewEntry, Source
+    from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
     from flue_py.core.limits import Limits
+    from flue_py.core.log import Edit, LogLine
     from flue_py.core.merging import MergedRange, Provenance, merged_range_of, provenance_of
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.effects import MarkEffect
     from flue_py.sessions.exporting import export_session
     from flue_py.sessions.import_reports import ImportReport, SessionImport
     from flue_py.sessions.importing import import_file
@@ -94,7 +97,9 @@ else:
         "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
         "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
+        "flue_py.core.exclusions": ("Exclusion",),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
+        "flue_py.core.log": ("Edit", "LogLine"),
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
         "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
@@ -124,6 +129,7 @@ else:
         "flue_py.sessions.exporting": ("export_session",),
         "flue_py.sessions.import_reports": ("ImportReport", "SessionImport"),
         "flue_py.sessions.importing": ("import_file",),
+        "flue_py.sessions.effects": ("MarkEffect",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -170,8 +176,10 @@ __all__ = [
     "Cost",
     "Deletion",
     "DiffSide",
+    "Edit",
     "Entry",
     "EntryNotFound",
+    "Exclusion",
     "ExportNote",
     "Exported",
     "FixTheCall",
@@ -189,7 +197,9 @@ __all__ = [
     "LeafConflict",
     "LeafDiff",
     "Limits",
+    "LogLine",
     "Loss",
+    "MarkEffect",
     "MergedRange",
     "Message",
     "MissingExtra",

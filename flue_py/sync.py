@@ -203,6 +203,8 @@ class Session(_Twin[AsyncSession]):
     undo = _blocking(AsyncSession.undo)
     redo = _blocking(AsyncSession.redo)
     remove_leaf_message = _blocking(AsyncSession.remove_leaf_message)
+    log = _blocking(AsyncSession.log)
+    go_back = _blocking(AsyncSession.go_back)
 
     fork = _making(AsyncSession.fork)
     create_task = _making(AsyncSession.create_task)
@@ -231,6 +233,12 @@ class Session(_Twin[AsyncSession]):
 
     set_label = _blocking(AsyncSession.set_label)
     labels = _blocking(AsyncSession.labels)
+    pin = _blocking(AsyncSession.pin)
+    unpin = _blocking(AsyncSession.unpin)
+    pins = _blocking(AsyncSession.pins)
+    exclude = _blocking(AsyncSession.exclude)
+    include = _blocking(AsyncSession.include)
+    exclusions = _blocking(AsyncSession.exclusions)
     set_title = _blocking(AsyncSession.set_title)
     set_metadata = _blocking(AsyncSession.set_metadata)
     set_completed = _blocking(AsyncSession.set_completed)

@@ -55,6 +55,12 @@ _COMMANDS = {
     "retry": _Home("flue_py.cli.conversing", "retry", "Take the last user message back, to send it again."),
     "undo": _Home("flue_py.cli.moving", "undo", "Undo the last operation of a session."),
     "redo": _Home("flue_py.cli.moving", "redo", "Do again what was undone last."),
+    "log": _Home("flue_py.cli.log", "log", "Show what was done to a session, by whom and why."),
+    "back": _Home("flue_py.cli.log", "back", "Go back to a line of the log."),
+    "pin": _Home("flue_py.cli.marking", "pin", "Have every later compaction keep an entry."),
+    "unpin": _Home("flue_py.cli.marking", "unpin", "Let go of a pinned entry."),
+    "exclude": _Home("flue_py.cli.marking", "exclude", "Leave an entry, or a part of it, out of the context."),
+    "include": _Home("flue_py.cli.marking", "include", "Take an excluded entry back in."),
     "label": _Home("flue_py.cli.moving", "label", "Label an entry, or clear its label."),
     "diff": _Home("flue_py.cli.merging", "diff", "Show what two leaves share, and what each has by itself."),
     "cherry-pick": _Home(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
@@ -78,15 +79,15 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
         print_json([*messages[-(last or 0) :]])
         return
 
-    async def work(store: Store) -> list[ContextEntry]:
+    async def work(store: Store) -> tuple[list[ContextEntry], dict[str, str]]:
         found = await find_session(store, session)
-        return await found.build_context_entries(leaf=await leaf_of(found, leaf))
+        return await found.build_context_entries(leaf=await leaf_of(found, leaf)), await marks_of(found)
 
-    items = run(place, work, bar="reading")
+    items, marks = run(place, work, bar="reading")
     from flue_py.context.tokens import count_tokens
 
     count = count_tokens(item.data for item in items)
-    style = look(sizes=entry_sizes(item.entry for item in items))
+    style = look(sizes=entry_sizes(item.entry for item in items), labels=marks)
     title: Line = ((context_summary(items, count.tokens, is_estimate=count.is_estimate), "bold"),)
     print_lines([title, *context_lines(items, style, head=None if last is None else 0, tail=last or 0)], paged=True)
 

@@ -31,6 +31,7 @@ MESSAGE = "message"
 COMPACTION = "compaction"
 BRANCH_SUMMARY = "branch_summary"
 CUSTOM_MESSAGE = "custom_message"
+EXCLUSION = "exclusion"
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
@@ -335,6 +336,36 @@ def new_custom(kind: str, data: JsonValue) -> NewEntry:
         raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
     text, replaced = encode_json(data, "data")
     return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
+
+
+def new_exclusion(
+    entry_id: str,
+    part: int | str | None = None,
+    *,
+    excluded: bool = True,
+    by: str | None = None,
+    why: str | None = None,
+) -> NewEntry:
+    """Return an entry that leaves another, or one part of its content, out of the context, or takes it back in.
+
+    ``part`` is a position in the content, or the id of a part (that of a tool call). Raises `InvalidEntry`.
+    """
+    _check_string(entry_id, "entry_id")
+    fields: JsonObject = {"entryId": entry_id}
+    if part is not None:
+        fields["part"] = checked_part(part)
+    if not excluded:
+        fields["excluded"] = False
+    fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
+    text, replaced = encode_json(fields, EXCLUSION)
+    return NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced)
+
+
+def checked_part(part: int | str) -> int | str:
+    """Return ``part`` unchanged. Raises `InvalidEntry` where it is neither a position nor an id."""
+    if isinstance(part, bool) or not isinstance(part, (int, str)) or (isinstance(part, int) and part < 0):
+        raise InvalidEntry(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
+    return part
 
 
 def checked_kind(kind: str) -> str:

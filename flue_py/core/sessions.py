@@ -15,7 +15,7 @@ from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch"]
-MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import"]
+MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import", "back"]
 
 
 class Stored:
@@ -243,7 +243,8 @@ class PathRead:
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
     ``entries`` is None where the caller's stamp still held. ``compaction`` is the latest one on the path, where
-    a context was asked for.
+    a context was asked for; where it has pinned entries, these come before the kept part, and with them the
+    exclusions of the path up to there.
     """
 
     leaf_id: str | None
@@ -283,7 +284,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A session's mark on an entry: a ``label`` (with its text) or that it is ``retracted``."""
+    """A session's mark on an entry: a ``label`` (with its text), a ``pin`` (``on``, ``off``), or ``retracted``."""
 
     entry_id: str
     kind: str

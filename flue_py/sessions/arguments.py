@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.limits import Limits
-from flue_py.core.sessions import LeafChoice, Stored
+from flue_py.core.sessions import LeafChoice, Stored, is_storable
 from flue_py.errors import InvalidArgument, shown
 
 MAX_PAGE = 1000
@@ -115,8 +115,17 @@ def checked_moment(moment: datetime) -> int:
         raise InvalidArgument(f"{shown(moment)} is not a moment in time: use a datetime with a time zone") from error
 
 
-def checked_revision(after: int) -> int:
-    """Return ``after`` unchanged. Raises `InvalidArgument` for what is no revision (0 is before the first)."""
-    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _LAST_REVISION:
-        raise InvalidArgument(f"after: {shown(after)} is not a revision; 0 is before the first change")
-    return after
+def checked_revision(revision: int, what: str = "after") -> int:
+    """Return ``revision`` unchanged. Raises `InvalidArgument` for what is none (0 is before the first)."""
+    if isinstance(revision, bool) or not isinstance(revision, int) or not 0 <= revision <= _LAST_REVISION:
+        raise InvalidArgument(f"{what}: {shown(revision)} is not a revision; 0 is before the first change")
+    return revision
+
+
+def checked_part(part: int | str | None) -> int | str | None:
+    """Return ``part`` unchanged. Raises `InvalidArgument` for what names no part of a message's content."""
+    if part is None or (isinstance(part, str) and is_storable(part)):
+        return part
+    if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part <= _LAST_REVISION:
+        raise InvalidArgument(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
+    return part

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from flue_py.core.entries import MESSAGE, Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.projection import ContextEntry, project, project_compacted
+from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -222,7 +222,7 @@ class SessionView:
             if read.entries is None and known is not None:
                 return known
             tail = read.entries or ()
-            items = project_compacted(read.compaction, tail) if read.compaction else project(tail)
+            items = context_of(tail, read.compaction)
             context = _Context(read.stamp, items, read.compaction, tail)
             if isinstance(leaf, Stored):
                 self._context = context
@@ -383,7 +383,12 @@ class SessionView:
 
 
 def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
+    """Return the last assistant message of the end of a path; pinned entries from before it are none of it."""
+    depth = None
     for entry in reversed(entries):
+        if depth is not None and entry.depth != depth - 1:
+            break
+        depth = entry.depth
         if entry.kind == MESSAGE and entry.role == "assistant":
             return entry
     return None

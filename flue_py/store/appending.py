@@ -27,6 +27,7 @@ from flue_py.store import queries
 from flue_py.store.backend import Sources
 from flue_py.store.creating import create_session, require_session
 from flue_py.store.payloads import pack
+from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
 from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry
 from flue_py.store.transaction import Row, Transaction
@@ -120,7 +121,7 @@ def plan_append(
         parent = None if expected is None else see_entry(tx, state, cast("str", expected))
     _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
-    ids = batch.add_chain(parent, entries)
+    ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
     replaced = sum(new.surrogates_replaced for new in entries)
     result = Appended(ids, state.leaf if on_branch else ids[-1], batch.revision, on_branch, False, replaced)
     return PlannedAppend(state, batch, result, idempotency_key, digest)
@@ -318,7 +319,7 @@ class EntryBatch:
         """Return the parameters of `queries.INSERT_MOVE`: that this revision is no plain append."""
         return {
             "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry, "to_entry": to_entry,
-            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us,
+            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us, "why": None,
         }  # fmt: skip
 
     def _choose_place(self, parent: Position | None) -> tuple[int, int, int | None, int]:

@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.limits import DEFAULT_LIMITS
+from flue_py.core.log import LogLine
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
@@ -99,8 +100,10 @@ class Backend(Protocol):
         title: str | None | Stored = STORED,
         metadata_text: str | None = None,
         completed_us: int | None | Stored = STORED,
+        by: str | None = None,
+        why: str | None = None,
     ) -> SessionInfo:
-        """Change what is named, leave the rest, count one revision, and return the session."""
+        """Change what is named, leave the rest, count one revision, log it, and return the session."""
 
     # -- history ----------------------------------------------------------------------------------------------
 
@@ -142,25 +145,32 @@ class Backend(Protocol):
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
         by: str | None = None,
+        why: str | None = None,
         idempotency_key: str | None = None,
     ) -> Moved:
         """Set the leaf to any entry the session sees, or to None. Raises `EntryNotFound`. O(1)."""
 
-    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
+    async def retract(
+        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
         Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
         what the session sees (row E24). The row, its cost and the move stay; `undo` brings it back.
         """
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+    async def undo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None where there is none.
 
-        Operations are appends (a batch is one), moves, retractions, imports. Raises `EntryNotFound` where the
-        entry to return to has been deleted.
+        Operations are appends (a batch is one), moves, retractions, imports, and going back. Raises `EntryNotFound`
+        where the entry to return to has been deleted.
         """
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+    async def redo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since."""
 
     async def fork(
@@ -219,9 +229,10 @@ class Backend(Protocol):
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        """Return what `project_compacted` or `project` needs: the kept part of the path, and the compaction.
+        """Return what `context_of` needs: the kept part of the path, and the compaction.
 
-        O(kept entries + forks on the path), however long the history before them.
+        Where that one has pinned entries, they come first, with the exclusions that lie before the kept part.
+        O(kept entries + forks on the path), however long the history before them; with pins, also O(exclusions).
         """
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
@@ -265,10 +276,51 @@ class Backend(Protocol):
     def notifications(self, session_id: str) -> AsyncIterator[None]:
         """Yield at once, then whenever the session may have changed, in this process or another."""
 
+    # -- the log ----------------------------------------------------------------------------------------------
+    # ``by`` and ``why`` say who did something, and for what reason; both are kept as given (`InvalidArgument` for what
+    # cannot be stored, or is too long).
+
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
+
+        O(lines), from indexes: of a revision with many entries, only the first are looked at.
+        """
+
+    async def go_back(
+        self,
+        session_id: str,
+        revision: int,
+        *,
+        before: bool = False,
+        expected: LeafChoice = STORED,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> LogLine | None:
+        """Bring back what a line of the log says, and return the new line; None where nothing changed.
+
+        Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
+        the leaf as it was then, as a move that can be undone; entries on its path that were retracted since come back
+        (and undoing it retracts them again). With ``before``: as it was before that line. 0 is the session as it was
+        created. Raises `InvalidArgument` for a revision that was not yet, `EntryNotFound` for a leaf that has been
+        deleted, `LeafConflict` where a leaf is to be moved.
+        """
+
     # -- marks ------------------------------------------------------------------------------------------------
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+    async def set_label(
+        self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
+    ) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`."""
+
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
+    ) -> tuple[str, ...]:
+        """Pin an entry, or let go of it, with what belongs to it (a tool call and its results); return all their ids.
+
+        A compaction that is appended later writes down which pinned entries lie on its path before its first kept
+        entry (``pinnedEntryIds``); those of the latest compaction stay pinned until they are let go of. What is so
+        already changes nothing. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no context has.
+        """
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         """Return the session's marks, by entry id and kind."""

@@ -13,10 +13,10 @@ from typing import Literal
 
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
     Appended,
-    Change,
     Deletion,
     LeafChoice,
     Moved,
@@ -28,7 +28,6 @@ from flue_py.core.sessions import (
     Stored,
     TaskLink,
     check_entry_id,
-    check_entry_label,
     check_label,
     check_name,
 )
@@ -45,12 +44,13 @@ from flue_py.errors import (
 )
 from flue_py.store.backend import MAX_TASK_DEPTH
 from flue_py.store.memory_budgets import MemoryBudgets, unused
-from flue_py.store.memory_copying import MemoryCopying
+from flue_py.store.memory_marks import MemoryMarks, row_value
 from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
+from flue_py.store.memory_pins import with_pins
 from flue_py.store.state import content_digest
 
 
-class MemoryBackend(MemoryCopying, MemoryBudgets):
+class MemoryBackend(MemoryMarks, MemoryBudgets):
     """A `Backend` that lives and dies with the process."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
@@ -66,18 +66,25 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         title: str | None | Stored = STORED,
         metadata_text: str | None = None,
         completed_us: int | None | Stored = STORED,
+        by: str | None = None,
+        why: str | None = None,
     ) -> SessionInfo:
-        session = self._session(session_id)
+        session, note = self._session(session_id), Note(by, why)
         info = session.info
+        edits = []
         if not isinstance(title, Stored):
             check_label(title, "title")
             info = replace(info, title=title)
+            edits.append(Edit("title", None, session.info.title, title))
         if metadata_text is not None:
             info = replace(info, metadata_text=metadata_text)
+            edits.append(Edit("metadata", None, session.info.metadata_text, metadata_text))
         if not isinstance(completed_us, Stored):
+            before, after = row_value(info, "completed"), None if completed_us is None else str(completed_us)
             info = replace(info, completed_us=completed_us)
+            edits.append(Edit("completed", None, before, after))
         session.info = info
-        self._commit(session, None)
+        self._edit(session, edits, note)
         return session.info
 
     # -- history ----------------------------------------------------------------------------------------------
@@ -104,7 +111,7 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
             session.check_leaf(expected)
         elif entries:
             session.check_sees(below)
-        rows = self._make_rows(session, entries, below)
+        rows = self._make_rows(session, with_pins(session, entries, below), below)
         if rows:
             last = leaf if on_branch else rows[-1].entry.id
             self._add_rows(session, entries, rows)
@@ -147,10 +154,10 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
         by: str | None = None,
+        why: str | None = None,
         idempotency_key: str | None = None,
     ) -> Moved:
-        session = self._session(session_id)
-        check_label(by, "by")
+        session, said = self._session(session_id), Note(by, why)
         content = _content(idempotency_key, "move", to)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, Moved):
@@ -159,59 +166,70 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
-            self._commit(session, reason, to=to, note=MoveNote(None, by))
+            self._commit(session, reason, to=to, note=MoveNote(None, said.by, said.why))
             session.do(before, to)
         result = Moved(before, to, session.info.revision, reason)
         _remember(session, idempotency_key, content, result)
         return result
 
-    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
-        session = self._session(session_id)
+    async def retract(
+        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        session, said = self._session(session_id), Note(by, why)
         if entry_id != session.info.leaf_id:
             return None
         entry = session.tree[entry_id].entry
         if entry.kind != MESSAGE or session.has_visible_child(entry_id):
             return None
         self._set_retracted(session, entry_id, retracted=True)
-        self._commit(session, "retract", to=entry.parent_id)
+        self._commit(session, "retract", to=entry.parent_id, note=MoveNote(None, said.by, said.why))
         session.marked_us[entry_id, "retracted"] = session.info.updated_us
         session.do(entry_id, entry.parent_id, retracted=entry_id)
         return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        session = self._session(session_id)
-        check_label(by, "by")
+    async def undo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        session, said = self._session(session_id), Note(by, why)
         session.check_leaf(expected)
         if not session.done:
             return None
         operation = session.done[-1]
-        self._step(session, operation, operation.before, "undo", by)
+        self._step(session, operation, operation.before, "undo", said)
         session.undone.append(session.done.pop())
         return Moved(operation.after, operation.before, session.info.revision, "undo")
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        session = self._session(session_id)
-        check_label(by, "by")
+    async def redo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        session, said = self._session(session_id), Note(by, why)
         session.check_leaf(expected)
         if not session.undone:
             return None
         operation = session.undone[-1]
         if operation.retracted is not None and session.has_visible_child(operation.retracted):
             return None  # a branch landed below it since: retracting it now would tear the branch off
-        self._step(session, operation, operation.after, "redo", by)
+        self._step(session, operation, operation.after, "redo", said)
         session.done.append(session.undone.pop())
         return Moved(operation.before, operation.after, session.info.revision, "redo")
 
     def _step(
-        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], by: str | None
+        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], said: Note
     ) -> None:
         if to is not None and to not in session.tree:
             raise EntryNotFound(session.info.id, to)
+        hidden: list[str] = []
         if operation.retracted is not None:
             self._set_retracted(session, operation.retracted, retracted=reason == "redo")
-        self._commit(session, reason, to=to, note=MoveNote(operation.revision, by))
-        if operation.retracted is not None and reason == "redo":
-            session.marked_us[operation.retracted, "retracted"] = session.info.updated_us
+            hidden += [operation.retracted] if reason == "redo" else []
+        for entry_id in operation.brought_back:
+            if reason == "undo" and (not session.sees(entry_id) or session.has_visible_child(entry_id)):
+                break  # a branch landed below it since: retracting it again would tear the branch off
+            self._set_retracted(session, entry_id, retracted=reason == "undo")
+            hidden += [entry_id] if reason == "undo" else []
+        self._commit(session, reason, to=to, note=MoveNote(operation.revision, said.by, said.why))
+        for entry_id in hidden:
+            session.marked_us[entry_id, "retracted"] = session.info.updated_us
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
@@ -279,7 +297,7 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
     def _link(self, parent: Session, child_id: str, task_id: str) -> None:
         if all(link.child_id != child_id for link in parent.links):
             parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id))
-            self._commit(parent, None)
+            self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
 
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         self._check_open()
@@ -325,21 +343,6 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
             if session.info.key is not None:
                 del self._keys[session.info.scope, session.info.key]
             self._notify(session_id)
-
-    # -- marks ------------------------------------------------------------------------------------------------
-
-    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
-        session = self._session(session_id)
-        check_entry_label(label)
-        session.check_sees(entry_id)
-        if (label or None) == session.labels.get(entry_id):
-            return
-        if label:
-            session.labels[entry_id] = label
-        else:
-            del session.labels[entry_id]
-        self._commit(session, None)
-        session.marked_us[entry_id, "label"] = session.info.updated_us
 
     # -- how it is done ---------------------------------------------------------------------------------------
 
@@ -475,43 +478,6 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
             spent_tokens=tokens,
             spent_picodollars=picodollars,
         )
-
-    def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
-        if retracted:
-            session.retracted.add(entry_id)
-        else:
-            session.retracted.discard(entry_id)
-        if entry_id in session.created:  # an inherited entry is not among what the session counts
-            step = -1 if retracted else 1
-            session.info = replace(
-                session.info,
-                entry_count=session.info.entry_count + step,
-                message_count=session.info.message_count + step,
-            )
-
-    def _commit(
-        self,
-        session: Session,
-        reason: Literal["append"] | MoveReason | None,
-        rows: Sequence[Row] = (),
-        *,
-        to: LeafChoice = STORED,
-        note: MoveNote | None = None,
-    ) -> None:
-        """Count one revision, record the change, and wake those who watch."""
-        now = self._sources.now_us()
-        before = session.info.leaf_id
-        leaf = before if isinstance(to, Stored) else to
-        revision = session.info.revision + 1
-        session.info = replace(session.info, revision=revision, leaf_id=leaf, updated_us=now)
-        change = Change(session.info.id, revision, reason)
-        if reason is not None:
-            entries = tuple(row.entry for row in rows)
-            at = rows[-1].entry.created_us if reason == "append" else now
-            change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
-            session.notes[revision] = note or MoveNote(None, None)
-        session.changes.append(change)
-        self._notify(session.info.id)
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

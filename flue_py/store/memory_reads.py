@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from flue_py.core.entries import MESSAGE, Entry
-from flue_py.core.projection import latest_compaction, project, project_compacted
+from flue_py.core.entries import EXCLUSION, MESSAGE, Entry
+from flue_py.core.log import LogLine
+from flue_py.core.projection import context_of, latest_compaction, pinned_ids
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -126,13 +127,16 @@ class MemoryReads:
         if compaction is not None:
             first_kept = compaction.fields.get("firstKeptEntryId")
             kept_from = (entry.depth for entry in path[: compaction.depth] if entry.id == first_kept)
-            path = path[next(kept_from, compaction.depth) :]
+            start = next(kept_from, compaction.depth)
+            pinned = pinned_ids(compaction.fields)
+            counted = (entry for entry in path[:start] if entry.kind == EXCLUSION or entry.id in pinned)
+            path = [*(counted if pinned else ()), *path[start:]]
         return replace(_path_read(session, at, path), compaction=compaction)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
         read = await self.read_context(session_id, leaf=leaf)
         kept = read.entries or ()
-        items = project_compacted(read.compaction, kept) if read.compaction else project(kept)
+        items = context_of(kept, read.compaction)
         return MessagesRead(read.leaf_id, read.stored_leaf_id, read.revision, [item.data for item in items])
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
@@ -192,6 +196,11 @@ class MemoryReads:
         session = self._session(session_id)
         return [change for change in session.changes if change.revision > after][:limit]
 
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        session = self._session(session_id)
+        last = len(session.changes) if before is None else min(before - 1, len(session.changes))
+        return [session.log_line(revision) for revision in range(last, max(last - limit, 0), -1)]
+
     def notifications(self, session_id: str) -> AsyncIterator[None]:
         self._check_open()
         return self._watch(session_id)
@@ -215,8 +224,9 @@ class MemoryReads:
     async def read_marks(self, session_id: str) -> list[Mark]:
         session = self._session(session_id)
         labels = [Mark(entry_id, "label", text) for entry_id, text in session.labels.items()]
+        pins = [Mark(entry_id, "pin", value) for entry_id, value in session.pins.items()]
         retracted = [Mark(entry_id, "retracted") for entry_id in session.retracted]
-        return sorted(labels + retracted, key=lambda mark: (mark.entry_id, mark.kind))
+        return sorted(labels + pins + retracted, key=lambda mark: (mark.entry_id, mark.kind))
 
     # -- the store itself -------------------------------------------------------------------------------------
 

@@ -37,6 +37,20 @@ def _in_keys(column: str, dialect: Dialect) -> str:
     return f"{column} = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:keys AS json))))"
 
 
+def _numbers(dialect: Dialect) -> str:
+    """The numbers of the JSON array ``:keys``, as rows."""
+    if dialect == "sqlite":
+        return "SELECT CAST(value AS BIGINT) AS number FROM json_each(:keys)"
+    return "SELECT CAST(value AS BIGINT) AS number FROM json_array_elements_text(CAST(:keys AS json)) AS value"
+
+
+def _in_ids(column: str, dialect: Dialect) -> str:
+    """Whether a column is one of the texts of the JSON array ``:ids``."""
+    if dialect == "sqlite":
+        return f"{column} IN (SELECT value FROM json_each(:ids))"
+    return f"{column} = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))"
+
+
 def _tails_in(dialect: Dialect) -> str:
     """The ends of lanes that a JSON array of [tree, lane, depth to keep] names, as rows."""
     if dialect == "sqlite":
@@ -328,6 +342,21 @@ DEPTH_ON_PATH = Statement(
     _SPANS + f"SELECT e.depth FROM entries e JOIN spans s ON {_IN_SPAN}"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
+# Entries on a path that are named, and its exclusions, up to a depth.
+NAMED_ON_PATH = _per_dialect(
+    lambda dialect: (
+        _SPANS + f"SELECT {_ENTRY} FROM entries e JOIN spans s ON {_IN_SPAN}"
+        f" WHERE e.tree_id = :tree_id AND {_in_ids('e.id', dialect)} AND e.depth <= :last_depth"
+    )
+)
+EXCLUSIONS_ON_PATH = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.kind = 'exclusion'"
+    " WHERE e.depth <= :last_depth"
+)
+PATH_STRETCH = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN}"
+    " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
+)
 TURNS = Statement(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
@@ -362,7 +391,7 @@ CHILDREN_IN_OTHER_LANES = Statement(
 # -- moves, marks, requests, ledger --------------------------------------------------------------------------------
 
 INSERT_MOVE = insert_into(
-    "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at")
+    "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at", "why")
 )
 LAST_MOVE = Statement(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
@@ -372,6 +401,47 @@ MOVES_AFTER = Statement(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
+)
+INSERT_EDIT = insert_into(
+    "session_edits", ("session_key", "revision", "what", "entry_id", "before", "after", "edited_by", "why", "at")
+)
+EDITS_AFTER = Statement(
+    'SELECT x.revision, x.what, x.entry_id, x."before", x."after", x.edited_by, x.why, x.at FROM session_edits x'
+    " WHERE x.session_key = :session_key AND x.revision > :revision AND x.revision <= :last_revision"
+    " ORDER BY x.revision, x.what"
+)
+LOGGED_MOVES = Statement(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.moved_by, m.why, m.at FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
+)
+_LAST_LOGGED = (
+    "FROM entries l WHERE l.session_key = e.session_key AND l.revision = e.revision ORDER BY l.ordinal DESC LIMIT 1"
+)
+_PARENT_ID = (
+    "COALESCE((SELECT p.id FROM entries p WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id"
+    " AND p.depth = e.depth - 1), (SELECT p.id FROM lanes l JOIN entries p ON p.tree_id = l.tree_id"
+    " AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth WHERE l.tree_id = e.tree_id"
+    " AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1))"
+)
+# The first entries of each of some revisions: the first itself, with its parent and what the last one is.
+LOGGED_ENTRIES = _per_dialect(
+    lambda dialect: (
+        "SELECT e.revision, e.id, e.kind,"
+        + ", ".join(
+            f" CASE WHEN e.ordinal = 0 THEN ({value}) END"
+            for value in (
+                f"SELECT l.ordinal {_LAST_LOGGED}",
+                f"SELECT l.id {_LAST_LOGGED}",
+                f"SELECT l.created_at {_LAST_LOGGED}",
+                _PARENT_ID,
+                "e.payload",
+                "e.packed",
+                "e.blob",
+            )
+        )
+        + f" FROM ({_numbers(dialect)}) r JOIN entries e ON e.session_key = :session_key AND e.revision = r.number"
+        " AND e.ordinal < :count ORDER BY e.revision, e.ordinal"
+    )
 )
 LAST_APPEND = Statement(
     "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
@@ -403,6 +473,9 @@ MARK = Statement(
 )
 MARKS = Statement(
     "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
+)
+MARKS_OF_KIND = Statement(
+    "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind"
 )
 RETRACTED_IDS = Statement("SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'")
 

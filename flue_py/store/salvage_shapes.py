@@ -25,7 +25,7 @@ _WORDS = {
     ("sessions", "kind"): frozenset({"root", "fork", "task"}),
     ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
     ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
-    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
+    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
     ("budgets", "unit"): frozenset({"tokens", "picodollars"}),

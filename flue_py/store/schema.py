@@ -158,6 +158,14 @@ entries = Table(
         postgresql_where=text("kind = 'compaction'"),
     ),
     Index(
+        "ix_entries_exclusion",
+        "tree_id",
+        "lane_id",
+        "depth",
+        sqlite_where=text("kind = 'exclusion'"),
+        postgresql_where=text("kind = 'exclusion'"),
+    ),
+    Index(
         "ix_entries_blob",
         "tree_id",
         "blob",

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.log import LogLine, Note
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
@@ -40,7 +41,19 @@ from flue_py.core.sessions import (
 from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
-from flue_py.store import appending, budgeting, copying, creating, deleting, moving, queries, reading, verifying
+from flue_py.store import (
+    appending,
+    budgeting,
+    copying,
+    creating,
+    deleting,
+    editing,
+    log,
+    moving,
+    queries,
+    reading,
+    verifying,
+)
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.backing_up import back_up
 from flue_py.store.transaction import Transaction
@@ -124,9 +137,12 @@ class SqlBackend(Backend):
         title: str | None | Stored = STORED,
         metadata_text: str | None = None,
         completed_us: int | None | Stored = STORED,
+        by: str | None = None,
+        why: str | None = None,
     ) -> SessionInfo:
+        note = Note(by, why)
         return await self._runner.write(
-            lambda tx: creating.update_session(tx, self._sources, session_id, title, metadata_text, completed_us),
+            lambda tx: editing.update_session(tx, self._sources, session_id, title, metadata_text, completed_us, note),
             repeatable=True,
         )
 
@@ -162,21 +178,32 @@ class SqlBackend(Backend):
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
         by: str | None = None,
+        why: str | None = None,
         idempotency_key: str | None = None,
     ) -> Moved:
+        note = Note(by, why)
         return await self._runner.write(
-            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, by, idempotency_key),
+            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
             repeatable=idempotency_key is not None,
         )
 
-    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
-        return await self._runner.write(lambda tx: moving.retract(tx, self._sources, session_id, entry_id))
+    async def retract(
+        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: moving.retract(tx, self._sources, session_id, entry_id, note))
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        return await self._runner.write(lambda tx: moving.undo(tx, self._sources, session_id, expected, by))
+    async def undo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: moving.undo(tx, self._sources, session_id, expected, note))
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        return await self._runner.write(lambda tx: moving.redo(tx, self._sources, session_id, expected, by))
+    async def redo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: moving.redo(tx, self._sources, session_id, expected, note))
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
@@ -276,9 +303,38 @@ class SqlBackend(Backend):
                 last = revision
                 yield
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        return await self._runner.read(lambda tx: log.read_log(tx, session_id, before, limit))
+
+    async def go_back(
+        self,
+        session_id: str,
+        revision: int,
+        *,
+        before: bool = False,
+        expected: LeafChoice = STORED,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> LogLine | None:
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: log.go_back(tx, self._sources, session_id, revision, before=before, expected=expected, note=note)
+        )
+
+    async def set_label(
+        self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
+    ) -> None:
+        note = Note(by, why)
         await self._runner.write(
-            lambda tx: creating.set_label(tx, self._sources, session_id, entry_id, label), repeatable=True
+            lambda tx: editing.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
+        )
+
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
+    ) -> tuple[str, ...]:
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: editing.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
         )
 
     async def read_marks(self, session_id: str) -> list[Mark]:

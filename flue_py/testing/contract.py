@@ -21,6 +21,8 @@ from flue_py.testing.contract_deletion import DeletionContract
 from flue_py.testing.contract_forks import ForkContract
 from flue_py.testing.contract_idempotency import IdempotencyContract
 from flue_py.testing.contract_imports import ImportContract
+from flue_py.testing.contract_log import LogContract
+from flue_py.testing.contract_marks import MarkContract
 from flue_py.testing.contract_merging import MergingContract
 from flue_py.testing.contract_moves import MoveContract
 from flue_py.testing.contract_reads import ReadContract
@@ -61,6 +63,8 @@ class BackendContract(
     IdempotencyContract,
     MoveContract,
     UndoContract,
+    LogContract,
+    MarkContract,
     ForkContract,
     MergingContract,
     TaskContract,

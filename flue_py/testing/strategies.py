@@ -127,6 +127,14 @@ def _parts(value: str) -> JsonValue:
     return [{"type": "text", "text": value}]
 
 
+_call_ids = st.sampled_from(["call", "call-1"])
+
+
+def _calls(value: str, ids: list[str]) -> JsonValue:
+    calls: list[JsonValue] = [{"type": "toolCall", "id": call_id, "name": "read", "arguments": {}} for call_id in ids]
+    return [{"type": "text", "text": value}, *calls]
+
+
 def _message(role: str, content: JsonValue, fields: JsonObject, further: JsonObject) -> JsonObject:
     return {"role": role, "content": content, **fields, **further}
 
@@ -137,7 +145,7 @@ user_messages: st.SearchStrategy[JsonObject] = st.builds(
 assistant_messages: st.SearchStrategy[JsonObject] = st.builds(
     _message,
     st.just("assistant"),
-    texts.map(_parts),
+    texts.map(_parts) | st.builds(_calls, texts, st.lists(_call_ids, unique=True, max_size=2)),
     st.fixed_dictionaries(
         {}, optional={"usage": usages, "provider": st.sampled_from(["p", "q"]), "model": labels, "stopReason": texts}
     ),
@@ -147,7 +155,7 @@ tool_results: st.SearchStrategy[JsonObject] = st.builds(
     _message,
     st.just("toolResult"),
     texts.map(_parts),
-    st.fixed_dictionaries({"toolCallId": texts, "toolName": texts, "isError": st.booleans()}),
+    st.fixed_dictionaries({"toolCallId": _call_ids | texts, "toolName": texts, "isError": st.booleans()}),
     unknown_fields,
 )
 other_messages: st.SearchStrategy[JsonObject] = st.builds(

@@ -32,6 +32,14 @@ def upgrade() -> None:
     unpriced = "FROM ledger g WHERE g.session_key = sessions.session_key AND g.cost IS NULL"
     op.execute(f"UPDATE sessions SET unpriced_calls = (SELECT COUNT(*) {unpriced}) WHERE EXISTS (SELECT 1 {unpriced})")
     op.create_index("ix_ledger_sessions_tree_id", "ledger_sessions", ["tree_id"])
+    excluding = sa.text("kind = 'exclusion'")
+    op.create_index(
+        "ix_entries_exclusion",
+        "entries",
+        ["tree_id", "lane_id", "depth"],
+        sqlite_where=excluding,
+        postgresql_where=excluding,
+    )
     op.create_table(
         "session_edits",
         sa.Column("session_key", sa.BigInteger(), nullable=False),

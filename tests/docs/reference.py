@@ -26,6 +26,7 @@ GROUPS = {
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
+    "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
     "Usage": ("UsageWindow", "Usage", "Cost"),
     "Branches side by side": (
         "LeafDiff",

@@ -71,6 +71,14 @@ def usual_of_session(first: str, last: str) -> Usual:
         "get_tree": {},
         "labels": {},
         "set_label": {"entry_id": first, "label": "l"},
+        "pin": {"entry_id": first},
+        "unpin": {"entry_id": first},
+        "pins": {},
+        "exclude": {"entry_id": first},
+        "include": {"entry_id": first},
+        "exclusions": {},
+        "log": {},
+        "go_back": {"to": 0},
         "set_title": {"title": "t"},
         "set_metadata": {"metadata": {}},
         "set_completed": {"at": None},
@@ -206,6 +214,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"),
+        ("list_sessions", "limit"), ("watch", "after"), ("log", "limit"), ("log", "before"), ("go_back", "to"),
     }  # fmt: skip
     assert {name for *_, name in accepted} == {"an integer", "a list with None"}
 
