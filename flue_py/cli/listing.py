@@ -6,30 +6,64 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.cli.running import find_session, run
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
 from flue_py.formats.pi_context import PathSettings, settings_on
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.render.views import entry_block, facts_lines, session_facts, session_lines
 from flue_py.sessions.store import Store
 
+_PAGE = 1000
+
 
 @click.command()
 @click.option("--scope", help="Only the sessions of this tenant or user.")
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="updated", help="What is most comes first.")
+@click.option("--reverse", is_flag=True, help="What is least comes first; of titles, the last.")
+@click.option("--title", help="Only the sessions in whose title this occurs, in any case.")
 @json_option
 @click.pass_obj
-def sessions(place: Place, scope: str | None, kind: SessionKind | None, limit: int | None, as_json: bool) -> None:
-    """List the sessions, most recently changed first."""
+def sessions(
+    place: Place,
+    scope: str | None,
+    kind: SessionKind | None,
+    limit: int | None,
+    order: SessionOrder,
+    reverse: bool,
+    title: str | None,
+    as_json: bool,
+) -> None:
+    """List the sessions, most recently changed first.
+
+    A session is known by the title it was given, else by the one that a program made, else by its key, else by how it
+    begins. Its cost is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of
+    them.
+    """
+    descending = reverse if order == "title" else not reverse
 
     async def work(store: Store) -> list[SessionInfo]:
-        if limit is not None and limit <= 1000:
-            return list((await store.list_sessions(scope=scope, kind=kind, limit=limit)).sessions)
-        found = [info for info in await all_sessions(store, scope=scope) if kind in (None, info.kind)]
-        return found[:limit]
+        found: list[SessionInfo] = []
+        cursor = None
+        while limit is None or len(found) < limit:
+            page = await store.list_sessions(
+                scope=scope,
+                kind=kind,
+                order_by=order,
+                descending=descending,
+                title=title,
+                limit=_PAGE if limit is None else min(limit - len(found), _PAGE),
+                cursor=cursor,
+            )
+            found += page.sessions
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found
 
     found = run(place, work)
     if as_json:

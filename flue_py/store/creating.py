@@ -8,6 +8,7 @@ import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.sessions import (
+    EditMetadata,
     LeafChoice,
     NewSession,
     SessionInfo,
@@ -271,14 +272,20 @@ def update_session(
     sources: Sources,
     session_id: str,
     title: str | None | Stored,
-    metadata_text: str | None,
+    auto_title: str | None | Stored,
+    metadata_text: str | EditMetadata | None,
     completed_us: int | None | Stored,
 ) -> SessionInfo:
     """Change what is named (see `Backend.update_session`)."""
     state = read_state(tx, session_id)
+    if callable(metadata_text):
+        metadata_text = metadata_text(require_session(tx, session_id).metadata_text)
     if not isinstance(title, Stored):
         check_label(title, "title")
         tx.run(queries.UPDATE_TITLE, {"title": title, "session_key": state.key})
+    if not isinstance(auto_title, Stored):
+        check_label(auto_title, "auto_title")
+        tx.run(queries.UPDATE_AUTO_TITLE, {"auto_title": auto_title, "session_key": state.key})
     if metadata_text is not None:
         tx.run(queries.UPDATE_METADATA, {"metadata": metadata_text, "session_key": state.key})
     if not isinstance(completed_us, Stored):

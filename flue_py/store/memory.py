@@ -18,6 +18,7 @@ from flue_py.core.sessions import (
     Appended,
     Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Moved,
     MoveReason,
@@ -67,7 +68,8 @@ class MemoryBackend(MemoryCopying):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
     ) -> SessionInfo:
         session = self._session(session_id)
@@ -75,6 +77,11 @@ class MemoryBackend(MemoryCopying):
         if not isinstance(title, Stored):
             check_label(title, "title")
             info = replace(info, title=title)
+        if not isinstance(auto_title, Stored):
+            check_label(auto_title, "auto_title")
+            info = replace(info, auto_title=auto_title)
+        if callable(metadata_text):
+            metadata_text = metadata_text(info.metadata_text)
         if metadata_text is not None:
             info = replace(info, metadata_text=metadata_text)
         if not isinstance(completed_us, Stored):

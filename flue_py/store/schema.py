@@ -87,7 +87,29 @@ sessions = Table(
         sqlite_where=text("key IS NOT NULL AND trashed_at IS NULL"),
         postgresql_where=text("key IS NOT NULL AND trashed_at IS NULL"),
     ),
-    Index("ix_sessions_updated_at", "updated_at", "session_key"),
+    # An append changes updated_at, and so writes an entry of this index anyway: what else it changes, and what listings
+    # are filtered by, lies there for little more (decision 0014).
+    Index(
+        "ix_sessions_listing",
+        "updated_at",
+        "session_key",
+        "scope",
+        "kind",
+        "message_count",
+        "entry_count",
+        "spent_tokens",
+        "spent_cost",
+        "created_at",
+        "completed_at",
+        sqlite_where=text("trashed_at IS NULL"),
+        postgresql_where=text("trashed_at IS NULL"),
+    ),
+    Index("ix_sessions_created_at", "created_at", "session_key"),
+    Index(
+        "ix_sessions_title",
+        text("substr(COALESCE(NULLIF(title, ''), NULLIF(auto_title, ''), ''), 1, 200)"),
+        "session_key",
+    ),
     Index("ix_sessions_tree_id", "tree_id"),
 )
 
@@ -272,8 +294,8 @@ ledger_sessions = Table(
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )
 
-# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. What was spent is what
-# the budget began with (seeded) and what its committed reservations used; what is reserved is what those held set aside.
+# What may be spent, and what has been: by a session, by a session with its tasks, or in a scope. Spent is what the
+# budget began with (seeded) and what committed reservations used; reserved is what those that are held set aside.
 budgets = Table(
     "budgets",
     metadata,

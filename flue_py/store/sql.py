@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
     Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -109,9 +111,17 @@ class SqlBackend(Backend):
         return await self._runner.read(lambda tx: creating.find_session(tx, key, scope), loose=True)
 
     async def list_sessions(
-        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_CHANGED_FIRST,
     ) -> SessionPage:
-        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor), loose=True)
+        listing = Listing(scope, kind, where, ordering)
+        return await self._runner.read(lambda tx: reading.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit), loose=True)
@@ -121,11 +131,14 @@ class SqlBackend(Backend):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
     ) -> SessionInfo:
         return await self._runner.write(
-            lambda tx: creating.update_session(tx, self._sources, session_id, title, metadata_text, completed_us),
+            lambda tx: creating.update_session(
+                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us
+            ),
             repeatable=True,
         )
 

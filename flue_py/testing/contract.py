@@ -20,6 +20,7 @@ from flue_py.testing.contract_deletion import DeletionContract
 from flue_py.testing.contract_forks import ForkContract
 from flue_py.testing.contract_idempotency import IdempotencyContract
 from flue_py.testing.contract_imports import ImportContract
+from flue_py.testing.contract_listing import ListingContract
 from flue_py.testing.contract_moves import MoveContract
 from flue_py.testing.contract_reads import ReadContract
 from flue_py.testing.contract_sessions import SessionContract
@@ -53,6 +54,7 @@ class NewStore:
 class BackendContract(
     NewStore,
     SessionContract,
+    ListingContract,
     AppendContract,
     ImportContract,
     ConflictContract,

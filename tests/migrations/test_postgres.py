@@ -160,7 +160,9 @@ async def test_the_tables_of_a_tree_can_be_partitioned_by_it(new_database: NewDa
         "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint WHERE contype = 'f'",
     )
     assert {row[1] for row in foreign} == {"sessions", "budgets"}
-    assert {row[0] for row in foreign} == {"task_links", "leaf_moves", "requests", "marks"}
+    assert {row[0] for row in foreign} == {
+            "task_links", "leaf_moves", "session_edits", "requests", "marks", "reservations"
+        }  # fmt: skip
 
 
 async def test_a_database_made_by_the_migrations_works(new_database: NewDatabase) -> None:
