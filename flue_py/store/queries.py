@@ -144,7 +144,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "cost": "s.spent_cost",
 }
 _COUNTED: frozenset[SessionOrder] = frozenset({"messages", "entries", "tokens", "cost"})
-_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message))"
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
 _WHERE = {
     "scope": "s.scope = :scope",
     "kind": "s.kind = :kind",
