@@ -185,7 +185,9 @@ def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect,
     ]
     if not is_first:
         last = "last_text" if ordering.order == "title" else "last_number"
-        conditions.append(f"({value}, s.session_key) {'<' if ordering.descending else '>'} (:{last}, :last_key)")
+        below = "<" if ordering.descending else ">"
+        # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
+        conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
     if ordering.order not in _COUNTED:
         return f"SELECT {_SESSION}, s.session_key FROM sessions s {tail}"

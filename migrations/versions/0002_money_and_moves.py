@@ -27,11 +27,9 @@ def upgrade() -> None:
         "ix_sessions_listing",
         "sessions",
         [
-            "updated_at", "session_key", "scope", "kind", "message_count", "entry_count", "spent_tokens", "spent_cost",
-            "created_at", "completed_at",
+            "updated_at", "session_key", "trashed_at", "message_count", "entry_count", "spent_tokens", "spent_cost",
+            "scope", "kind", "created_at", "completed_at",
         ],
-        sqlite_where=sa.text("trashed_at IS NULL"),
-        postgresql_where=sa.text("trashed_at IS NULL"),
     )  # fmt: skip
     op.create_index("ix_sessions_created_at", "sessions", ["created_at", "session_key"])
     op.create_index(
