@@ -16,7 +16,20 @@ if str(ROOT) not in sys.path:
 
 from benchmarks.measuring import Line, Options, header, parser, table  # noqa: E402 - found by the lines above
 
-NAMES = ("append", "many_sessions", "load", "fork", "usage", "context", "size", "open", "large", "delete", "postgres")
+NAMES = (
+    "append",
+    "many_sessions",
+    "load",
+    "fork",
+    "usage",
+    "context",
+    "size",
+    "open",
+    "large",
+    "delete",
+    "listing",
+    "postgres",
+)
 
 
 def main() -> None:

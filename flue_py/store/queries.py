@@ -189,7 +189,8 @@ def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect,
         # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
         conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
-    if ordering.order not in _COUNTED:
+    # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
+    if ordering.order not in _COUNTED or dialect == "postgresql":
         return f"SELECT {_SESSION}, s.session_key FROM sessions s {tail}"
     return (
         f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.session_key IN"

@@ -41,6 +41,7 @@ PRINTED = {
         "flue-py context, whole process",
     ),
     "delete": ("delete a session of 100 entries, per entry",),
+    "listing": ("a page of 300 sessions by updated", "a page of 300 sessions by cost", "append beside 300 sessions"),
     "postgres": ("PostgreSQL",),
 }
 
