@@ -30,7 +30,11 @@ _MOST_WINDOWS = 500
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """Everything that is read to draw a tree. ``labels`` tell of pins and exclusions, too, but in JSON; ``costs`` are of the lines, ``branch_costs`` of the branches."""
+    """Everything that is read to draw a tree.
+
+    ``labels`` tell of pins and exclusions, too, but not in JSON; ``costs`` are of the lines, ``branch_costs`` of the
+    branches.
+    """
 
     info: SessionInfo
     entries: list[Entry]

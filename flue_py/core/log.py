@@ -25,8 +25,8 @@ MAX_WHY_CHARACTERS = 2_000
 LOGGED_IDS = 20
 """How many of the entries that a revision added its line names."""
 
-EditKind: TypeAlias = Literal["title", "metadata", "completed", "label", "pin", "task", "retracted"]
-RESTORABLE: frozenset[str] = frozenset({"title", "metadata", "completed", "label", "pin"})
+EditKind: TypeAlias = Literal["title", "auto_title", "metadata", "completed", "label", "pin", "task", "retracted"]
+RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "completed", "label", "pin"})
 """The edits whose values can be gone back to by themselves."""
 
 

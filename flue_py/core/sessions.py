@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -29,6 +29,10 @@ class Stored:
 
 STORED = Stored()
 LeafChoice: TypeAlias = str | None | Stored
+
+
+EditMetadata: TypeAlias = Callable[[str], str]
+"""Makes new metadata of those that are stored: JSON text of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str,
             (info.kind, "yellow" if info.kind == "task" else ""),
             (short_count(info.entry_count), ""),
             (minute(info.updated_at), "dim"),
-            (f"{info.spent:.2f}", ""),
+            (spent(info, f"{info.spent:.2f}"), ""),
             (session_name(info), ""),
         ]
         for info in sessions
@@ -142,8 +142,15 @@ def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str,
 
 
 def session_name(info: SessionInfo) -> str:
-    """Return what people know a session by: its title, else its key, else how it begins."""
-    return one_line(info.title or info.key or info.first_message or "(empty)")
+    """Return what people know a session by: its title, given or else made, else its key, else how it begins."""
+    return one_line(info.title or info.auto_title or info.key or info.first_message or "(empty)")
+
+
+def spent(info: SessionInfo, amount: str) -> str:
+    """Return what a session's calls cost, with a mark where some have no price; a dash where that is all there is."""
+    if not info.unpriced_calls:
+        return amount
+    return f"{amount} + ?" if info.spent_picodollars else "-"
 
 
 def minute(moment: datetime) -> str:
@@ -171,13 +178,14 @@ def session_facts(info: SessionInfo) -> list[tuple[str, str]]:
     return [
         ("session", info.id),
         ("title", one_line(info.title or "")),
+        ("made title", one_line(info.auto_title or "")),
         ("key", "" if info.key is None else repr(info.key)),
         ("scope", one_line(info.scope)),
         ("kind", info.kind),
         ("forked from", _fork_point(info)),
         ("leaf", info.leaf_id or "(before the first entry)"),
         ("own entries", f"{info.entry_count:,}, {info.message_count:,} of them messages"),
-        ("spent", f"{info.spent_tokens:,} tokens, ${dollars(info.spent)}"),
+        ("spent", f"{info.spent_tokens:,} tokens, {spent(info, f'${dollars(info.spent)}')}"),
         ("revision", f"{info.revision:,}"),
         ("folder", one_line(info.cwd or "")),
         ("created", f"{minute(info.created_at)} UTC"),

@@ -21,6 +21,7 @@ from flue_py.core.log import Note
 from flue_py.core.sessions import (
     STORED,
     Appended,
+    EditMetadata,
     LeafChoice,
     Moved,
     NewSession,
@@ -31,7 +32,7 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
-from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound, shown
+from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_flag,
@@ -365,12 +366,19 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         Note(by, why)
         await self._commit(partial(self._backend.set_label, self.id, entry_id, label, by=by, why=why), _nothing_to_note)
 
-    async def set_title(self, title: str | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
-        """Set or clear the title, and return the session's row. O(1)."""
+    async def set_title(
+        self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
+    ) -> SessionInfo:
+        """Set or clear the title, and return the session's row. O(1). (Rows E20, E33.)
+
+        With ``auto`` it is the title that a program made. It is kept apart: a title that was given is shown before
+        it, whichever came later (`SessionInfo.shown_title`).
+        """
         check_label(title, "title")
         Note(by, why)
-        work = partial(self._backend.update_session, self.id, title=title, by=by, why=why)
-        return await self._commit(work, self._note_row)
+        update = partial(self._backend.update_session, self.id, by=by, why=why)
+        change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
+        return await self._commit(change, self._note_row)
 
     async def set_metadata(
         self,
@@ -382,24 +390,20 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> SessionInfo:
         """Replace the metadata, and return the session's row.
 
-        With ``merge`` only the top-level keys given are replaced. Merging reads, then writes: of two handles
-        that merge at the same time the later one wins. Raises `InvalidArgument`, `InvalidEntry`.
+        With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
+        the same time, neither loses what the other gave. Raises `InvalidArgument`, `InvalidEntry`. (Row E34.)
         """
         checked_flag(merge, "merge")
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
-        text, note = encode_metadata(metadata, self._limits), Note(by, why)
-        if merge:
-            return await self._commit(partial(self._merge_now, decode_object(text), note), self._note_row)
-        work = partial(self._backend.update_session, self.id, metadata_text=text, by=by, why=why)
+        text = encode_metadata(metadata, self._limits)
+        Note(by, why)
+        change = self._merging(decode_object(text)) if merge else text
+        work = partial(self._backend.update_session, self.id, metadata_text=change, by=by, why=why)
         return await self._commit(work, self._note_row)
 
-    async def _merge_now(self, added: JsonObject, note: Note) -> SessionInfo:
-        info = await self._backend.get_session(self.id)
-        if info is None:
-            raise SessionNotFound(self.id)
-        text = encode_metadata({**info.metadata, **added}, self._limits)
-        return await self._backend.update_session(self.id, metadata_text=text, by=note.by, why=note.why)
+    def _merging(self, added: JsonObject) -> EditMetadata:
+        return lambda stored: encode_metadata({**decode_object(stored), **added}, self._limits)
 
     async def set_completed(self, at: datetime | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""

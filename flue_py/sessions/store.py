@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from os import PathLike
 from typing import Literal, TypeAlias
 
@@ -10,6 +11,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.imported import check_imported_entries, check_imported_session
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.core.listing import SessionFilter, SessionOrder
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     Deletion,
@@ -36,6 +38,15 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.finishing import finish
+from flue_py.sessions.listing import (
+    Dollars,
+    asked_cost,
+    asked_count,
+    asked_flag,
+    asked_text,
+    asked_time,
+    checked_ordering,
+)
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
 
@@ -167,20 +178,65 @@ class Store(StoreBudgets):
         *,
         scope: str | None = None,
         kind: SessionKind | None = None,
+        order_by: SessionOrder = "updated",
+        descending: bool = True,
+        title: str | None = None,
+        key: str | None = None,
+        cwd: str | None = None,
+        completed: bool | None = None,
+        min_messages: int | None = None,
+        max_messages: int | None = None,
+        min_entries: int | None = None,
+        max_entries: int | None = None,
+        min_tokens: int | None = None,
+        max_tokens: int | None = None,
+        min_cost: Dollars | None = None,
+        max_cost: Dollars | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of sessions, most recently changed first, from their rows alone. O(page).
+        """Return a page of sessions from their rows alone, by default most recently changed first. (Rows E20, E33.)
 
-        ``scope=None`` is every scope. ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the
-        page before. Raises `InvalidArgument`.
+        ``order_by`` is ``updated``, ``created``, ``title``, ``messages``, ``entries``, ``tokens`` or ``cost``, falling
+        unless ``descending`` is False; equal ones are in the order they were made. ``scope=None`` is every scope;
+        ``title`` is part of the title that is shown, in any case; costs are in US dollars, and what has no price counts
+        as nothing; ``min_`` and ``max_`` are included, ``_after`` and ``_before`` are not.
+
+        ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the page before, in the same order
+        and with the same conditions. O(page) by ``updated``, ``created`` and ``title``, while most sessions meet the
+        conditions; O(sessions) in an index by the counters. Raises `InvalidArgument`.
         """
         self._limits.check_page(limit)
         if kind is not None:
             checked_choice(kind, "kind", ("root", "fork", "task"))
         check_label(scope, "scope")
         check_label(cursor, "cursor")
-        return await self._backend.list_sessions(scope=scope, kind=kind, limit=limit, cursor=cursor)
+        where = SessionFilter(
+            title=asked_text(title, "title"),
+            key=asked_text(key, "key"),
+            cwd=asked_text(cwd, "cwd"),
+            completed=asked_flag(completed, "completed"),
+            min_messages=asked_count(min_messages, "min_messages"),
+            max_messages=asked_count(max_messages, "max_messages"),
+            min_entries=asked_count(min_entries, "min_entries"),
+            max_entries=asked_count(max_entries, "max_entries"),
+            min_tokens=asked_count(min_tokens, "min_tokens"),
+            max_tokens=asked_count(max_tokens, "max_tokens"),
+            min_cost=asked_cost(min_cost, "min_cost"),
+            max_cost=asked_cost(max_cost, "max_cost"),
+            created_after_us=asked_time(created_after),
+            created_before_us=asked_time(created_before),
+            updated_after_us=asked_time(updated_after),
+            updated_before_us=asked_time(updated_before),
+        )
+        ordering = checked_ordering(order_by, descending)
+        return await self._backend.list_sessions(
+            scope=scope, kind=kind, limit=limit, cursor=cursor, where=where, ordering=ordering
+        )
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> Session:
         """Create a session from entries that bring their own ids, parents and times, parents first.

@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.limits import DEFAULT_LIMITS
+from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Ordering, SessionFilter
 from flue_py.core.log import LogLine
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
@@ -26,6 +27,7 @@ from flue_py.core.sessions import (
     Appended,
     Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -82,12 +84,20 @@ class Backend(Protocol):
         """Return the session with this key in this scope, or None."""
 
     async def list_sessions(
-        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_CHANGED_FIRST,
     ) -> SessionPage:
-        """Return a page of sessions, most recently changed first (ties: newest session first).
+        """Return a page of the sessions that ``where`` asks for, by default most recently changed first.
 
-        A cursor is good for its own order only; a malformed one raises `InvalidArgument`. A session that changes
-        while pages are read may be met twice or not at all, every other exactly once.
+        Equal ones are in the order they were made (falling where the order is). A cursor is good for its own order
+        only; another one, or a malformed one, raises `InvalidArgument`. A session that changes while pages are read
+        may be met twice or not at all, every other exactly once.
         """
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
@@ -98,12 +108,17 @@ class Backend(Protocol):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
         by: str | None = None,
         why: str | None = None,
     ) -> SessionInfo:
-        """Change what is named, leave the rest, count one revision, log it, and return the session."""
+        """Change what is named, leave the rest, count one revision, log it, and return the session.
+
+        Given a function, the metadata become what it makes of those that are stored, in the same transaction; it may
+        be called more than once, and what it raises changes nothing.
+        """
 
     # -- history ----------------------------------------------------------------------------------------------
 

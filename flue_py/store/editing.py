@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flue_py.core.log import Edit, EditKind, Note
 from flue_py.core.pins import effective_pins
 from flue_py.core.projection import PINNABLE_KINDS
-from flue_py.core.sessions import SessionInfo, Stored, check_entry_label, check_label
+from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
 from flue_py.store import queries
 from flue_py.store.backend import Sources
@@ -24,7 +24,8 @@ def update_session(
     sources: Sources,
     session_id: str,
     title: str | None | Stored,
-    metadata_text: str | None,
+    auto_title: str | None | Stored,
+    metadata_text: str | EditMetadata | None,
     completed_us: int | None | Stored,
     note: Note,
 ) -> SessionInfo:
@@ -35,6 +36,11 @@ def update_session(
     if not isinstance(title, Stored):
         check_label(title, "title")
         wanted.append(("title", title))
+    if not isinstance(auto_title, Stored):
+        check_label(auto_title, "auto_title")
+        wanted.append(("auto_title", auto_title))
+    if callable(metadata_text):
+        metadata_text = metadata_text(info.metadata_text)
     if metadata_text is not None:
         wanted.append(("metadata", metadata_text))
     if not isinstance(completed_us, Stored):
@@ -50,6 +56,8 @@ def row_value(info: SessionInfo, what: str) -> str | None:
     """Return what an edit of a session's row tells of it, as text."""
     if what == "title":
         return info.title
+    if what == "auto_title":
+        return info.auto_title
     if what == "metadata":
         return info.metadata_text
     return None if info.completed_us is None else str(info.completed_us)
@@ -59,6 +67,8 @@ def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
     where = {"session_key": state.key}
     if edit.what == "title":
         tx.run(queries.UPDATE_TITLE, {**where, "title": edit.after})
+    elif edit.what == "auto_title":
+        tx.run(queries.UPDATE_AUTO_TITLE, {**where, "auto_title": edit.after})
     elif edit.what == "metadata":
         tx.run(queries.UPDATE_METADATA, {**where, "metadata": edit.after or "{}"})
     else:

@@ -18,6 +18,7 @@ from flue_py.core.sessions import (
     STORED,
     Appended,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Moved,
     MoveReason,
@@ -64,7 +65,8 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
         by: str | None = None,
         why: str | None = None,
@@ -76,6 +78,12 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             check_label(title, "title")
             info = replace(info, title=title)
             edits.append(Edit("title", None, session.info.title, title))
+        if not isinstance(auto_title, Stored):
+            check_label(auto_title, "auto_title")
+            info = replace(info, auto_title=auto_title)
+            edits.append(Edit("auto_title", None, session.info.auto_title, auto_title))
+        if callable(metadata_text):
+            metadata_text = metadata_text(info.metadata_text)
         if metadata_text is not None:
             info = replace(info, metadata_text=metadata_text)
             edits.append(Edit("metadata", None, session.info.metadata_text, metadata_text))

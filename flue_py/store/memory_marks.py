@@ -28,7 +28,8 @@ from flue_py.store.memory_pins import group_of, pins_in_effect
 def row_value(info: SessionInfo, what: str) -> str | None:
     """Return what an edit of a session's row tells of it, as text."""
     completed = None if info.completed_us is None else str(info.completed_us)
-    return {"title": info.title, "metadata": info.metadata_text, "completed": completed}[what]
+    values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
+    return completed if what == "completed" else values[what]
 
 
 class MemoryMarks(MemoryCopying):
@@ -96,6 +97,8 @@ class MemoryMarks(MemoryCopying):
         for edit in changed:
             if edit.what == "title":
                 session.info = replace(session.info, title=edit.after)
+            elif edit.what == "auto_title":
+                session.info = replace(session.info, auto_title=edit.after)
             elif edit.what == "metadata":
                 session.info = replace(session.info, metadata_text=edit.after or "{}")
             elif edit.what == "completed":

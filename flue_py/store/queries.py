@@ -7,8 +7,10 @@ statement with both texts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from flue_py.core.listing import Ordering, SessionOrder
 from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.store.transaction import Statement
 
@@ -144,26 +146,71 @@ SESSION_BY_KEY = Statement(
     f"SELECT {_SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
     " AND s.trashed_at IS NULL"
 )
-# The page is ordered by (updated_at, session_key), both falling, which is the index read backwards.
-_PAGE = (
-    f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.trashed_at IS NULL"
-    " AND (s.updated_at < :last_at OR (s.updated_at = :last_at AND s.session_key < :last_key))"
-)
-_PAGE_ORDER = " ORDER BY s.updated_at DESC, s.session_key DESC LIMIT :count"
-
-
-def session_page(*, by_scope: bool, by_kind: bool) -> Statement:
-    """Return the statement for a page of sessions, filtered as asked."""
-    return _PAGES[by_scope, by_kind]
-
-
-_PAGES = {
-    (by_scope, by_kind): Statement(
-        _PAGE + (" AND s.scope = :scope" if by_scope else "") + (" AND s.kind = :kind" if by_kind else "") + _PAGE_ORDER
-    )
-    for by_scope in (False, True)
-    for by_kind in (False, True)
+# What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
+# beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
+_SORTED_BY: dict[SessionOrder, str] = {
+    "updated": "s.updated_at",
+    "created": "s.created_at",
+    "title": "substr(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), ''), 1, 200)",
+    "messages": "s.message_count",
+    "entries": "s.entry_count",
+    "tokens": "s.spent_tokens",
+    "cost": "s.spent_cost",
 }
+_COUNTED: frozenset[SessionOrder] = frozenset({"messages", "entries", "tokens", "cost"})
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
+_WHERE = {
+    "scope": "s.scope = :scope",
+    "kind": "s.kind = :kind",
+    "key": "s.key = :key",
+    "cwd": "s.cwd = :cwd",
+    "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
+    "min_messages": "s.message_count >= :min_messages",
+    "max_messages": "s.message_count <= :max_messages",
+    "min_entries": "s.entry_count >= :min_entries",
+    "max_entries": "s.entry_count <= :max_entries",
+    "min_tokens": "s.spent_tokens >= :min_tokens",
+    "max_tokens": "s.spent_tokens <= :max_tokens",
+    "min_cost": "s.spent_cost >= :min_cost",
+    "max_cost": "s.spent_cost <= :max_cost",
+    "created_after_us": "s.created_at > :created_after_us",
+    "created_before_us": "s.created_at < :created_before_us",
+    "updated_after_us": "s.updated_at > :updated_after_us",
+    "updated_before_us": "s.updated_at < :updated_before_us",
+}
+
+
+@lru_cache(maxsize=256)
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement:
+    """Return the statement for a page of sessions in an order, filtered by what is named.
+
+    Its rows are those of `SESSION_COLUMNS`, with the session's key. Unless it ``is_first``, it begins behind the
+    session with ``last_number`` (``last_text``, for titles) and ``last_key``.
+    """
+    return _per_dialect(lambda dialect: _session_page(ordering, filters, dialect, is_first=is_first))
+
+
+def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect, *, is_first: bool) -> str:
+    value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
+    found = "instr" if dialect == "sqlite" else "strpos"
+    conditions = ["s.trashed_at IS NULL"]
+    conditions += [
+        f"{found}({_SHOWN_TITLE}, :title_part) > 0" if name == "title" else _WHERE[name] for name in sorted(filters)
+    ]
+    if not is_first:
+        last = "last_text" if ordering.order == "title" else "last_number"
+        below = "<" if ordering.descending else ">"
+        # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
+        conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
+    tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
+    # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
+    if ordering.order not in _COUNTED or dialect == "postgresql":
+        return f"SELECT {_SESSION}, s.session_key FROM sessions s {tail}"
+    return (
+        f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.session_key IN"
+        f" (SELECT s.session_key FROM sessions s {tail}) ORDER BY {value} {way}, s.session_key {way}"
+    )
+
 
 SESSION_IDS_FROM = Statement(
     "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
@@ -228,6 +275,7 @@ UPDATE_REVISION = _per_dialect(
     )
 )
 UPDATE_TITLE = Statement("UPDATE sessions SET title = :title WHERE session_key = :session_key")
+UPDATE_AUTO_TITLE = Statement("UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key")
 UPDATE_METADATA = Statement("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
 UPDATE_COMPLETED = Statement("UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key")
 

@@ -10,6 +10,7 @@ import pydantic_core
 
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, encode_json
+from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
 from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     Change,
@@ -19,7 +20,6 @@ from flue_py.core.sessions import (
     MoveReason,
     PathRead,
     ReadStamp,
-    SessionKind,
     SessionPage,
     Stored,
     TaskLink,
@@ -30,7 +30,6 @@ from flue_py.errors import InvalidArgument
 from flue_py.store import queries
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import require_session, session_info
-from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.moving import parent_id
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.session_state import Position, SessionState
@@ -49,7 +48,6 @@ _DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
 # The same in the rows of queries.LATEST_COMPACTION.
 _COMPACTION_LANE = 1
 _LAST_DEPTH = 2**62
-_FIRST_PAGE = (2**63 - 1, 0)
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
@@ -495,24 +493,28 @@ def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: R
     return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
 
 
-def list_sessions(
-    tx: Transaction, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
-) -> SessionPage:
+def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | None) -> SessionPage:
     """Return a page of sessions (see `Backend.list_sessions`)."""
     if limit < 1:
         raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
-    before, before_key = _FIRST_PAGE if cursor is None else read_cursor(cursor)
-    if scope is not None and not is_storable(scope):
+    ordering, where = listing.ordering, listing.where
+    last = None if cursor is None else read_cursor(cursor, ordering)
+    if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
         return SessionPage(())
-    statement = queries.session_page(by_scope=scope is not None, by_kind=kind is not None)
-    rows = tx.rows(
-        statement,
-        {"last_at": before, "last_key": before_key, "scope": scope, "kind": kind, "count": limit + 1},
-    )
+    asked = where.asked
+    asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
+    parameters: dict[str, object] = {**asked, "count": limit + 1, "title_part": asked.get("title")}
+    if last is not None:
+        parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
+    if "completed" in asked:
+        parameters["completed"] = int(where.completed is True)
+    statement = queries.session_page(ordering, frozenset(asked), is_first=last is None)
+    rows = tx.rows(statement, {name: parameters[name] for name in statement.parameters})
     page = tuple(session_info(row) for row in rows[:limit])
     if len(rows) <= limit:
         return SessionPage(page)
-    return SessionPage(page, write_cursor(page[-1].updated_us, rows[limit - 1][-1]))
+    end = Place(sort_value(page[-1], ordering.order), rows[limit - 1][-1])
+    return SessionPage(page, write_cursor(ordering, end))
 
 
 def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import LogLine, Note
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
@@ -20,6 +21,7 @@ from flue_py.core.sessions import (
     Appended,
     Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -123,9 +125,17 @@ class SqlBackend(Backend):
         return await self._runner.read(lambda tx: creating.find_session(tx, key, scope), loose=True)
 
     async def list_sessions(
-        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_CHANGED_FIRST,
     ) -> SessionPage:
-        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor), loose=True)
+        listing = Listing(scope, kind, where, ordering)
+        return await self._runner.read(lambda tx: reading.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit), loose=True)
@@ -135,14 +145,17 @@ class SqlBackend(Backend):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
         by: str | None = None,
         why: str | None = None,
     ) -> SessionInfo:
         note = Note(by, why)
         return await self._runner.write(
-            lambda tx: editing.update_session(tx, self._sources, session_id, title, metadata_text, completed_us, note),
+            lambda tx: editing.update_session(
+                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, note
+            ),
             repeatable=True,
         )
 

@@ -114,6 +114,8 @@ _TEXT = frozenset(
         "ids",
         "keys",
         "tails",
+        "last_text",
+        "title_part",
         "outcome",
         "why",
         "what",

@@ -21,6 +21,7 @@ from flue_py.testing.contract_deletion import DeletionContract
 from flue_py.testing.contract_forks import ForkContract
 from flue_py.testing.contract_idempotency import IdempotencyContract
 from flue_py.testing.contract_imports import ImportContract
+from flue_py.testing.contract_listing import ListingContract
 from flue_py.testing.contract_log import LogContract
 from flue_py.testing.contract_marks import MarkContract
 from flue_py.testing.contract_merging import MergingContract
@@ -57,6 +58,7 @@ class NewStore:
 class BackendContract(
     NewStore,
     SessionContract,
+    ListingContract,
     AppendContract,
     ImportContract,
     ConflictContract,

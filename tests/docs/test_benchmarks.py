@@ -47,6 +47,7 @@ PRINTED = {
         "codex: small rows, imported again",
         "pi: large rows",
     ),
+    "listing": ("a page of 300 sessions by updated", "a page of 300 sessions by cost", "append beside 300 sessions"),
     "postgres": ("PostgreSQL",),
 }
 

@@ -203,11 +203,15 @@ def test_postgresql_refuses_alike(new_database: Callable[[], str]) -> None:
     assert asyncio.run(all_outcomes(new_database(), FEW)) == asyncio.run(all_outcomes(":memory:", FEW))
 
 
+LISTED = ("messages", "entries", "tokens", "cost")
+
+
 def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     outcomes = asyncio.run(all_outcomes(str(tmp_path / "s.db"), ("an integer", "bytes", "a list with None", "a class")))
     accepted = {key for key, outcome in outcomes.items() if outcome == "accepted"}
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
+        *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
