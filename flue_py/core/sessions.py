@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
@@ -36,7 +37,8 @@ class SessionInfo:
     """A session as its row describes it, without its history.
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
-    ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported.
+    ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported; what ``unpriced_calls`` of them cost is
+    not known.
     """
 
     id: str
@@ -60,6 +62,7 @@ class SessionInfo:
     spent_picodollars: int = 0
     created_us: int = 0
     updated_us: int = 0
+    unpriced_calls: int = 0
 
     @property
     def metadata(self) -> JsonObject:
@@ -189,6 +192,7 @@ class Appended:
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
+    ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
     """
 
     entry_ids: tuple[str, ...]
@@ -197,6 +201,7 @@ class Appended:
     on_branch: bool = False
     replayed: bool = False
     surrogates_replaced: int = 0
+    call_conflicts: tuple[CallDifference, ...] = ()
 
     @property
     def entry_id(self) -> str:

@@ -44,6 +44,7 @@ class SessionRow(NamedTuple):
     spent_cost: int
     created_at: int
     updated_at: int
+    unpriced_calls: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -161,6 +162,7 @@ class CallRow(NamedTuple):
     cost: int | None
     price_source: str | None
     at: int
+    outcome: str | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:

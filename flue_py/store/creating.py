@@ -109,7 +109,7 @@ def _plan_session(
         "forked_from_session": None if source is None else source.id, "forked_from_entry": leaf, "leaf": leaf,
         "revision": 0, "metadata": new.metadata_text, "cwd": new.cwd, "config_path": new.config_path,
         "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
-        "spent_tokens": 0, "spent_cost": 0,
+        "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0,
         "created_at": now if new.created_us is None else new.created_us, "updated_at": now,
     }  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flue_py.core.entries import MESSAGE, Entry, PaidCall
+from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
@@ -139,30 +139,6 @@ class Session:
         return any(self.tree[other].entry.parent_id == entry_id for other in self.reach() - self.retracted)
 
 
-def call_row(session: Session, call: PaidCall, call_id: str, entry: Entry) -> CallRow:
-    """Return a paid call as the ledger keeps it."""
-    usage = call.usage
-    return CallRow(
-        scope=session.info.scope,
-        provider=call.provider,
-        call_id=call_id,
-        session_key=session.number,
-        entry_id=entry.id,
-        purpose=call.purpose,
-        model=call.model,
-        input_tokens=usage.input,
-        output_tokens=usage.output,
-        cache_read_tokens=usage.cache_read,
-        cache_write_5m_tokens=usage.cache_write,
-        cache_write_1h_tokens=0,
-        reasoning_tokens=0,
-        total_tokens=usage.total_tokens,
-        cost=usage.cost_total,
-        price_source=None,
-        at=entry.created_us,
-    )
-
-
 def tree_problems(tree: dict[str, Row]) -> list[Problem]:
     """Return where an entry's depth, totals or usage differ from what its parent and its payload say."""
     problems = []
@@ -197,6 +173,7 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
         "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
+        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
     }

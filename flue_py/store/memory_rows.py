@@ -60,6 +60,7 @@ def session_row(session: Session) -> SessionRow:
         spent_cost=info.spent_picodollars,
         created_at=info.created_us,
         updated_at=info.updated_us,
+        unpriced_calls=info.unpriced_calls,
     )
 
 
@@ -252,6 +253,7 @@ def _session_info(row: SessionRow) -> SessionInfo:
         spent_picodollars=row.spent_cost,
         created_us=row.created_at,
         updated_us=row.updated_at,
+        unpriced_calls=row.unpriced_calls,
     )
 
 

@@ -98,7 +98,7 @@ def insert_into(table: str, names: tuple[str, ...], tail: str = "") -> Statement
 SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
-    "spent_tokens", "spent_cost", "created_at", "updated_at",
+    "spent_tokens", "spent_cost", "created_at", "updated_at", "unpriced_calls",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
@@ -122,6 +122,7 @@ INSERT_SESSION = insert_into(
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
         "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
         "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
+        "unpriced_calls",
     ),
 )  # fmt: skip
 SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
@@ -195,7 +196,8 @@ UPDATE_AFTER_APPEND = _per_dialect(
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
-        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
+        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
+        " unpriced_calls = unpriced_calls + :unpriced_calls"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -403,18 +405,6 @@ REQUEST = Statement(
 )
 INSERT_REQUEST = insert_into("requests", ("session_key", "idempotency_key", "operation", "digest", "result"))
 
-INSERT_CALL = insert_into(
-    "ledger",
-    (
-        "scope", "provider", "call_id", "session_key", "tree_id", "entry_id", "purpose", "model", "input_tokens",
-        "output_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "reasoning_tokens",
-        "total_tokens", "cost", "price_source", "at",
-    ),
-    " ON CONFLICT DO NOTHING",
-)  # fmt: skip
-
-INSERT_LEDGER_SESSION = insert_into("ledger_sessions", ("session_key", "session_id"), " ON CONFLICT DO NOTHING")
-
 # -- tasks ----------------------------------------------------------------------------------------------------------
 
 INSERT_LINK = insert_into("task_links", ("parent_key", "position", "task_id", "child_id"), " ON CONFLICT DO NOTHING")
@@ -525,7 +515,7 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.first_message FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.first_message, s.unpriced_calls FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
@@ -564,7 +554,8 @@ DANGLING_MARKS = Statement(
 LEDGER_SUMS = Statement(
     "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
     " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
-    " AS BIGINT), CAST(SUM(g.cost) AS BIGINT) FROM ledger g GROUP BY g.session_key"
+    " AS BIGINT), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT),"
+    " CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT) FROM ledger g GROUP BY g.session_key"
 )
 ROWS_OF_NO_SESSION = {
     table: Statement(

@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
@@ -36,10 +38,21 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
+from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
-from flue_py.store import appending, copying, creating, deleting, moving, queries, reading, verifying
+from flue_py.store import (
+    appending,
+    copying,
+    creating,
+    deleting,
+    moving,
+    paying,
+    queries,
+    reading,
+    spending,
+    verifying,
+)
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.backing_up import back_up
 from flue_py.store.transaction import Transaction
@@ -184,6 +197,17 @@ class SqlBackend(Backend):
             lambda tx: creating.fork(tx, self._sources, session_id, at, new, idempotency_key),
             repeatable=idempotency_key is not None,
         )
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        return await self._runner.write(
+            lambda tx: paying.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
+        )
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        return await self._runner.read(lambda tx: paying.find_calls(tx, scope, identities), loose=True)
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        return await self._runner.read(lambda tx: spending.read_ledger(tx, query))
 
     async def create_task(
         self,

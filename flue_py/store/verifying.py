@@ -197,10 +197,10 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> N
 
 
 def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
-    sums = {row[0]: (row[1], row[2]) for row in tx.rows(queries.LEDGER_SUMS, {})}
+    sums = {row[0]: tuple(row[1:]) for row in tx.rows(queries.LEDGER_SUMS, {})}
     for row in sessions:
-        stored, derived = (row[8], row[9]), sums.get(row[0], (0, 0))
-        if stored != tuple(derived):
+        stored, derived = (row[8], row[9], row[11]), sums.get(row[0], (0, 0, 0))
+        if stored != derived:
             found.report("wrong spending", f"session {row[1]}", f"stores {stored}, its ledger rows sum to {derived}")
 
 
