@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from flue_py.errors import (
     AmbiguousId,
+    CallConflict,
     CorruptStore,
     EntryNotFound,
     FixTheCall,
@@ -26,6 +27,7 @@ from flue_py.errors import (
     IdempotencyConflict,
     InvalidArgument,
     InvalidEntry,
+    InvalidPrices,
     LeafConflict,
     MissingExtra,
     NotAStore,
@@ -45,8 +47,10 @@ from flue_py.errors import (
 
 if TYPE_CHECKING:
     from flue_py import sync
+    from flue_py.core.calls import CallDifference
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.jsontext import JsonObject, JsonValue
+    from flue_py.core.ledger import Recorded, UsageReport, UsageRow
     from flue_py.core.limits import Limits
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
+    from flue_py.prices.book import PriceBook
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.opening import open
     from flue_py.sessions.salvaging import salvage
@@ -75,6 +80,8 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _HOMES = {
+        "flue_py.core.calls": ("CallDifference",),
+        "flue_py.core.ledger": ("Recorded", "UsageReport", "UsageRow"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
         "flue_py.core.messages": ("Message",),
@@ -96,6 +103,7 @@ else:
             "VerifyReport",
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
+        "flue_py.prices.book": ("PriceBook",),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
@@ -127,6 +135,8 @@ __all__ = [
     "AmbiguousId",
     "Appended",
     "BackupReport",
+    "CallConflict",
+    "CallDifference",
     "Change",
     "ContextEntry",
     "CopyProgress",
@@ -145,6 +155,7 @@ __all__ = [
     "IdempotencyConflict",
     "InvalidArgument",
     "InvalidEntry",
+    "InvalidPrices",
     "JsonObject",
     "JsonValue",
     "LeafConflict",
@@ -157,7 +168,9 @@ __all__ = [
     "NewSession",
     "NotAStore",
     "OutcomeUnknown",
+    "PriceBook",
     "Problem",
+    "Recorded",
     "RetryOrRebase",
     "SalvageReport",
     "Session",
@@ -176,6 +189,8 @@ __all__ = [
     "TaskLink",
     "UnreadableFile",
     "Usage",
+    "UsageReport",
+    "UsageRow",
     "UsageWindow",
     "VerifyReport",
     "WrongEventLoop",

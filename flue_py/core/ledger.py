@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.trees import CallRow
@@ -67,6 +68,22 @@ def call_row(
         at_us if call.at_us is None else call.at_us,
         call.outcome,
     )
+
+
+def calls_of(entries: Iterable[NewEntry], scope: str) -> list[CallRow]:
+    """Return the calls of entries that bring their own ids, as rows that no session has paid for yet."""
+    return [
+        call_row(
+            call,
+            scope=scope,
+            call_id=call.call_id or default_call_id(entry.id or "", number),
+            session_key=-1,
+            entry_id=entry.id,
+            at_us=entry.created_us or 0,
+        )
+        for entry in entries
+        for number, call in enumerate(entry.calls if entry.counted else ())
+    ]
 
 
 def default_call_id(entry_id: str, number: int) -> str:
@@ -251,9 +268,9 @@ def date_of(day: int) -> date:
     return date.fromordinal(date(1970, 1, 1).toordinal() + day)
 
 
-def start_of(day: date) -> datetime:
-    """Return the first moment of a day, in UTC."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+def number_of(day: date) -> int:
+    """Return the number of a day, as `date_of` takes it."""
+    return day.toordinal() - date(1970, 1, 1).toordinal()
 
 
 def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> list[UsageRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from os import PathLike, fspath
@@ -45,38 +45,42 @@ class PriceBook:
         self._file = None if file is None else _PricingFile(_path_of(file))
         self._published = published
 
-    def priced(self, call: PaidCall, at_us: int) -> PaidCall:
+    def priced(self, call: PaidCall, now_us: Callable[[], int]) -> PaidCall:
         """Return the call with its cost and where that is from; as it is where the cost was reported or is unknown.
 
-        Raises `InvalidEntry` where it would cost more than can be stored.
+        ``now_us`` is asked for the time where the call has none. Raises `InvalidEntry` where it would cost more than
+        can be stored.
         """
         if call.known_cost is not None or not call.model:
             return call
-        rates = self._rates_for(call, call.at_us if call.at_us is not None else at_us)
+        rates = self._rates_for(call, now_us)
         if rates is None:
             return call
         return replace(call, cost=rates.cost_of(call), price_source=rates.source)
 
-    def price_entries(self, entries: Sequence[NewEntry], now_us: int) -> Sequence[NewEntry]:
+    def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
         """Return entries whose calls have a cost where one is known, each at its entry's time."""
         if not any(call.known_cost is None for entry in entries for call in entry.calls):
             return entries
         return [self._priced_entry(entry, now_us) for entry in entries]
 
-    def _priced_entry(self, entry: NewEntry, now_us: int) -> NewEntry:
+    def _priced_entry(self, entry: NewEntry, now_us: Callable[[], int]) -> NewEntry:
         if not entry.calls:
             return entry
-        at_us = now_us if entry.created_us is None else entry.created_us
-        return replace(entry, calls=tuple(self.priced(call, at_us) for call in entry.calls))
+        at_us = entry.created_us
+        time_of = now_us if at_us is None else lambda: at_us
+        return replace(entry, calls=tuple(self.priced(call, time_of) for call in entry.calls))
 
-    def _rates_for(self, call: PaidCall, at_us: int) -> ModelRates | None:
+    def _rates_for(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
         names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
         for prices in (self._given, {} if self._file is None else self._file.prices()):
             for name in names:
                 if (rates := prices.get(name)) is not None:
                     return rates
         published = published_prices() if self._published else None
-        return None if published is None else published.rates_for(call, at_us)
+        if published is None:
+            return None
+        return published.rates_for(call, now_us() if call.at_us is None else call.at_us)
 
 
 class _PricingFile:

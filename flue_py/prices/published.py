@@ -11,7 +11,6 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
@@ -120,6 +119,8 @@ def published_prices() -> PublishedPrices | None:
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - heavy, and only for calls without a cost
     except ImportError:
         return None
+    from importlib.metadata import version  # noqa: PLC0415 - slow to import
+
     snapshot = get_snapshot()
 
     def find(provider: str | None, model: str) -> ModelInfo:
