@@ -38,6 +38,16 @@ def insert_calls(
     return new
 
 
+def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
+    """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
+    found: dict[tuple[str, str, str], CallRow] = {}
+    for call in calls:
+        differing = differences(found.setdefault(call.identity, call), call)
+        if differing:
+            raise CallConflict(call.provider, call.call_id, differing)
+    return list(found.values())
+
+
 def _known(tx: Transaction, call: CallRow) -> CallRow:
     row = find_call(tx, call.scope, CallId(call.provider, call.call_id))
     return call if row is None else row

@@ -16,7 +16,7 @@ from flue_py.core.usage import MAX_AMOUNT
 from flue_py.store import ledger_queries, queries
 from flue_py.store.appending import EntryBatch, PlannedAppend
 from flue_py.store.creating import PlannedFork
-from flue_py.store.paying import spent_by
+from flue_py.store.paying import distinct_calls, spent_by
 from flue_py.store.postgres_errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres_transaction import PostgresTransaction
 from flue_py.store.transaction import Row, Statement, parameter_type
@@ -25,11 +25,13 @@ from flue_py.store.transaction import Row, Statement, parameter_type
 def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> Appended | None:
     """Write a planned append; return its result, or None, with nothing written, where the session has moved on.
 
+    Raises `CallConflict` where it reports a call twice, with other numbers.
     Leaves the session's new state in ``tx.states``, except after an append beside the leaf.
     """
     batch = planned.batch
-    if batch is None or not _is_spending_in_range(batch) or _names_a_call_twice(batch):
+    if batch is None or not _is_spending_in_range(batch):
         return None
+    calls = distinct_calls(batch.calls)
     update = batch.session_update(planned.result.leaf_id)
     arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
     parts = _parts(
@@ -37,7 +39,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         ("entries", queries.INSERT_ENTRY, batch.rows),
         ("lanes", queries.INSERT_LANE, _columns(queries.INSERT_LANE, batch.lanes)),
         ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
-        ("calls", ledger_queries.INSERT_CALL, [(batch.state.tree_id, *call) for call in batch.calls]),
+        ("calls", ledger_queries.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
         ("payer", ledger_queries.INSERT_PAYER, _columns(ledger_queries.INSERT_PAYER, _payer(batch))),
         ("move", queries.INSERT_MOVE, _optional(queries.INSERT_MOVE, planned.move)),
         ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
@@ -86,11 +88,6 @@ def _is_spending_in_range(batch: EntryBatch) -> bool:
     """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
     tokens, cost, _ = spent_by(batch.calls)
     return max(batch.state.spent_tokens + tokens, batch.state.spent_cost + cost) <= MAX_AMOUNT
-
-
-def _names_a_call_twice(batch: EntryBatch) -> bool:
-    """Return whether a call is reported twice by the batch itself, which a single statement cannot compare."""
-    return len({call.identity for call in batch.calls}) < len(batch.calls)
 
 
 def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list[Row]:
