@@ -7,6 +7,7 @@ from typing import Protocol
 from flue_py.testing.deletion import check_deletion
 from flue_py.testing.machine import check_against_model
 from flue_py.testing.sources import OpenBackend
+from flue_py.testing.spending import check_spending
 
 
 class HasShare(Protocol):
@@ -22,3 +23,7 @@ def test_a_store_answers_like_the_model(kind: HasShare, open_backend: OpenBacken
 
 def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backend: OpenBackend) -> None:
     check_deletion(open_backend, 2 * kind.share)
+
+
+def test_the_ledger_sums_up_to_what_was_reported_once(kind: HasShare, open_backend: OpenBackend) -> None:
+    check_spending(open_backend, kind.share / 2)
