@@ -35,7 +35,7 @@ _COMMANDS = {
     "tree": _Home("flue_py.cli.history", "tree", "Show the tree of a session: every branch, the leaf, sizes."),
     "path": _Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
     "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
-    "usage": _Home("flue_py.cli.history", "usage", "Show tokens and exact cost of a path, or since an entry."),
+    "usage": _Home("flue_py.cli.spending", "usage", "Show tokens and exact cost: of a path, or all that was paid."),
     "fork": _Home("flue_py.cli.moving", "fork", "Make a new session that begins at an entry."),
     "move": _Home("flue_py.cli.moving", "move", "Set the leaf of a session to any of its entries."),
     "rewind": _Home("flue_py.cli.moving", "rewind", "Go back on the active path."),

@@ -1,4 +1,4 @@
-"""Commands that read a history: tree, path, context, usage."""
+"""Commands that read a history: tree, path, context."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import UsageWindow
 from flue_py.render.lines import counted
-from flue_py.render.rows import entry_row, tree_row, usage_row
+from flue_py.render.rows import entry_row, tree_row
 from flue_py.render.tree import tree_lines
-from flue_py.render.views import context_lines, context_summary, path_lines, session_name, usage_lines
+from flue_py.render.views import context_lines, context_summary, path_lines, session_name
 from flue_py.sessions.store import Store
 
 leaf_option = click.option("--leaf", metavar="ENTRY", help="Read at this entry instead of the stored leaf.")
@@ -117,24 +116,3 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
     print_title(context_summary(items, count.tokens, is_estimate=count.is_estimate))
     style = look(sizes=entry_sizes(item.entry for item in items))
     print_lines(context_lines(items, style, head=None if last is None else 0, tail=last or 0))
-
-
-@click.command()
-@click.argument("session")
-@click.option("--since", metavar="ENTRY", help="Count only what comes after this entry.")
-@leaf_option
-@json_option
-@click.pass_obj
-def usage(place: Place, session: str, since: str | None, leaf: str | None, as_json: bool) -> None:
-    """Show the tokens and the exact cost of the path of SESSION, or of what comes after an entry."""
-
-    async def work(store: Store) -> UsageWindow:
-        found = await find_session(store, session)
-        before = None if since is None else await found.resolve_entry_id(since)
-        return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
-
-    window = run(place, work)
-    if as_json:
-        print_json(usage_row(window))
-    else:
-        print_lines(usage_lines(window))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import SessionExists, UnreadableFile
@@ -29,7 +30,8 @@ class ImportReport:
     ``added`` entries are new, ``already_there`` were imported before. ``rows`` counts the lines that are not
     blank, the header among them; ``skipped`` rows made no entry, ``repaired`` ones differ from what the file
     says. ``unknown_kinds`` counts entries kept although their kind has no meaning here. ``leaf_kept`` says that
-    the session had moved on since the last import, so that its leaf was left where it is.
+    the session had moved on since the last import, so that its leaf was left where it is. ``call_conflicts`` are paid
+    calls that the ledger has with other numbers; it keeps those.
     """
 
     file: str
@@ -45,6 +47,7 @@ class ImportReport:
     repaired: tuple[LineNote, ...] = ()
     unknown_kinds: Mapping[str, int] | None = None
     surrogates_replaced: int = 0
+    call_conflicts: tuple[CallDifference, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -68,6 +71,7 @@ class ImportReport:
             "repaired": _notes_json(self.repaired),
             "unknownKinds": dict(self.unknown_kinds or {}),
             "surrogatesReplaced": self.surrogates_replaced,
+            "callConflicts": [str(conflict) for conflict in self.call_conflicts],
         }
 
 
@@ -100,7 +104,9 @@ async def import_parsed(store: Store, parsed: ParsedSession, path: Path, *, scop
     if session is None:
         session = await store.import_session(replace(parsed.session, scope=scope), parsed.entries, leaf=parsed.leaf)
         await _set_labels(session, parsed, parsed.entries)
-        return _report(path, parsed, session, created=True, added=len(parsed.entries))
+        conflicts = await store.call_conflicts(parsed.entries, scope=scope)
+        report = _report(path, parsed, session, created=True, added=len(parsed.entries))
+        return replace(report, call_conflicts=conflicts)
     if session.scope != scope:
         raise SessionExists(
             session_id, detail=f"{path.name}: session {session_id!r} is already here, in scope {session.scope!r}"
@@ -120,11 +126,12 @@ async def _import_again(session: Session, path: Path, parsed: ParsedSession) -> 
         return _report(path, parsed, session, added=0)
     newest_known = max((line for entry_id, line in parsed.lines.items() if entry_id in known), default=0)
     followed = not known or parsed.lines.get(session.leaf_id or "") == newest_known
-    await session.import_entries(missing, leaf=parsed.leaf if followed else session.leaf_id)
+    added = await session.import_entries(missing, leaf=parsed.leaf if followed else session.leaf_id)
     await _set_labels(session, parsed, missing)
     if parsed.session.title and any(entry.kind == SESSION_INFO for entry in missing):
         await session.set_title(parsed.session.title)
-    return _report(path, parsed, session, added=len(missing), leaf_kept=not followed)
+    report = _report(path, parsed, session, added=len(missing), leaf_kept=not followed)
+    return replace(report, call_conflicts=added.call_conflicts)
 
 
 async def _known_ids(session: Session) -> set[str]:

@@ -83,4 +83,5 @@ def _lines(report: ImportReport) -> list[Line]:
         lines.append(((f"  {counted(report.surrogates_replaced, 'lone surrogate')} replaced", "yellow"),))
     lines += [(("  skipped ", "yellow"), (printable(str(note)), "")) for note in report.skipped]
     lines += [(("  repaired ", "yellow"), (printable(str(note)), "")) for note in report.repaired]
+    lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]
     return lines

@@ -33,6 +33,7 @@ TOKEN_COLUMNS = (
     "cache_write_1h_tokens",
     "reasoning_tokens",
 )
+_JSON_NAMES = {"price_source": "priceSource"}
 _NUMBERS = (*TOKEN_COLUMNS, "total_tokens")
 
 
@@ -211,10 +212,9 @@ class UsageRow:
 
     def to_json(self) -> JsonObject:
         """Return the row as JSON: ``costUsd`` is the exact decimal as text, null where the cost is not known."""
-        group = {name: value.isoformat() if isinstance(value, date) else value for name, value in self.group.items()}
         cost = self.cost
         return {
-            **group,
+            **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
             "calls": self.calls,
             "unpricedCalls": self.unpriced_calls,
             "input": self.input,
@@ -227,6 +227,10 @@ class UsageRow:
             "costPicodollars": None if cost is None else self.picodollars,
             "costUsd": None if cost is None else f"{cost.normalize():f}",
         }
+
+
+def _json(value: str | date | None) -> str | None:
+    return value.isoformat() if isinstance(value, date) else value
 
 
 @dataclass(frozen=True, slots=True)
