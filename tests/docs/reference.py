@@ -54,6 +54,7 @@ REMEDIES = {
     "InvalidEntry": "Mend the field that the message names.",
     "InvalidArgument": "Mend the argument that the message names.",
     "IdempotencyConflict": "Take a new key for a new operation. See [retry safely](../how-to/retry-safely.md).",
+    "CallConflict": "Report the same numbers, or give the call an id of its own. See [costs](../how-to/costs.md).",
     "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
     "TaskDepthExceeded": "Start the task from a session further up.",
     "UnreadableFile": "Name a file of that format.",
@@ -65,6 +66,7 @@ REMEDIES = {
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
     "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is"
     " readable: see [back up and rescue](../how-to/back-up-and-rescue.md).",
+    "InvalidPrices": "Correct what it names. See [prices](../how-to/prices.md).",
     "MissingExtra": "Install the extra that the message names.",
 }
 """What to do about each error."""
