@@ -15,12 +15,23 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import from_microseconds
-from flue_py.prices.rates import PER_MILLION, PER_THOUSAND, ModelRates, per_token
+from flue_py.prices.rates import PER_MILLION, PER_THOUSAND, ModelRates, model_rates, per_token
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
 _MOST_MODELS = 1_000
+# A later one wins: a price of five-minute writes goes before one of writes.
+_KINDS = {
+    "input_mtok": ("input", PER_MILLION),
+    "output_mtok": ("output", PER_MILLION),
+    "cache_read_mtok": ("cache_read", PER_MILLION),
+    "cache_write_mtok": ("cache_write", PER_MILLION),
+    "cache_write_5m_mtok": ("cache_write", PER_MILLION),
+    "cache_write_1h_mtok": ("cache_write_1h", PER_MILLION),
+    "output_reasoning_mtok": ("reasoning", PER_MILLION),
+    "requests_kcount": ("request", PER_THOUSAND),
+}
 
 
 class PublishedPrices:
@@ -70,24 +81,12 @@ class PublishedPrices:
     def _read(self, prices: dict[str, object], read: int) -> ModelRates | None:
         """Return the rates of a price where a call has read so many tokens; None where input has no price."""
 
-        def rate(name: str, tokens: int = PER_MILLION) -> Fraction | None:
+        exact: dict[str, Fraction] = {"output": Fraction(0)}
+        for name, (kind, tokens) in _KINDS.items():
             amount = _amount(prices.get(name), read)
-            return None if amount is None else per_token(amount, tokens)
-
-        given = rate("input_mtok")
-        if given is None:
-            return None
-        write = rate("cache_write_mtok")
-        return ModelRates(
-            given,
-            rate("output_mtok") or Fraction(0),
-            rate("cache_read_mtok"),
-            rate("cache_write_5m_mtok") if write is None else write,
-            rate("cache_write_1h_mtok"),
-            rate("output_reasoning_mtok"),
-            rate("requests_kcount", PER_THOUSAND) or Fraction(0),
-            self._source,
-        )
+            if amount is not None:
+                exact[kind] = per_token(amount, tokens)
+        return model_rates(exact, self._source) if "input" in exact else None
 
 
 def _moment(at_us: int) -> datetime:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import lcm
 from typing import TypeAlias
 
 from flue_py.core.calls import PaidCall
@@ -27,38 +28,58 @@ _FORMS = "[input, output] in dollars per 1,000 tokens, or {input, output, cacheR
 
 @dataclass(frozen=True, slots=True)
 class ModelRates:
-    """What one token of each kind costs, and one request, in exact picodollars.
+    """What one token of each kind costs, and one request, in picodollars: whole numbers of 1/``scale`` of one.
 
-    What is None costs what it is a kind of: a cache read or write as input, a one-hour write as any write, reasoning
-    as output. ``source`` says where the prices are from.
+    ``source`` says where the prices are from.
     """
 
-    input: Fraction
-    output: Fraction
-    cache_read: Fraction | None = None
-    cache_write: Fraction | None = None
-    cache_write_1h: Fraction | None = None
-    reasoning: Fraction | None = None
-    request: Fraction = Fraction(0)
-    source: str = "given"
+    scale: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cache_write_1h: int
+    reasoning: int
+    request: int
+    source: str
 
     def cost_of(self, call: PaidCall) -> int:
         """Return what a call costs, in picodollars, rounded half up once. Raises `InvalidEntry` beyond 64 bits."""
         usage = call.usage
-        write = self.input if self.cache_write is None else self.cache_write
-        exact = (
+        scaled = (
             self.request
             + usage.input * self.input
             + (usage.output - call.reasoning) * self.output
-            + call.reasoning * (self.output if self.reasoning is None else self.reasoning)
-            + usage.cache_read * (self.input if self.cache_read is None else self.cache_read)
-            + (usage.cache_write - call.cache_write_1h) * write
-            + call.cache_write_1h * (write if self.cache_write_1h is None else self.cache_write_1h)
+            + call.reasoning * self.reasoning
+            + usage.cache_read * self.cache_read
+            + (usage.cache_write - call.cache_write_1h) * self.cache_write
+            + call.cache_write_1h * self.cache_write_1h
         )
-        picodollars = (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)
+        picodollars = (2 * scaled + self.scale) // (2 * self.scale)
         if picodollars > MAX_AMOUNT:
             raise InvalidEntry(f"usage: at the prices of {self.source} the call costs more than can be stored")
         return picodollars
+
+
+def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
+    """Return rates from exact prices by kind; ``input`` and ``output`` have to be there.
+
+    What is left out costs what it is a kind of: a cache read or write as input, a one-hour write as any write,
+    reasoning as output; a request costs nothing.
+    """
+    write = exact.get("cache_write", exact["input"])
+    whole = (
+        exact["input"],
+        exact["output"],
+        exact.get("cache_read", exact["input"]),
+        write,
+        exact.get("cache_write_1h", write),
+        exact.get("reasoning", exact["output"]),
+        exact.get("request", Fraction(0)),
+    )
+    scale = lcm(*(price.denominator for price in whole))
+    given, output, read, written, hour, reasoning, request = (int(price * scale) for price in whole)
+    return ModelRates(scale, given, output, read, written, hour, reasoning, request, source)
 
 
 def per_token(amount: Amount, tokens: int) -> Fraction:
@@ -105,15 +126,7 @@ def _rates(model: str, fields: Mapping[object, object], tokens: int, where: str)
     for name in ("input", "output"):
         if name not in rates:
             raise InvalidPrices(f"{where}: model {model!r} has no price of {name}; write {_FORMS}")
-    return ModelRates(
-        rates["input"],
-        rates["output"],
-        rates.get("cache_read"),
-        rates.get("cache_write"),
-        rates.get("cache_write_1h"),
-        rates.get("reasoning"),
-        source=where,
-    )
+    return model_rates(rates, where)
 
 
 def read_pricing(prices: object, where: str) -> dict[str, ModelRates]:

@@ -109,4 +109,6 @@ def test_a_pricing_file_that_is_none_is_refused_by_line_or_model(text: str, said
 
 
 def test_a_pricing_file_is_exact() -> None:
-    assert parse_pricing('{"m": [0.1, 0.30000000000000004]}', "f")["m"].input == per_token(Decimal("0.1"), 1000)
+    model = parse_pricing('{"m": [0.1, 0.3000000000000000000000000004]}', "f")["m"]
+    assert model.cost_of(call(10)) == 10**9
+    assert Fraction(model.output, model.scale) == per_token(Decimal("0.3000000000000000000000000004"), 1000)
