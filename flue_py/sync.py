@@ -197,6 +197,7 @@ class Session(_Twin[AsyncSession]):
     append_branch_summary = _blocking(AsyncSession.append_branch_summary)
     append_custom = _blocking(AsyncSession.append_custom)
     import_entries = _blocking(AsyncSession.import_entries)
+    record_call = _blocking(AsyncSession.record_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
     rewind = _blocking(AsyncSession.rewind)
@@ -317,6 +318,9 @@ class Store(_Twin[AsyncStore]):
     resolve_session_id = _blocking(AsyncStore.resolve_session_id)
     list_sessions = _blocking(AsyncStore.list_sessions)
     import_session = _making(AsyncStore.import_session)
+
+    usage = _blocking(AsyncStore.usage)
+    call_conflicts = _blocking(AsyncStore.call_conflicts)
 
     link_task = _blocking(AsyncStore.link_task)
     delete_session_tree = _blocking(AsyncStore.delete_session_tree)

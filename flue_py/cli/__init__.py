@@ -39,7 +39,7 @@ _COMMANDS = {
     "tree": _Home("flue_py.cli.graph", "tree", "Draw the tree of a session: branches, leaf, labels, costs."),
     "path": _Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
     "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
-    "usage": _Home("flue_py.cli.history", "usage", "Show tokens and exact cost of a path, or since an entry."),
+    "usage": _Home("flue_py.cli.spending", "usage", "Show tokens and exact cost: of a path, or all that was paid."),
     "transcript": _Home("flue_py.cli.transcribing", "transcript_of", "Write a path as Markdown, or continue a file."),
     "report": _Home("flue_py.cli.reporting", "report", "Write a session as one HTML page: tree, contexts, costs."),
     "resume": _Home("flue_py.cli.conversing", "resume", "Show the last turns, to take a conversation up."),

@@ -215,4 +215,5 @@ def _row_lines(report: ImportReport) -> list[Line]:
         lines += [((f"  {word} ", "yellow"), (printable(str(note)), "")) for note in notes[:_SHOWN_NOTES]]
         if count > _SHOWN_NOTES:
             lines.append(((f"  {word} {count - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
+    lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]
     return lines

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
@@ -206,6 +207,7 @@ class Appended:
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
+    ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
     """
 
     entry_ids: tuple[str, ...]
@@ -214,6 +216,7 @@ class Appended:
     on_branch: bool = False
     replayed: bool = False
     surrogates_replaced: int = 0
+    call_conflicts: tuple[CallDifference, ...] = ()
 
     @property
     def entry_id(self) -> str:

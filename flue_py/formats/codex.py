@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
+from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
@@ -348,7 +348,8 @@ class CodexReader:
             return entry
         # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
         call_id = f"codex:{blake2b(entry.payload.encode() + repr(self._counted).encode(), digest_size=12).hexdigest()}"
-        return with_call(entry, PaidCall(entry.usage, self._provider, self._model or "", call_id))
+        model, reported = self._model or "", usage_json(step.used)
+        return with_call(entry, reported, self._notes, last.line, provider=self._provider, model=model, call_id=call_id)
 
     # -- other rows ---------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from flue_py.sessions.arguments import (
     checked_prefix,
     checked_revision,
 )
+from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
 Result = TypeVar("Result")
@@ -65,11 +66,14 @@ class _Context:
 class SessionView:
     """The reading half of a `Session`."""
 
-    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_limits", "_path", "_revision", "_turn")
+    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_limits", "_path", "_pricer", "_revision", "_turn")
 
-    def __init__(self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER
+    ) -> None:
         self._backend = backend
         self._limits = limits
+        self._pricer = pricer
         self._turn = asyncio.Lock()
         self._path: _Path | None = None
         self._context: _Context | None = None

@@ -17,6 +17,7 @@ from flue_py.core.entries import (
 )
 from flue_py.core.imported import check_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
+from flue_py.core.ledger import Recorded
 from flue_py.core.log import Note
 from flue_py.core.sessions import (
     STORED,
@@ -42,6 +43,7 @@ from flue_py.sessions.arguments import (
     checked_moment,
     checked_place,
     encode_metadata,
+    paid_call,
 )
 from flue_py.sessions.budgeting import SessionBudgets
 from flue_py.sessions.log import LoggedSession
@@ -142,11 +144,17 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         *,
         from_id: str | None,
         details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
     ) -> Appended:
-        """Append the summary of a branch that was left (row E13). ``from_id`` is kept as given, not checked."""
-        entry = new_branch_summary(summary, from_id=from_id, details=details)
+        """Append the summary of a branch that was left (row E13). ``from_id`` is kept as given, not checked.
+
+        ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
+        over the path do not (row E25). Otherwise as `append_compaction`.
+        """
+        entry = new_branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], on_conflict, idempotency_key)
 
     async def append_custom(
@@ -169,9 +177,10 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
         check_name(idempotency_key, "idempotency_key")
         self._limits.check_entries(entries)
+        priced = self._pricer.price_entries(entries)
         return await self._commit(
             lambda: self._backend.append(
-                self.id, entries, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                self.id, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
             ),
             self._note_append,
         )
@@ -180,16 +189,41 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
-        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. Raises
+        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. A paid call that was
+        reported before with other numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
         check_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
+        priced = self._pricer.price_entries(entries)
         return await self._commit(
-            lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
+            lambda: self._backend.import_entries(self.id, priced, leaf=leaf, expected=self._leaf_id),
             lambda result: self._note(result.leaf_id, result.revision),
         )
+
+    async def record_call(
+        self,
+        usage: Mapping[str, JsonValue],
+        *,
+        provider: str = "",
+        model: str = "",
+        call_id: str | None = None,
+        purpose: str = "turn",
+        outcome: str | None = None,
+        at: datetime | None = None,
+    ) -> Recorded:
+        """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
+
+        ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
+        ...) and ``outcome`` (failed, aborted ...) are names of your own; ``at`` is when it was made, by default now.
+        With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
+        Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was reported with other numbers.
+        O(1).
+        """
+        call = paid_call(usage, provider, model, call_id, purpose, outcome, at)
+        priced = self._pricer.price_call(call)
+        return await self._commit(partial(self._backend.record_call, self.id, priced), _nothing_to_note)
 
     # -- moving the leaf --------------------------------------------------------------------------------------
 
@@ -316,7 +350,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         info = await self._commit(
             partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key), _nothing_to_note
         )
-        return Session(self._backend, info, self._limits)
+        return Session(self._backend, info, self._limits, self._pricer)
 
     async def create_task(
         self,
@@ -351,7 +385,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             ),
             _nothing_to_note,
         )
-        return Session(self._backend, info, self._limits)
+        return Session(self._backend, info, self._limits, self._pricer)
 
     # -- the session's own row --------------------------------------------------------------------------------
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from os import PathLike
 from typing import Literal, TypeAlias
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.imported import check_imported_entries, check_imported_session
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.listing import SessionFilter, SessionOrder
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
+    STORED,
     Deletion,
+    LeafChoice,
     NewSession,
     SessionInfo,
     SessionKind,
@@ -24,6 +28,7 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
+from flue_py.core.trees import CallRow
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import (
     HasId,
@@ -35,6 +40,7 @@ from flue_py.sessions.arguments import (
     checked_prefix,
     encode_metadata,
     id_of,
+    ledger_query,
 )
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.finishing import finish
@@ -47,6 +53,7 @@ from flue_py.sessions.listing import (
     asked_time,
     checked_ordering,
 )
+from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
 
@@ -54,6 +61,7 @@ OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
 _AMBIGUOUS = 6
 _RACES = 10
+_CALLS_AT_ONCE = 500
 _MATCHES_IN_SCOPE = 200
 
 
@@ -63,11 +71,12 @@ class Store(StoreBudgets):
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
 
-    __slots__ = ("_limits",)
+    __slots__ = ("_limits", "_pricer")
 
-    def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER) -> None:
         super().__init__(backend)
         self._limits = limits
+        self._pricer = pricer
 
     @property
     def limits(self) -> Limits:
@@ -99,7 +108,7 @@ class Store(StoreBudgets):
         return self._session(await self._backend.create_session(new))
 
     def _session(self, info: SessionInfo) -> Session:
-        return Session(self._backend, info, self._limits)
+        return Session(self._backend, info, self._limits, self._pricer)
 
     async def open_session(
         self,
@@ -242,14 +251,87 @@ class Store(StoreBudgets):
         """Create a session from entries that bring their own ids, parents and times, parents first.
 
         ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
-        (for a parent or the leaf). O(entries).
+        (for a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report;
+        `call_conflicts` tells where the numbers are others. O(entries).
         """
         check_imported_session(new)
         check_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
-        return self._session(await self._backend.import_session(new, entries, leaf=leaf))
+        priced = self._pricer.price_entries(entries)
+        return self._session(await self._backend.import_session(new, priced, leaf=leaf))
+
+    # -- what was paid ----------------------------------------------------------------------------------------
+
+    async def usage(
+        self,
+        session: HasId | str | None = None,
+        *,
+        tree: bool = False,
+        tasks: bool = False,
+        path: bool = False,
+        leaf: LeafChoice = STORED,
+        since: str | None = None,
+        scope: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        purpose: str | None = None,
+        outcome: str | None = None,
+        branch: BranchState | None = None,
+        first_day: date | None = None,
+        last_day: date | None = None,
+        group_by: Sequence[Dimension] = (),
+    ) -> UsageReport:
+        """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
+
+        Without a session: of the whole store. With one: the calls it paid for, also after it was deleted; ``tasks``
+        adds the task sessions it links to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``,
+        or ``since`` take the calls of the entries on its path instead, whoever paid: after ``since``, up to ``leaf``;
+        where ``since`` is not on the path the report is empty, and says so (``on_path``).
+
+        ``scope``, ``provider``, ``model``, ``purpose`` and ``outcome`` take the calls of that value, ``first_day`` and
+        ``last_day`` those of the days from one to the other (in UTC, both included). ``branch`` takes those whose entry
+        is on the active path of a session (``active``), on that of none (``abandoned``), deleted (``gone``), or that
+        never had one (``alone``). ``group_by`` names any of session, scope, provider, model, purpose, outcome,
+        price_source, branch, day.
+
+        Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
+        """
+        matches = {"scope": scope, "provider": provider, "model": model, "purpose": purpose, "outcome": outcome}
+        query = ledger_query(
+            session,
+            tree=tree,
+            tasks=tasks,
+            path=path,
+            leaf=leaf,
+            since=since,
+            matches=matches,
+            branch=branch,
+            first_day=first_day,
+            last_day=last_day,
+            group_by=group_by,
+        )
+        return await self._backend.read_ledger(query)
+
+    async def call_conflicts(self, entries: Sequence[NewEntry], *, scope: str = "") -> tuple[CallDifference, ...]:
+        """Return the paid calls of imported entries that the ledger has with other numbers, in their order.
+
+        To be asked after an import: the ledger keeps the first report of a call. O(calls).
+        """
+        check_imported_entries(entries)
+        check_label(scope, "scope")
+        reported = calls_of(entries, scope)
+        found: dict[CallId, CallRow] = {}
+        for start in range(0, len(reported), _CALLS_AT_ONCE):
+            identities = [CallId(*call.identity[1:]) for call in reported[start : start + _CALLS_AT_ONCE]]
+            known = await self._backend.find_calls(scope, identities)
+            found.update((CallId(*call.identity[1:]), call) for call in known)
+        return tuple(
+            CallDifference(call.provider, call.call_id, others)
+            for call in reported
+            if (first := found.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
+        )
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 

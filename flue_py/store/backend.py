@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Ordering, SessionFilter
 from flue_py.core.log import LogLine
@@ -45,7 +47,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
+from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
@@ -137,7 +139,9 @@ class Backend(Protocol):
         nobody's leaf moves. An empty sequence changes nothing and only compares the leaf. The retry of a key
         returns the first result (``replayed``), before the leaf is compared. Raises `EntryNotFound` where
         ``expected`` (for a branch) or an entry's reference is not an entry the session sees, `InvalidEntry` for
-        an id that is taken, `IdempotencyConflict`. O(len(entries)), whatever the history.
+        an id that is taken, `IdempotencyConflict`, and `CallConflict` for a paid call that was reported before with
+        other numbers; with the same numbers it is the same call, and counts once. O(len(entries)), whatever the
+        history.
         """
 
     async def import_entries(
@@ -146,7 +150,8 @@ class Backend(Protocol):
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A ``parent_id`` of None is a root; any other must be an entry the session sees or an earlier one of the
-        same call. ``leaf`` must be one the session then sees, or None. Raises `EntryNotFound`, `InvalidEntry`.
+        same call. ``leaf`` must be one the session then sees, or None. A paid call that was reported before with other
+        numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises `EntryNotFound`, `InvalidEntry`.
         """
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
@@ -194,6 +199,25 @@ class Backend(Protocol):
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
         The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`. O(1): one row.
+        """
+
+    # -- paid calls -------------------------------------------------------------------------------------------
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        """Write a paid call that made no entry, and count one revision; what was reported before changes nothing.
+
+        A call without an id gets one. Raises `CallConflict` where it was reported with other numbers, as `append` does.
+        O(1).
+        """
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        """Return those of these calls that are in the ledger, in no order."""
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        """Sum up the paid calls that the query means, by the groups it names.
+
+        Sessions that were deleted are answered for; raises `SessionNotFound` for one that never was, or that is asked
+        for its path and gone. O(calls of the sessions meant), or O(ledger) where none is named.
         """
 
     # -- tasks and deletion -----------------------------------------------------------------------------------

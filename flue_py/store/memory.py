@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.ledger import Recorded, call_row, default_call_id, differences
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
@@ -33,8 +35,9 @@ from flue_py.core.sessions import (
     check_name,
 )
 from flue_py.core.trees import CallRow
-from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
+from flue_py.core.usage import NO_USAGE
 from flue_py.errors import (
+    CallConflict,
     EntryNotFound,
     FlueError,
     IdempotencyConflict,
@@ -46,8 +49,9 @@ from flue_py.errors import (
 from flue_py.store.backend import MAX_TASK_DEPTH
 from flue_py.store.memory_budgets import MemoryBudgets, unused
 from flue_py.store.memory_marks import MemoryMarks, row_value
-from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
+from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session
 from flue_py.store.memory_pins import with_pins
+from flue_py.store.paying import check_spending, spent_by
 from flue_py.store.state import content_digest
 
 
@@ -139,11 +143,12 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         if leaf is not None and all(row.entry.id != leaf for row in rows):
             session.check_sees(leaf)
         before = session.info.leaf_id
+        differing: list[CallDifference] = []
         if rows or leaf != before:
-            self._add_rows(session, entries, rows)
+            self._add_rows(session, entries, rows, differing)
             self._commit(session, "import", rows, to=leaf)
             session.do(before, leaf)
-        return _appended(session, entries, rows, on_branch=False)
+        return replace(_appended(session, entries, rows, on_branch=False), call_conflicts=tuple(differing))
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
         info = await self.create_session(new)
@@ -252,6 +257,19 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         fork = self._create(new, "fork", session.info.scope, source=session, leaf=leaf)
         _remember(session, idempotency_key, content, fork.info.id)
         return fork.info
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        session = self._session(session_id)
+        now = self._sources.now_us()
+        call_id = self._sources.entry_id() if call.call_id is None else call.call_id
+        row = call_row(
+            call, scope=session.info.scope, call_id=call_id, session_key=session.number, entry_id=None, at_us=now
+        )
+        is_new = self._pay(session, [row], None)
+        if is_new:
+            self._commit(session, None)
+        known = self._ledger[row.identity]
+        return Recorded(row.provider, call_id, is_new, known.cost, known.price_source, session.info.revision)
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
@@ -458,34 +476,64 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             raise InvalidEntry(f"entry id: {new.id!r} is already taken; leave it out to have one made")
         return new.id
 
-    def _add_rows(self, session: Session, entries: Sequence[NewEntry], rows: list[Row]) -> None:
+    def _add_rows(
+        self,
+        session: Session,
+        entries: Sequence[NewEntry],
+        rows: list[Row],
+        differing: list[CallDifference] | None = None,
+    ) -> None:
         info = session.info
-        calls: dict[tuple[str, str, str], CallRow] = {}
-        for new, row in zip(entries, rows, strict=True):
-            for number, call in enumerate(new.calls if new.counted else ()):
-                call_id = call.call_id or (f"{row.entry.id}#{number}" if number else row.entry.id)
-                paid = call_row(session, call, call_id, row.entry)
-                if paid.identity not in self._ledger:
-                    calls.setdefault(paid.identity, paid)
-        tokens = info.spent_tokens + sum(call.tokens for call in calls.values())
-        picodollars = info.spent_picodollars + sum(call.cost or 0 for call in calls.values())
-        if max(tokens, picodollars) > MAX_AMOUNT:
-            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
-        self._ledger.update(calls)
-        if calls:
-            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+        reported = [
+            call_row(
+                call,
+                scope=info.scope,
+                call_id=call.call_id or default_call_id(row.entry.id, number),
+                session_key=session.number,
+                entry_id=row.entry.id,
+                at_us=row.entry.created_us,
+            )
+            for new, row in zip(entries, rows, strict=True)
+            for number, call in enumerate(new.calls if new.counted else ())
+        ]
+        self._pay(session, reported, differing)
         session.tree.update((row.entry.id, row) for row in rows)
         session.created += [row.entry.id for row in rows]
         session.info = replace(
-            info,
+            session.info,
             entry_count=info.entry_count + len(rows),
             message_count=info.message_count + sum(row.entry.kind == MESSAGE for row in rows),
             first_message=next(
                 (text for text in (info.first_message, *(new.preview for new in entries)) if text is not None), None
             ),
-            spent_tokens=tokens,
-            spent_picodollars=picodollars,
         )
+
+    def _pay(self, session: Session, reported: Sequence[CallRow], differing: list[CallDifference] | None) -> bool:
+        """Write calls into the ledger that are not there; return whether there were any. What raises changes nothing.
+
+        One that is there with other numbers is a `CallConflict`, or is added to ``differing``.
+        """
+        calls: dict[tuple[str, str, str], CallRow] = {}
+        for call in reported:
+            known = self._ledger.get(call.identity) or calls.setdefault(call.identity, call)
+            others = differences(known, call)
+            if others and differing is None:
+                raise CallConflict(call.provider, call.call_id, others)
+            if others and differing is not None:
+                differing.append(CallDifference(call.provider, call.call_id, others))
+        info = session.info
+        tokens, picodollars, unpriced = spent_by(list(calls.values()))
+        check_spending(info.spent_tokens + tokens, info.spent_picodollars + picodollars)
+        self._ledger.update(calls)
+        if calls:
+            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+        session.info = replace(
+            info,
+            spent_tokens=info.spent_tokens + tokens,
+            spent_picodollars=info.spent_picodollars + picodollars,
+            unpriced_calls=info.unpriced_calls + unpriced,
+        )
+        return bool(calls)
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple, cast
 
 from flue_py.core.budgets import Covers, ReservationState, Unit
-from flue_py.core.entries import MESSAGE, Entry, PaidCall
+from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.log import (
     LOGGED_IDS,
     Edit,
@@ -246,30 +246,6 @@ class Session:
         return any(self.tree[other].entry.parent_id == entry_id for other in self.reach() - self.retracted)
 
 
-def call_row(session: Session, call: PaidCall, call_id: str, entry: Entry) -> CallRow:
-    """Return a paid call as the ledger keeps it."""
-    usage = call.usage
-    return CallRow(
-        scope=session.info.scope,
-        provider=call.provider,
-        call_id=call_id,
-        session_key=session.number,
-        entry_id=entry.id,
-        purpose=call.purpose,
-        model=call.model,
-        input_tokens=usage.input,
-        output_tokens=usage.output,
-        cache_read_tokens=usage.cache_read,
-        cache_write_5m_tokens=usage.cache_write,
-        cache_write_1h_tokens=0,
-        reasoning_tokens=0,
-        total_tokens=usage.total_tokens,
-        cost=usage.cost_total,
-        price_source=None,
-        at=entry.created_us,
-    )
-
-
 def tree_problems(tree: dict[str, Row]) -> list[Problem]:
     """Return where an entry's depth, totals or usage differ from what its parent and its payload say."""
     problems = []
@@ -303,8 +279,8 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "entry_count": info.entry_count == len(counted),
         "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
         "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
-        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
+        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
         "edits": all(edit.revision <= info.revision for edit in session.edits),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,

@@ -257,7 +257,8 @@ UPDATE_AFTER_APPEND = _per_dialect(
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
-        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
+        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
+        " unpriced_calls = unpriced_calls + :unpriced_calls"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -532,20 +533,6 @@ REQUEST = Statement(
     " WHERE r.session_key = :session_key AND r.idempotency_key = :idempotency_key"
 )
 INSERT_REQUEST = insert_into("requests", ("session_key", "idempotency_key", "operation", "digest", "result"))
-
-INSERT_CALL = insert_into(
-    "ledger",
-    (
-        "scope", "provider", "call_id", "session_key", "tree_id", "entry_id", "purpose", "model", "input_tokens",
-        "output_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "reasoning_tokens",
-        "total_tokens", "cost", "price_source", "at",
-    ),
-    " ON CONFLICT DO NOTHING",
-)  # fmt: skip
-
-INSERT_LEDGER_SESSION = insert_into(
-    "ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING"
-)
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 

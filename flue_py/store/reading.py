@@ -331,6 +331,21 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafCh
     return UsageWindow(Usage.from_totals(totals_at(position).minus(anchor.totals)), at, since)
 
 
+def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> dict[str, object] | None:
+    """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    above = -1
+    if since is not None:
+        anchor = _ancestor(tx, state, since, position)
+        if anchor is None:
+            return None
+        above = anchor.depth
+    if position is None:
+        return {**_place_of(state, -1, -1), "low_depth": above}
+    return {**_spans_of(state, position), "low_depth": above}
+
+
 def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
     """Return the window of a row of `queries.WINDOW`, or None where its ends are not one above the other in a lane."""
     if row is None:

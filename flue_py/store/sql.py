@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import LogLine, Note
 from flue_py.core.salvaging import BackupReport
@@ -40,7 +42,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
+from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
 from flue_py.store import (
@@ -52,8 +54,10 @@ from flue_py.store import (
     editing,
     log,
     moving,
+    paying,
     queries,
     reading,
+    spending,
     verifying,
 )
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
@@ -225,6 +229,17 @@ class SqlBackend(Backend):
             lambda tx: creating.fork(tx, self._sources, session_id, at, new, idempotency_key),
             repeatable=idempotency_key is not None,
         )
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        return await self._runner.write(
+            lambda tx: paying.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
+        )
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        return await self._runner.read(lambda tx: paying.find_calls(tx, scope, identities), loose=True)
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        return await self._runner.read(lambda tx: spending.read_ledger(tx, query))
 
     async def create_task(
         self,

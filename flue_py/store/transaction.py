@@ -108,6 +108,8 @@ _TEXT = frozenset(
         "purpose",
         "model",
         "price_source",
+        "outcome",
+        "branch_name",
         "name",
         "from_entry",
         "to_entry",

@@ -32,6 +32,7 @@ from flue_py.testing.contract_size import SizeContract
 from flue_py.testing.contract_tasks import TaskContract
 from flue_py.testing.contract_undo import UndoContract
 from flue_py.testing.contract_usage import UsageContract
+from flue_py.testing.contract_usage_ledger import LedgerContract
 from flue_py.testing.sources import OpenBackend, counted_sources
 
 
@@ -74,6 +75,7 @@ class BackendContract(
     ReadContract,
     UsageContract,
     BudgetContract,
+    LedgerContract,
     BadInputContract,
     SizeContract,
 ):

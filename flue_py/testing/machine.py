@@ -17,7 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.log import LogLine
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
@@ -33,6 +35,8 @@ T = TypeVar("T")
 MAX_SESSIONS = 10
 GHOSTS = ("ghost-1", "ghost-2")
 """Ids of sessions and entries that never are."""
+
+_LEDGER_EVERY = 5
 
 picks = st.integers(0, 119)
 """Which of the things that are there at the time a rule means."""
@@ -168,6 +172,12 @@ class BackendMachine(RuleBasedStateMachine):
         session_id = self._session(pick)
         new = data.draw(strategies.compactions(self._entry(session_id, kept)))
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks, call=strategies.calls)
+    def record_call(self, pick: int, call: PaidCall) -> None:
+        """Write a paid call without an entry."""
+        session_id = self._session(pick)
+        self._change(session_id, lambda backend: backend.record_call(session_id, call))
 
     @rule(pick=picks, shape=st.lists(st.tuples(picks, strategies.entries), max_size=5), leaf=picks, expected=picks)
     def import_entries(self, pick: int, shape: list[tuple[int, NewEntry]], leaf: int, expected: int) -> None:
@@ -373,6 +383,11 @@ class BackendMachine(RuleBasedStateMachine):
         for what in expected.keys() | actual.keys():
             assert actual.get(what) == expected.get(what), f"{what} of {session_id}"
         self._is_alike = True
+        if self._compared % _LEDGER_EVERY == 0:
+            bills = _bills(session_id, known[self._compared % len(known)])
+            bill = bills[self._compared // _LEDGER_EVERY % len(bills)]
+            paid = [self._run(_answer(partial(_read_ledger, bill), each)) for each in (self._model, self._store)]
+            assert paid[1] == paid[0], f"{bill}"
         if self._is_there(session_id):
             self._run(_check_reads(self._store, session_id))
 
@@ -437,6 +452,21 @@ async def _told(backend: Backend, session_id: str, probes: Iterable[str]) -> dic
         for what, call in _questions(session_id, shown.info.leaf_id, entry_id).items():
             told[f"{what} {entry_id}"] = await _answer(call, backend)
     return told
+
+
+def _bills(session_id: str, entry_id: str) -> tuple[LedgerQuery, ...]:
+    """Return what is asked of the ledger, one after the other."""
+    return (
+        LedgerQuery(session_id, group_by=DIMENSIONS),
+        LedgerQuery(session_id, tree=True, tasks=True, group_by=("session", "purpose")),
+        LedgerQuery(session_id, on_path=True, group_by=("purpose",)),
+        LedgerQuery(session_id, on_path=True, since=entry_id),
+        LedgerQuery(branch="abandoned", group_by=("session",)),
+    )
+
+
+async def _read_ledger(query: LedgerQuery, backend: Backend) -> object:
+    return await backend.read_ledger(query)
 
 
 def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Callable[[Backend], Awaitable[object]]]:
