@@ -119,13 +119,15 @@ async def _find(store: Store, name: str | None) -> tuple[Session | None, str | N
 
 
 def _show_path(place: Place, session: str, since: str | None, leaf: str | None, *, as_json: bool) -> None:
-    async def work(store: Store) -> UsageWindow:
+    async def work(store: Store) -> tuple[UsageWindow, UsageReport | None]:
         found = await find_session(store, session)
         before = None if since is None else await found.resolve_entry_id(since)
-        return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
+        at = await leaf_of(found, leaf)
+        window = await found.aggregate_usage_since(before, leaf=at)
+        return window, None if as_json else await store.usage(found, path=True, since=before, leaf=at)
 
-    window = run(place, work)
-    if as_json:
+    window, paid = run(place, work, bar="reading")
+    if paid is None:
         print_json(usage_row(window))
     else:
-        print_lines(usage_lines(window))
+        print_lines(usage_lines(window, paid.total))

@@ -9,11 +9,14 @@ from decimal import Decimal
 
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
 from flue_py.render.entries import Look, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, short_count, shortest_ids, table
+
+NOTHING_PAID = UsageRow()
 
 
 def path_lines(
@@ -90,14 +93,25 @@ def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: 
     return text
 
 
-def usage_lines(window: UsageWindow) -> list[Line]:
-    """Return a usage window as a table: tokens, and dollars to the last digit."""
+def usage_lines(window: UsageWindow, paid: UsageRow = NOTHING_PAID) -> list[Line]:
+    """Return a usage window as a table: tokens, and dollars to the last digit.
+
+    ``paid`` is what the ledger has of the same entries: it tells whether what was not reported is known to be nothing.
+    """
     usage = window.usage
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
+    is_partial = paid.unpriced_calls > 0
     for name, tokens, cost in _usage_rows(usage):
         style = "bold" if name == "total" else ""
-        rows.append([(name, style), (f"{tokens:,}", style), (dollars(picodollars_to_usd(cost)), style)])
+        amount = "-" if is_partial and tokens and not cost else dollars(picodollars_to_usd(cost))
+        rows.append([(name, style), (f"{tokens:,}", style), (amount, style)])
     lines = table(rows, right=frozenset({1, 2}))
+    if is_partial:
+        unpriced = counted(paid.unpriced_calls, "call")
+        lines.append(((f"what {unpriced} of {paid.calls:,} cost is not known, and not in the sum", "yellow"),))
+    priced = paid.picodollars - usage.cost.total
+    if priced > 0:
+        lines.append(((f"priced by the ledger beside that: {dollars(picodollars_to_usd(priced))}; see --path", ""),))
     if not window.on_path:
         lines.append(((f"entry {window.since} is not on the path to {window.leaf}: nothing is counted", "yellow"),))
     return lines
