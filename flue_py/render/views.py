@@ -13,7 +13,7 @@ from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
-from flue_py.render.entries import Look, entry_line, fold_line
+from flue_py.render.entries import Cost, Look, cost_text, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, short_count, shortest_ids, table
 
 NOTHING_PAID = UsageRow()
@@ -147,7 +147,7 @@ def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str,
             (info.kind, "yellow" if info.kind == "task" else ""),
             (short_count(info.entry_count), ""),
             (minute(info.updated_at), "dim"),
-            (spent(info, f"{info.spent:.2f}"), ""),
+            (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
             (session_name(info), ""),
         ]
         for info in sessions

@@ -62,7 +62,7 @@ OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 _AMBIGUOUS = 6
 _RACES = 10
 _CALLS_AT_ONCE = 500
-_MATCHES_IN_SCOPE = 200
+_MATCHES = 200
 
 
 class Store(StoreBudgets):
@@ -168,18 +168,21 @@ class Store(StoreBudgets):
         return session
 
     async def resolve_session_id(self, prefix: str, *, scope: str | None = None) -> str:
-        """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`."""
+        """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`.
+
+        Where all others are one of them, a colon and more, it is that one: so imported task sessions are called.
+        """
         checked_prefix(prefix)
         check_label(scope, "scope")
         if await self._backend.get_session(prefix, scope) is not None:
             return prefix
-        found = await self._backend.match_session_ids(prefix, _AMBIGUOUS if scope is None else _MATCHES_IN_SCOPE)
+        found = await self._backend.match_session_ids(prefix, _MATCHES)
         if scope is not None:
             found = [match for match in found if await self._backend.get_session(match, scope) is not None]
         if not found:
             raise SessionNotFound(prefix)
-        if len(found) > 1:
-            raise AmbiguousId(prefix, tuple(found))
+        if len(found) == _MATCHES or not all(match.startswith(f"{found[0]}:") for match in found[1:]):
+            raise AmbiguousId(prefix, tuple(found[:_AMBIGUOUS]))
         return found[0]
 
     async def list_sessions(
