@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from os import PathLike, fspath
@@ -191,7 +192,10 @@ def _usual_prices() -> PriceBook:
     if named:
         return PriceBook(file=named)
     try:
-        return PriceBook(file=PRICING_FILE)
-    except InvalidArgument:
-        # Nobody's home has no pricing file.
+        path = _path_of(PRICING_FILE)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (InvalidArgument, PermissionError):
+        # Nobody's home has no pricing file, nor has one whose folder this user may not even look into.
         return PriceBook()
+    return PriceBook(file=path)

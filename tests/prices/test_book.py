@@ -184,3 +184,14 @@ def test_what_is_no_prices_is_refused(file: Path) -> None:
     file.mkdir()
     with pytest.raises(InvalidPrices, match="cannot be read"):
         choose_prices(None)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
+def test_a_home_that_may_not_be_looked_into_has_no_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("FLUE_PY_PRICING", raising=False)
+    tmp_path.chmod(0)
+    try:
+        assert choose_prices(None) is not None
+    finally:
+        tmp_path.chmod(0o700)
