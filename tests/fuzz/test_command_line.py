@@ -160,6 +160,13 @@ def test_a_report_of_anything_goes_to_any_file_or_is_one_error(hostile: Hostile)
         hostile.run("report", "h1", "--warn-at", odd)
 
 
+def is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 @pytest.mark.parametrize("number", range(len(ODD)))
 def test_an_odd_argument_anywhere_is_one_error_or_none(hostile: Hostile, number: int) -> None:
     odd, entry = ODD[number], hostile.entries[0]
@@ -172,10 +179,13 @@ def test_an_odd_argument_anywhere_is_one_error_or_none(hostile: Hostile, number:
         ["fork", "h1", "--at", odd], ["fork", "h1", "--key", odd, "--json"], ["fork", "h1", "--title", odd],
         ["label", "h1", entry, odd], ["label", "h1", odd, "x"], ["sessions", "--scope", odd],
         ["sessions", "--kind", odd],
-        ["sessions", "--limit", odd], ["path", "h1", "--last", odd], ["import", "pi", odd], ["import", odd, odd],
+        ["sessions", "--limit", odd], ["path", "h1", "--last", odd],
         ["copy", odd, "target.db"], ["migrate", "--sql", "--from", odd], [odd],
     ):  # fmt: skip
         hostile.run(*arguments)
+    if not is_folder(odd):  # of a folder everything in it is imported, with an error for each file that is none
+        hostile.run("import", "pi", odd)
+        hostile.run("import", odd, odd)
     hostile.run("sessions", database=odd or " ")
     assert hostile.run("verify").exit_code == 0
 
