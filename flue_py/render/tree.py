@@ -144,9 +144,9 @@ def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: st
 
 def spent_of(info: SessionInfo) -> Cost | None:
     """Return what a session's own paid calls cost; None where there were none."""
-    if not info.spent_tokens and not info.spent_picodollars:
+    if not info.spent_tokens and not info.spent_picodollars and not info.unpriced_calls:
         return None
-    return Cost(info.spent_picodollars, is_partial=not info.spent_picodollars)
+    return Cost(info.spent_picodollars, is_partial=info.unpriced_calls > 0)
 
 
 def begun_lines(title: str, forks: Sequence[SessionInfo], look: Look) -> list[Line]:

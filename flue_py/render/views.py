@@ -161,10 +161,14 @@ def session_name(info: SessionInfo) -> str:
 
 
 def spent(info: SessionInfo, amount: str) -> str:
-    """Return what a session's calls cost, with a mark where some have no price; a dash where that is all there is."""
-    if not info.unpriced_calls:
-        return amount
-    return f"{amount} + ?" if info.spent_picodollars else "-"
+    """Return what a session itself has paid, with a mark where some calls have no price; a dash where none has one.
+
+    Where something was said and the ledger has no call of it, nobody knows, either.
+    """
+    if info.unpriced_calls:
+        return f"{amount} + ?" if info.spent_picodollars else "-"
+    is_untold = info.message_count and not info.spent_tokens and not info.spent_picodollars
+    return "-" if is_untold else amount
 
 
 def minute(moment: datetime) -> str:

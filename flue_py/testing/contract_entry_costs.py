@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import new_branch_summary, new_compaction
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.merging import copy_of
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import SessionNotFound
@@ -23,7 +24,11 @@ class EntryCostContract:
         priced = replace(priced, calls=(replace(priced.calls[0], cost=7, price_source="prices"),))
         session = await new_session(backend, user(), priced, answer(input=1), answer(input=1, cost={"total": 0}))
         kept = session.leaf_id or ""
-        calls = [{"input": 5, "cost": {"total": 0.01}}, {"input": 5}, {"input": 5, "cost": {"total": 0.02}}]
+        calls: list[JsonObject] = [
+            {"input": 5, "cost": {"total": 0.01}},
+            {"input": 5},
+            {"input": 5, "cost": {"total": 0.02}},
+        ]
         summary = new_compaction("s", first_kept_entry_id=kept, tokens_before=9, calls=calls)
         left = new_branch_summary("s", from_id=None, usage={"input": 5, "cost": {"total": 0.04}})
         plain = new_branch_summary("s", from_id=None)
