@@ -95,15 +95,17 @@ def _title(found: _Tree, tokens: dict[str, int] | None, width: int, cut: str) ->
         counted(len(found.entries), "entry", "entries"),
         counted(len(found.plan.branches), "branch", "branches"),
         "" if tokens is None else counted(sum(tokens.values()), "token"),
-        _spent(found.info),
+        _spent(found),
     ]
     numbers = "".join(f", {part}" for part in parts if part)
     return clip(session_name(found.info), max(16, width - len(numbers)), cut) + numbers
 
 
-def _spent(info: SessionInfo) -> str:
-    amount = spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
-    return "no known cost" if amount == "-" else amount
+def _spent(found: _Tree) -> str:
+    amount = spent(found.info, f"${cost_text(Cost(found.info.spent_picodollars))}")
+    if amount != "-":
+        return amount
+    return "no known cost" if found.costs else ""
 
 
 async def _read(store: Store, session: Session, *, fold: bool, depth: int | None, whole: bool) -> _Tree:
