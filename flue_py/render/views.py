@@ -101,15 +101,15 @@ def usage_lines(window: UsageWindow, paid: UsageRow = NOTHING_PAID) -> list[Line
     usage = window.usage
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
     is_partial = paid.unpriced_calls > 0
+    priced = paid.picodollars - usage.cost.total
     for name, tokens, cost in _usage_rows(usage):
         style = "bold" if name == "total" else ""
-        amount = "-" if is_partial and tokens and not cost else dollars(picodollars_to_usd(cost))
+        amount = "-" if (is_partial or priced > 0) and tokens and not cost else dollars(picodollars_to_usd(cost))
         rows.append([(name, style), (f"{tokens:,}", style), (amount, style)])
     lines = table(rows, right=frozenset({1, 2}))
     if is_partial:
         unpriced = counted(paid.unpriced_calls, "call")
         lines.append(((f"what {unpriced} of {paid.calls:,} cost is not known, and not in the sum", "yellow"),))
-    priced = paid.picodollars - usage.cost.total
     if priced > 0:
         lines.append(((f"priced by the ledger beside that: {dollars(picodollars_to_usd(priced))}; see --path", ""),))
     if not window.on_path:
