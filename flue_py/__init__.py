@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from flue_py import sync
     from flue_py.core.budgets import Budget, HeldAmount, Reservation
     from flue_py.core.calls import CallDifference
+    from flue_py.core.costs import EntryCost
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.entries import Entry, NewEntry, Source
     from flue_py.core.exclusions import Exclusion
@@ -102,6 +103,7 @@ else:
         "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
         "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
         "flue_py.core.calls": ("CallDifference",),
+        "flue_py.core.costs": ("EntryCost",),
         "flue_py.core.ledger": ("Recorded", "UsageReport", "UsageRow"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
         "flue_py.core.exclusions": ("Exclusion",),
@@ -188,6 +190,7 @@ __all__ = [
     "DiffSide",
     "Edit",
     "Entry",
+    "EntryCost",
     "EntryNotFound",
     "Exclusion",
     "ExportNote",

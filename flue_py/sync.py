@@ -221,6 +221,7 @@ class Session(_Twin[AsyncSession]):
     build_context = _blocking(AsyncSession.build_context)
     latest_compaction = _blocking(AsyncSession.latest_compaction)
     aggregate_usage_since = _blocking(AsyncSession.aggregate_usage_since)
+    entry_costs = _blocking(AsyncSession.entry_costs)
     get_entry = _blocking(AsyncSession.get_entry)
     resolve_entry_id = _blocking(AsyncSession.resolve_entry_id)
     get_tree = _blocking(AsyncSession.get_tree)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import click
@@ -13,27 +12,28 @@ from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.core.costs import EntryCost, entry_costs
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
-from flue_py.render.branches import Branch, Plan, plan_tree
-from flue_py.render.entries import Cost, cost_text, reports_cost
+from flue_py.render.branches import Plan, plan_tree
+from flue_py.render.costs import plan_costs
+from flue_py.render.entries import Cost, cost_text
 from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
-from flue_py.render.views import session_name
+from flue_py.render.views import session_name, spent
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 _MOST_TASKS = 100
-_MOST_WINDOWS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
     """Everything that is read to draw a tree.
 
-    ``labels`` tell of pins and exclusions, too, but not in JSON; ``costs`` are of the lines, ``branch_costs`` of the
-    branches.
+    ``labels`` tell of pins and exclusions, too, but not in JSON; ``costs`` are of single entries, ``line_costs`` of the
+    lines, ``branch_costs`` of the branches.
     """
 
     info: SessionInfo
@@ -43,9 +43,9 @@ class _Tree:
     links: list[TaskLink]
     tasks: dict[str, SessionInfo]
     plan: Plan
-    costs: dict[str, Cost]
-    branch_costs: dict[str, Cost]
-    spent: Cost | None
+    costs: Mapping[str, EntryCost]
+    line_costs: Mapping[str, Cost]
+    branch_costs: Mapping[str, Cost]
 
 
 @click.command()
@@ -58,7 +58,9 @@ class _Tree:
 def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: bool, as_json: bool) -> None:
     """Draw the tree of SESSION: branches, leaf, labels, forks, tasks, and what each branch cost.
 
-    One line stands for a run of entries, and has the id of the last of them.
+    One line stands for a run of entries, and has the id of the last of them. Costs are those that the ledger knows,
+    whichever session paid; the first line says what SESSION itself has paid. A + means that some calls have no known
+    cost, a dash that none has one.
     """
 
     async def work(store: Store) -> _Tree:
@@ -68,14 +70,14 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     tokens = entry_sizes(found.entries) if sizes else None
     if as_json:
         branches = [(branch, found.branch_costs.get(branch.tip_id)) for branch in found.plan.branches]
-        row = tree_row(found.info, found.entries, found.labels, tokens or {}, branches)
+        row = tree_row(found.info, found.entries, found.labels, tokens or {}, branches, found.costs)
         row["forks"] = [session_row(info) for infos in found.forks.values() for info in infos]
         row["tasks"] = [task_row(link) for link in found.links]
         print_json(row)
         return
     style = replace(
         look(sizes=tokens, labels=found.labels),
-        costs=found.costs,
+        costs=found.line_costs,
         branch_costs=found.branch_costs,
     )
     at_entries = {entry_id: infos for entry_id, infos in found.forks.items() if entry_id is not None}
@@ -93,14 +95,17 @@ def _title(found: _Tree, tokens: dict[str, int] | None, width: int, cut: str) ->
         counted(len(found.entries), "entry", "entries"),
         counted(len(found.plan.branches), "branch", "branches"),
         "" if tokens is None else counted(sum(tokens.values()), "token"),
-        "" if found.spent is None else _spent(found.spent),
+        _spent(found),
     ]
     numbers = "".join(f", {part}" for part in parts if part)
     return clip(session_name(found.info), max(16, width - len(numbers)), cut) + numbers
 
 
-def _spent(cost: Cost) -> str:
-    return f"${cost_text(cost)}" if cost.picodollars or not cost.is_partial else "no cost reported"
+def _spent(found: _Tree) -> str:
+    amount = spent(found.info, f"${cost_text(Cost(found.info.spent_picodollars))}")
+    if amount != "-":
+        return amount
+    return "no known cost" if found.costs else ""
 
 
 async def _read(store: Store, session: Session, *, fold: bool, depth: int | None, whole: bool) -> _Tree:
@@ -116,7 +121,8 @@ async def _read(store: Store, session: Session, *, fold: bool, depth: int | None
             tasks[link.child_id] = child.info
     ends = {entry_id for entry_id in forks if entry_id is not None}
     plan = plan_tree(entries, info.leaf_id, fold=fold, depth=depth, landmarks=labels, ends=ends)
-    costs, branch_costs, spent = await _costs(session, entries, plan, whole=whole)
+    costs = entry_costs(entries, await session.entry_costs())
+    line_costs, branch_costs = plan_costs(plan, entries, costs, whole=whole)
     return _Tree(
         info,
         entries,
@@ -126,8 +132,8 @@ async def _read(store: Store, session: Session, *, fold: bool, depth: int | None
         tasks,
         plan,
         costs,
+        line_costs,
         branch_costs,
-        spent,
     )
 
 
@@ -152,54 +158,3 @@ async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str
         if begins in seen if begins else each.forked_from_session == info.id:
             found.setdefault(begins, []).append(each)
     return found
-
-
-async def _costs(
-    session: Session, entries: Sequence[Entry], plan: Plan, *, whole: bool
-) -> tuple[dict[str, Cost], dict[str, Cost], Cost | None]:
-    """Return what the lines of a plan cost, its branches, and all of them: differences of running totals.
-
-    Lines and branches without calls are left out, and so are, but for ``whole``, branches of one line that cost
-    something: it says it all. Of a tree of very many branches, single entries and the sum are told by the entries.
-    """
-    by_id = {entry.id: entry for entry in entries}
-    calls = {entry.id: reported for entry in entries if (reported := reports_cost(entry)) is not None}
-    asks_all = max(len(plan.branches), len(plan.runs)) <= _MOST_WINDOWS
-
-    async def cost_of(parent_id: str | None, last: str, ids: Iterable[str]) -> Cost | None:
-        reported = [calls[entry_id] for entry_id in ids if entry_id in calls]
-        if not reported:
-            return None
-        before = parent_id if parent_id in by_id else None
-        window = await session.aggregate_usage_since(before, leaf=last)
-        return Cost(window.usage.cost.total, not all(reported))
-
-    costs: dict[str, Cost] = {}
-    for run_ in plan.runs:
-        first = run_.entries[0]
-        if len(run_.entries) == 1 and not asks_all:
-            if first.id in calls:
-                costs[first.id] = Cost(first.usage.cost_total, not calls[first.id])
-        elif cost := await cost_of(first.parent_id, run_.id, [entry.id for entry in run_.entries]):
-            costs[run_.id] = cost
-    paid = Counter(each.branch.tip_id for each in plan.runs if each.id in costs)
-    branch_costs: dict[str, Cost] = {}
-    total = 0
-    for branch in plan.branches:
-        if asks_all or whole or paid[branch.tip_id] > 1:
-            cost = await cost_of(branch.parent_id, branch.tip_id, _line_of(branch, by_id))
-            total += cost.picodollars if cost else 0
-            if cost and (whole or paid[branch.tip_id] > 1):
-                branch_costs[branch.tip_id] = cost
-    if not (asks_all or whole):
-        total = sum(entry.usage.cost_total for entry in entries if entry.id in calls)
-    return costs, branch_costs, Cost(total, not all(calls.values())) if calls else None
-
-
-def _line_of(branch: Branch, by_id: dict[str, Entry]) -> Iterable[str]:
-    at: str | None = branch.tip_id
-    for _ in range(branch.entries):
-        if at is None:
-            return
-        yield at
-        at = by_id[at].parent_id

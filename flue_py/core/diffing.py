@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.merging import tool_calls
 from flue_py.core.usage import Usage
@@ -23,13 +24,15 @@ class ToolUse:
 class DiffSide:
     """What one leaf has that the other has not: the entries after the common ancestor, root to leaf.
 
-    ``usage`` is what their path says they used (`aggregate_usage_since`): a copied entry adds nothing.
+    ``usage`` is what their path says they used (`aggregate_usage_since`): a copied entry adds nothing. ``cost`` is what
+    they cost as far as the ledger knows, which also has what was priced, and the calls behind branch summaries.
     """
 
     session_id: str
     leaf_id: str | None
     entries: Sequence[Entry]
     usage: Usage
+    cost: EntryCost = NO_CALLS
 
     @property
     def messages(self) -> Mapping[str, int]:

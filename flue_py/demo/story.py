@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 from flue_py.context.tokens import count_message_tokens, count_tokens
+from flue_py.core.costs import entry_costs
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
@@ -170,7 +171,10 @@ async def _show(store: Store, session: Session, before_call: str | None, look: L
     window = await session.aggregate_usage_since(before_call)
     summary = context_summary(items, count.tokens, is_estimate=count.is_estimate)
     return [
-        Section("The tree, with its branches and its leaf", tree_lines(entries, session.leaf_id, look)),
+        Section(
+            "The tree, with its branches and its leaf",
+            tree_lines(entries, session.leaf_id, look, costs=entry_costs(entries, await session.entry_costs())),
+        ),
         Section("The active path", path_lines(path, look, leaf=session.leaf_id, head=3, tail=7)),
         Section("The context the model sees", [_say(summary), *context_lines(items, look, head=4, tail=6)]),
         Section("The usage of the last call", usage_lines(window)),

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from flue_py.core.diffing import DiffSide, LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.usage import picodollars_to_usd
+from flue_py.render.costs import whole_cost_text
 from flue_py.render.entries import Look, entry_line, fold_line
 from flue_py.render.lines import Line, cells, counted, one_line, shortest_ids
-from flue_py.render.rows import entry_row, tokens_and_cost
-from flue_py.render.views import dollars
+from flue_py.render.rows import entry_cost_fields, entry_row, tokens_and_cost
 
 _SHOWN_AT_EITHER_END = 8
 
@@ -48,9 +47,7 @@ def _facts(side: DiffSide) -> list[str]:
     if not side.entries:
         return ["nothing of its own"]
     roles = ", ".join(f"{number:,} {one_line(role)}" for role, number in side.messages.items())
-    spent = side.usage.cost.total
-    # Tokens without a price are not free.
-    cost = f"${dollars(picodollars_to_usd(spent))}" if spent or not side.usage.totals.tokens else "cost unknown"
+    cost = f"${whole_cost_text(side.cost)}" if side.cost.is_known else "cost unknown"
     facts = [
         counted(len(side.entries), "entry", "entries") + (f" ({roles})" if roles else ""),
         f"{counted(side.usage.totals.tokens, 'token')}, {cost}",
@@ -93,5 +90,6 @@ def _side(side: DiffSide) -> JsonObject:
         "kinds": dict(side.kinds),
         "tools": {name: {"calls": use.calls, "errors": use.errors} for name, use in side.tools.items()},
         "usage": tokens_and_cost(side.usage),
+        **entry_cost_fields(side.cost),
         "entries": [entry_row(entry) for entry in side.entries],
     }

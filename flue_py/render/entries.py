@@ -43,7 +43,7 @@ _TELLING_FIELD: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What calls cost, in picodollars. ``is_partial`` says that some of them reported no cost."""
+    """What calls cost, in picodollars. ``is_partial`` says that some of them have no known cost."""
 
     picodollars: int
     is_partial: bool = False
@@ -63,9 +63,9 @@ class Look:
 
 
 def cost_text(cost: Cost) -> str:
-    """Return a cost in dollars, in at most eight characters up to a million; a dash where none was reported.
+    """Return a cost in dollars, in at most eight characters up to a million; a dash where none is known.
 
-    A plus says that it is at least that much: some calls reported no cost.
+    A plus says that it is at least that much: some calls have no known cost.
     """
     if cost.is_partial and not cost.picodollars:
         return "-"
@@ -199,17 +199,3 @@ def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, befo
         (filler, ""),
         (padded(size, SIZE_WIDTH, right=True), "dim"),
     )
-
-
-def reports_cost(entry: Entry) -> bool | None:
-    """Return whether a paid call says what it cost; None for an entry that is no call."""
-    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
-    if not is_answer and entry.kind != COMPACTION:
-        return None
-    value = entry.data
-    usage = value.get("usage") if isinstance(value, dict) else None
-    if not isinstance(usage, dict):
-        # A compaction without usage came without a call (row E26); an answer never does.
-        return False if is_answer else None
-    cost = usage.get("cost")
-    return isinstance(cost, dict) and cost.get("total") is not None

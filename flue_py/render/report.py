@@ -18,6 +18,7 @@ from html import escape
 from importlib.resources import files
 
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.ledger import UsageRow
 from flue_py.render.report_data import ReportedSession, Thresholds, growing, report_data
 from flue_py.render.report_growth import snapshot_rows
 
@@ -35,14 +36,16 @@ def html_report(
     sessions: Sequence[ReportedSession],
     thresholds: Thresholds = Thresholds(),  # noqa: B008 - frozen
     *,
+    bill: Sequence[UsageRow] = (),
     made_at: datetime | None = None,
 ) -> str:
     """Return sessions as one HTML file: the one reported on first, its task sessions after it (rows X02, X03).
 
+    ``bill`` is what they have paid, by provider, model and purpose.
     The same arguments give the same text: the time of making is on the page only as ``made_at``. Cost: O(entries),
     and O(path) for each compaction; the text is about 1.5 times the payloads.
     """
-    data = report_data(sessions, thresholds, made_at=made_at)
+    data = report_data(sessions, thresholds, bill=bill, made_at=made_at)
     return _filled(
         _asset("report.html"),
         {

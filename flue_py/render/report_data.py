@@ -12,20 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import NO_USAGE, UsageTotals, picodollars_to_usd, reported_usage
+from flue_py.core.usage import read_usage
+from flue_py.render.costs import whole_cost_text
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
-from flue_py.render.report_growth import Growth, growth_of, is_copy, speaker_of
+from flue_py.render.report_growth import Growth, growth_of, speaker_of
 from flue_py.render.views import dollars, minute, session_facts, session_name
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
 """The kinds that may change what earlier entries contribute; the context at each is written out whole."""
 
 _LINE_LENGTH = 160
+_NO_MODEL = "model unknown"
 _SHOWN_ELSEWHERE = frozenset({"role", "content", "usage", "timestamp", "summary", "command", "output", "errorMessage"})
 
 
@@ -34,7 +38,7 @@ class ReportedSession:
     """One session of a report. ``entries`` are all it sees, parents before children, as `Session.get_tree` has them.
 
     ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
-    ``sizes`` are tokens by entry id, and empty where they were not counted.
+    ``sizes`` are tokens by entry id, and empty where they were not counted; ``costs`` what the ledger has of entries.
     """
 
     info: SessionInfo
@@ -43,6 +47,7 @@ class ReportedSession:
     task_id: str | None = None
     parent_id: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[str, EntryCost] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,11 @@ class Thresholds:
 
 
 def report_data(
-    sessions: Sequence[ReportedSession], thresholds: Thresholds, *, made_at: datetime | None = None
+    sessions: Sequence[ReportedSession],
+    thresholds: Thresholds,
+    *,
+    bill: Sequence[UsageRow] = (),
+    made_at: datetime | None = None,
 ) -> JsonObject:
     """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
     lines = growth_of(growing(sessions))
@@ -65,7 +74,7 @@ def report_data(
         "growth": [_growth_json(line) for line in lines],
         "warnAt": thresholds.warn_at,
         "cutoverAt": thresholds.cutover_at,
-        "models": _models_json(sessions),
+        "models": _models_json(bill),
     }
 
 
@@ -159,12 +168,14 @@ def _entry_json(
         "rest": _rest(entry, fields),
     }
     row.update({name: extra for name, extra in extras.items() if extra})
-    if _pays(entry, fields):
-        usage = reported_usage(entry.kind, entry.role, fields)
+    cost = entry_cost(entry, session.costs)
+    reported = fields.get("usage")
+    if cost is not None and isinstance(reported, dict):
+        usage = read_usage(reported)
         row["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write]
         if entry.kind == MESSAGE:
-            row["model"] = one_line(" / ".join(part for part in _model(entry, fields) if part), 120)
-        row["cost"] = _money(usage) if _has_price(fields) else None
+            row["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
+        row["cost"] = f"${whole_cost_text(cost)}" if cost.is_known else None
     return row
 
 
@@ -225,71 +236,39 @@ def _rest(entry: Entry, fields: JsonObject) -> str | None:
 # -- money ------------------------------------------------------------------------------------------------------------
 
 
-def _pays(entry: Entry, fields: JsonObject) -> bool:
-    can_pay = entry.kind == COMPACTION or (entry.kind == MESSAGE and entry.role == "assistant")
-    return can_pay and isinstance(fields.get("usage"), dict) and not is_copy(entry)
+def _model(fields: JsonObject) -> tuple[str, str]:
+    return (str(fields.get("provider") or ""), str(fields.get("model") or _NO_MODEL))
 
 
-def _has_price(fields: JsonObject) -> bool:
-    usage = fields.get("usage")
-    cost = usage.get("cost") if isinstance(usage, dict) else None
-    return isinstance(cost, dict) and cost.get("total") is not None
+def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
+    """Return what each model's calls used and cost, the dearest first, and the sum.
 
-
-def _model(entry: Entry, fields: JsonObject) -> tuple[str, str]:
-    if entry.kind == COMPACTION:
-        return ("", "compaction")
-    return (str(fields.get("provider") or ""), str(fields.get("model") or "model unknown"))
-
-
-def _money(usage: UsageTotals) -> str:
-    return f"${dollars(picodollars_to_usd(usage.cost_total))}"
-
-
-@dataclass(slots=True)
-class _Bill:
-    usage: UsageTotals = NO_USAGE
-    calls: int = 0
-    unpriced: int = 0
-
-    def add(self, usage: UsageTotals, *, has_price: bool) -> None:
-        # Not `plus`, which refuses what a database could not hold: branches together may be more than any path.
-        self.usage = UsageTotals(*[mine + theirs for mine, theirs in zip(self.usage, usage, strict=True)])
-        self.calls += 1
-        self.unpriced += not has_price
-
-    def to_json(self) -> JsonObject:
-        usage = self.usage
-        return {
-            "calls": self.calls,
-            "usage": [usage.input, usage.output, usage.cache_read, usage.cache_write],
-            "cost": None if self.unpriced == self.calls else _money(usage),
-            "unpriced": self.unpriced,
-        }
-
-
-def _models_json(sessions: Sequence[ReportedSession]) -> JsonObject:
-    """Return what each model's calls used and cost, the dearest first, and the sum; every branch counts, once."""
-    bills: dict[tuple[str, str], _Bill] = {}
-    total = _Bill()
-    counted: set[tuple[str | None, str]] = set()
-    for session in sessions:
-        for entry in session.entries:
-            if (entry.session_id, entry.id) in counted or entry.kind not in (MESSAGE, COMPACTION):
-                continue
-            counted.add((entry.session_id, entry.id))
-            fields = entry.fields
-            if _pays(entry, fields):
-                bill = bills.setdefault(_model(entry, fields), _Bill())
-                usage = reported_usage(entry.kind, entry.role, fields)
-                for each in (bill, total):
-                    each.add(usage, has_price=_has_price(fields))
-    ranked = sorted(bills.items(), key=lambda item: (-item[1].usage.cost_total, -item[1].usage.tokens, item[0]))
+    Calls that name no model are told apart by what they were for.
+    """
+    found: dict[tuple[str, str], UsageRow] = {}
+    total = UsageRow()
+    for row in bill:
+        purpose = row.group["purpose"]
+        nameless = _NO_MODEL if purpose == "turn" else str(purpose)
+        name = (str(row.group["provider"] or ""), str(row.group["model"] or nameless))
+        found[name] = found.get(name, UsageRow()).plus(row)
+        total = total.plus(row)
+    ranked = sorted(found.items(), key=lambda item: (-item[1].picodollars, -item[1].total_tokens, item[0]))
     rows: list[JsonValue] = [
-        {"provider": one_line(provider, 80), "model": one_line(model, 120), **bill.to_json()}
-        for (provider, model), bill in ranked
+        {"provider": one_line(provider, 80), "model": one_line(model, 120), **_bill_json(row)}
+        for (provider, model), row in ranked
     ]
-    return {"rows": rows, "total": total.to_json()}
+    return {"rows": rows, "total": _bill_json(total)}
+
+
+def _bill_json(row: UsageRow) -> JsonObject:
+    cost = row.cost
+    return {
+        "calls": row.calls,
+        "usage": [row.input, row.output, row.cache_read, row.cache_write],
+        "cost": None if cost is None else f"${dollars(cost)}",
+        "unpriced": row.unpriced_calls,
+    }
 
 
 def _growth_json(line: Growth) -> JsonObject:

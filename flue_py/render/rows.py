@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
@@ -51,8 +52,12 @@ def tree_row(
     labels: Mapping[str, str],
     sizes: Mapping[str, int],
     branches: Sequence[tuple[Branch, Cost | None]] = (),
+    costs: Mapping[str, EntryCost] | None = None,
 ) -> JsonObject:
-    """Return a session's tree: every entry, parents before children, with its size but without its payload."""
+    """Return a session's tree: every entry, parents before children, with its size but without its payload.
+
+    ``costs`` are of the entries that are calls. ``spent`` is what the session itself has paid.
+    """
     rows: list[JsonValue] = []
     for entry in entries:
         row: JsonObject = {
@@ -67,10 +72,14 @@ def tree_row(
         }
         if entry.id in labels:
             row["label"] = labels[entry.id]
+        if costs is not None and entry.id in costs:
+            row.update(entry_cost_fields(costs[entry.id]))
         rows.append(row)
     return {
         "sessionId": session.id,
         "leafId": session.leaf_id,
+        "spent": exact(session.spent),
+        "unpricedCalls": session.unpriced_calls,
         "entries": rows,
         "branches": [
             {
@@ -94,6 +103,12 @@ def cost_fields(cost: Cost | None) -> JsonObject:
         "cost": exact(picodollars_to_usd(cost.picodollars)) if is_known else None,
         "costIsWhole": not cost.is_partial,
     }
+
+
+def entry_cost_fields(cost: EntryCost) -> JsonObject:
+    """Return what the ledger knows of calls: dollars, null where none is known, and whether that is all."""
+    usd = cost.usd
+    return {"cost": None if usd is None else exact(usd), "costIsWhole": not cost.unpriced_calls}
 
 
 def usage_row(window: UsageWindow) -> JsonObject:

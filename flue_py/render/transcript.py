@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 
+from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
@@ -22,9 +24,10 @@ from flue_py.core.entries import (
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import UsageTotals, picodollars_to_usd
+from flue_py.core.usage import read_usage
+from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
-from flue_py.render.views import dollars, session_name
+from flue_py.render.views import session_name
 
 _MARKER = re.compile(r"^<!-- flue-py transcript: session (\S+) up to (\S+) -->$", re.MULTILINE)
 _SHOWN_ARGUMENTS = 60
@@ -62,11 +65,17 @@ def transcript_head(info: SessionInfo, *, task_of: str | None = None) -> str:
     return f"# {what}: {_inline(session_name(info))}\n\n" + "  \n".join(facts) + "\n"
 
 
-def transcript_body(session_id: str, entries: Sequence[Entry], *, turns_before: int = 0) -> str:
+def transcript_body(
+    session_id: str,
+    entries: Sequence[Entry],
+    *,
+    turns_before: int = 0,
+    costs: Mapping[str, EntryCost] = MappingProxyType({}),
+) -> str:
     """Return entries, in order of the path, as Markdown; with the marker of where they end. "" for no entries.
 
-    ``turns_before`` is how many turns the path has before them. A tool call is folded, with its result inside where
-    that is among the entries.
+    ``turns_before`` is how many turns the path has before them, ``costs`` what the ledger has of entries, by id. A tool
+    call is folded, with its result inside where that is among the entries.
     """
     if not entries:
         return ""
@@ -77,7 +86,7 @@ def transcript_body(session_id: str, entries: Sequence[Entry], *, turns_before: 
     for entry in entries:
         turn += entry.kind == MESSAGE and entry.role == "user"
         if entry.id not in folded_in:
-            parts += _section(entry, turn, results)
+            parts += _section(entry, turn, results, costs)
     marker = f"<!-- flue-py transcript: session {_encoded(session_id)} up to {_encoded(entries[-1].id)} -->"
     return "\n".join([*parts, marker, ""])
 
@@ -104,12 +113,12 @@ def _results_by_call(entries: Iterable[Entry]) -> dict[str, Entry]:
     return results
 
 
-def _section(entry: Entry, turn: int, results: Mapping[str, Entry]) -> Iterator[str]:
+def _section(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mapping[str, EntryCost]) -> Iterator[str]:
     """Yield the parts of one entry; entries that say nothing to anybody yield none."""
     if entry.kind in (COMPACTION, BRANCH_SUMMARY):
         what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
         fields = entry.fields
-        yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry.usage, has_usage="usage" in fields))
+        yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry, fields, costs))
         yield from ("> " + line for line in str(fields.get("summary", "")).splitlines())
         yield ""
     elif entry.kind == CUSTOM_MESSAGE:
@@ -120,12 +129,12 @@ def _section(entry: Entry, turn: int, results: Mapping[str, Entry]) -> Iterator[
         yield from _heading("[Tool result]", turn, entry, [])
         yield _folded_result(entry)
     elif entry.kind == MESSAGE:
-        yield from _message(entry, turn, results)
+        yield from _message(entry, turn, results, costs)
 
 
-def _message(entry: Entry, turn: int, results: Mapping[str, Entry]) -> Iterator[str]:
+def _message(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mapping[str, EntryCost]) -> Iterator[str]:
     fields = entry.fields
-    facts = _usage_facts(entry.usage, has_usage=True) if isinstance(fields.get("usage"), dict) else []
+    facts = _usage_facts(entry, fields, costs) if entry.role == "assistant" else []
     if entry.role == "assistant" and fields.get("stopReason") in ("error", "aborted"):
         facts.append(f"**{fields['stopReason']}**")
     yield from _heading(f"[{_inline(_speaker(entry.role or '', fields))}]", turn, entry, facts)
@@ -184,14 +193,22 @@ def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterato
     yield "  ·  ".join([f"## {who} — Turn {turn}", _moment(entry.created_us), *facts]) + "\n"
 
 
-def _usage_facts(used: UsageTotals, *, has_usage: bool) -> list[str]:
-    """Return tokens and cost in words. A price that was not reported is a dash: it is not known to be nothing."""
-    if not has_usage:
+def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost]) -> list[str]:
+    """Return tokens and cost in words. A cost that nobody knows is a dash: it is not known to be nothing.
+
+    A copy says nothing of its cost: that was paid where it was said first.
+    """
+    reported = fields.get("usage")
+    if not isinstance(reported, dict):
         return []
+    used = read_usage(reported)
     cached = f" cached:{used.cache_read:,}" if used.cache_read else ""
     written = f" cache-written:{used.cache_write:,}" if used.cache_write else ""
-    cost = f"${dollars(picodollars_to_usd(used.cost_total))}" if used.cost_total or not used.tokens else "$–"
-    return [f"in:{used.input:,} out:{used.output:,}{cached}{written}", cost]
+    facts = [f"in:{used.input:,} out:{used.output:,}{cached}{written}"]
+    cost = entry_cost(entry, costs)
+    if cost is not None:
+        facts.append(f"${whole_cost_text(cost)}" if cost.is_known else "$–")
+    return facts
 
 
 # -- text that stays what it is -----------------------------------------------------------------------------------

@@ -6,10 +6,13 @@ Which entries share a line is decided in `branches`; here the lines are written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.branches import Plan, Run, plan_tree
+from flue_py.render.costs import plan_costs
 from flue_py.render.entries import (
     COST_WIDTH,
     NAME_WIDTH,
@@ -28,13 +31,24 @@ _LISTED = 20
 _ACTIVE = "bold green"
 
 
-def tree_lines(entries: Sequence[Entry], leaf: str | None, look: Look, *, fold: bool = True) -> list[Line]:
+def tree_lines(
+    entries: Sequence[Entry],
+    leaf: str | None,
+    look: Look,
+    *,
+    fold: bool = True,
+    costs: Mapping[str, EntryCost] | None = None,
+) -> list[Line]:
     """Return the tree of ``entries`` (every branch, parents before children) as lines of ``look.width`` cells.
 
-    Without ``fold`` every entry has a line of its own; otherwise as `plan_tree`, with labels as landmarks.
-    Cost: O(entries).
+    Without ``fold`` every entry has a line of its own; otherwise as `plan_tree`, with labels as landmarks. ``costs``
+    are of single entries, by id. Cost: O(entries).
     """
-    return plan_lines(plan_tree(entries, leaf, fold=fold, landmarks=look.labels or {}), leaf, look)
+    plan = plan_tree(entries, leaf, fold=fold, landmarks=look.labels or {})
+    if costs is not None:
+        of_lines, of_branches = plan_costs(plan, entries, costs)
+        look = replace(look, costs=of_lines, branch_costs=of_branches)
+    return plan_lines(plan, leaf, look)
 
 
 def plan_lines(
@@ -144,9 +158,9 @@ def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: st
 
 def spent_of(info: SessionInfo) -> Cost | None:
     """Return what a session's own paid calls cost; None where there were none."""
-    if not info.spent_tokens and not info.spent_picodollars:
+    if not info.spent_tokens and not info.spent_picodollars and not info.unpriced_calls:
         return None
-    return Cost(info.spent_picodollars, is_partial=not info.spent_picodollars)
+    return Cost(info.spent_picodollars, is_partial=info.unpriced_calls > 0)
 
 
 def begun_lines(title: str, forks: Sequence[SessionInfo], look: Look) -> list[Line]:

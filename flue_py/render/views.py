@@ -101,15 +101,15 @@ def usage_lines(window: UsageWindow, paid: UsageRow = NOTHING_PAID) -> list[Line
     usage = window.usage
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
     is_partial = paid.unpriced_calls > 0
+    priced = paid.picodollars - usage.cost.total
     for name, tokens, cost in _usage_rows(usage):
         style = "bold" if name == "total" else ""
-        amount = "-" if is_partial and tokens and not cost else dollars(picodollars_to_usd(cost))
+        amount = "-" if (is_partial or priced > 0) and tokens and not cost else dollars(picodollars_to_usd(cost))
         rows.append([(name, style), (f"{tokens:,}", style), (amount, style)])
     lines = table(rows, right=frozenset({1, 2}))
     if is_partial:
         unpriced = counted(paid.unpriced_calls, "call")
         lines.append(((f"what {unpriced} of {paid.calls:,} cost is not known, and not in the sum", "yellow"),))
-    priced = paid.picodollars - usage.cost.total
     if priced > 0:
         lines.append(((f"priced by the ledger beside that: {dollars(picodollars_to_usd(priced))}; see --path", ""),))
     if not window.on_path:
@@ -161,10 +161,14 @@ def session_name(info: SessionInfo) -> str:
 
 
 def spent(info: SessionInfo, amount: str) -> str:
-    """Return what a session's calls cost, with a mark where some have no price; a dash where that is all there is."""
-    if not info.unpriced_calls:
-        return amount
-    return f"{amount} + ?" if info.spent_picodollars else "-"
+    """Return what a session itself has paid, with a mark where some calls have no price; a dash where none has one.
+
+    Where something was said and the ledger has no call of it, nobody knows, either.
+    """
+    if info.unpriced_calls:
+        return f"{amount} + ?" if info.spent_picodollars else "-"
+    is_untold = info.message_count and not info.spent_tokens and not info.spent_picodollars
+    return "-" if is_untold else amount
 
 
 def minute(moment: datetime) -> str:

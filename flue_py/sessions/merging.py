@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
 from flue_py.core.entries import Entry, NewEntry, new_branch_summary
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -41,7 +42,7 @@ class MergingSession(SessionView):
         """Return what the path to ``leaf`` has that the one to ``other_leaf`` has not, and the reverse.
 
         Arguments and errors are those of `common_ancestor`. The leaves are those stored as it begins. O(entries that
-        differ + forks on the paths).
+        differ + forks on the paths + calls of the trees).
         """
         checked_leaf(leaf)
         checked_leaf(other_leaf, "other_leaf")
@@ -65,7 +66,9 @@ class MergingSession(SessionView):
     async def _side(self, session_id: str, leaf: str | None, ancestor: str | None) -> DiffSide:
         read = await self._backend.read_path_since(session_id, ancestor, leaf=leaf)
         window = await self._backend.read_usage(session_id, ancestor, leaf=leaf)
-        return DiffSide(session_id, leaf, read.entries or (), window.usage)
+        entries = read.entries or ()
+        paid = await self._backend.read_entry_costs(session_id) if entries else {}
+        return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
 
     async def cherry_pick(
         self, entry_ids: Sequence[str], *, source: HasId | str | None = None, whole: bool = True
@@ -126,6 +129,8 @@ class MergingSession(SessionView):
         source: HasId | str | None = None,
         source_leaf: LeafChoice = STORED,
         details: Mapping[str, JsonValue] | None = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
     ) -> Appended:
         """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
 
@@ -133,20 +138,25 @@ class MergingSession(SessionView):
         which session it stands for (`merged_range_of`): what comes after the common ancestor, or all of a session of
         another tree. Done once for each stretch: where the path already has it, the first result comes back
         (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
-        paid. Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, and `InvalidArgument` where there is nothing to
-        bring back. O(forks on the paths).
+        paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
+        counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
+        that is for `record_call`). Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, and
+        `InvalidArgument` where there is nothing to bring back. O(forks on the paths).
         """
         checked_leaf(source_leaf, "source_leaf")
         source_id = self.id if source is None else id_of(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
-        new_branch_summary(summary, from_id=None, details=None if details is None else dict(details))
+        new_branch_summary(
+            summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
+        )
 
         async def merge() -> Appended:
             merged = await self._range(source_id, source_leaf)
             beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
-            entry = new_branch_summary(summary, from_id=merged.leaf_id, details=beside)
-            return await self._append_once(range_key("summary", source_id, merged.after, merged.leaf_id), [entry])
+            entry = new_branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
+            priced = self._pricer.price_entries([entry])
+            return await self._append_once(range_key("summary", source_id, merged.after, merged.leaf_id), priced)
 
         return await self._commit(merge, self._note_append)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar, cast
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import MESSAGE, Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
@@ -246,6 +247,16 @@ class SessionView:
                 self._note(window.leaf, self._revision)
             return window
 
+    async def entry_costs(self) -> dict[str, EntryCost]:
+        """Return what the calls of each entry the session sees cost, by entry id, as the ledger knows it.
+
+        That is what was reported, or what was priced at the time of the call: every branch, retries and compactions,
+        whichever session paid. Left out are entries that paid for nothing, copies, and entries whose call another
+        session reported first. O(calls of the tree).
+        """
+        async with self._turn:
+            return await self._backend.read_entry_costs(self.id)
+
     # -- the whole tree ---------------------------------------------------------------------------------------
 
     async def get_entry(self, entry_id: str) -> Entry | None:
@@ -298,18 +309,21 @@ class SessionView:
         """Return the session and its task sessions as one HTML file, which asks no network for anything (row X02).
 
         It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
-        of each agent grew, and the cost by model. ``warn_at`` and ``cutover_at`` draw lines at so many input tokens;
-        0 draws none. ``sizes=False`` saves the time to count tokens. What is stored and the arguments decide every
-        byte: the time of making is on the page only as ``made_at`` (UTC). O(entries), and O(path) for each compaction.
+        of each agent grew, and what the session and its tasks have paid, by model. ``warn_at`` and ``cutover_at`` draw
+        lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time to count tokens. What is stored and
+        the arguments decide every byte: the time of making is on the page only as ``made_at`` (UTC). O(entries + calls
+        of the trees), and O(path) for each compaction.
         Raises `InvalidArgument`.
         """
         from flue_py.render.report import html_report  # noqa: PLC0415 - only who makes a report needs it
-        from flue_py.sessions.reporting import checked_thresholds, read_reported  # noqa: PLC0415
+        from flue_py.sessions.reporting import checked_thresholds, read_bill, read_reported  # noqa: PLC0415
 
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        return html_report(await read_reported(self._backend, self.id, sizes=sizes), thresholds, made_at=made)
+        found = await read_reported(self._backend, self.id, sizes=sizes)
+        bill = await read_bill(self._backend, self.id)
+        return html_report(found, thresholds, bill=bill, made_at=made)
 
     async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
         """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction (row X03).

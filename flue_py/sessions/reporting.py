@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.ledger import LedgerQuery, UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
@@ -14,7 +15,7 @@ from flue_py.store.backend import Backend
 
 
 async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True) -> list[ReportedSession]:
-    """Return a session and the closure of its task links, breadth first (row E27). Four reads a session.
+    """Return a session and the closure of its task links, breadth first (row E27). Five reads a session.
 
     A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` where
     the session itself is missing.
@@ -47,6 +48,7 @@ async def _read_one(
         raise SessionNotFound(session_id)
     entries = await backend.read_tree(session_id)
     marks = await backend.read_marks(session_id)
+    costs = await backend.read_entry_costs(session_id)
     return ReportedSession(
         info,
         entries,
@@ -54,7 +56,14 @@ async def _read_one(
         task_id,
         parent_id,
         entry_sizes(entries) if sizes else {},
+        costs,
     )
+
+
+async def read_bill(backend: Backend, session_id: str) -> tuple[UsageRow, ...]:
+    """Return what a session and its tasks have paid, by provider, model and purpose; also for tasks that are gone."""
+    query = LedgerQuery(session_id, tasks=True, group_by=("provider", "model", "purpose"))
+    return (await backend.read_ledger(query)).rows
 
 
 def checked_thresholds(warn_at: int, cutover_at: int) -> Thresholds:

@@ -42,7 +42,9 @@ class TranscriptReport:
 async def transcript(session: Session, *, leaf: LeafChoice = STORED) -> str:
     """Return the path to a leaf as Markdown: all that is stored, compactions marked where they are. O(path)."""
     path = await session.get_active_path(leaf=checked_leaf(leaf))
-    return transcript_head(await session.refresh()) + transcript_body(session.id, path)
+    return transcript_head(await session.refresh()) + transcript_body(
+        session.id, path, costs=await session.entry_costs()
+    )
 
 
 async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[str]:
@@ -56,7 +58,7 @@ async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[
             continue
         seen.add(child_id)
         head = transcript_head(child.info, task_of=parent_id)
-        yield head + transcript_body(child.id, await child.get_active_path())
+        yield head + transcript_body(child.id, await child.get_active_path(), costs=await child.entry_costs())
         waiting = [(child.id, link.child_id) for link in await child.task_links()] + waiting
 
 
@@ -83,7 +85,9 @@ async def write_transcript(
     if there is not None:
         return await _continue(session, target, there, leaf)
     entries = await session.get_active_path(leaf=leaf)
-    text = transcript_head(await session.refresh()) + transcript_body(session.id, entries)
+    text = transcript_head(await session.refresh()) + transcript_body(
+        session.id, entries, costs=await session.entry_costs()
+    )
     await to_thread(_write_new, target, text, overwrite)
     return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
 
@@ -103,7 +107,7 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
         # A session that went back is noted when it goes on: until then there is nowhere to say so from.
         return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
     note = rewound_note(turns_before) if rewound else ""
-    body = transcript_body(session.id, entries, turns_before=turns_before)
+    body = transcript_body(session.id, entries, turns_before=turns_before, costs=await session.entry_costs())
     await to_thread(_append_text, target, note + body)
     return TranscriptReport(target, "rewound" if rewound else "continued", len(entries), at)
 

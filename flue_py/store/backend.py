@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
@@ -218,6 +219,13 @@ class Backend(Protocol):
 
         Sessions that were deleted are answered for; raises `SessionNotFound` for one that never was, or that is asked
         for its path and gone. O(calls of the sessions meant), or O(ledger) where none is named.
+        """
+
+    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
+        """Return what the ledger has of the entries that the session sees, by entry id, whoever paid for them.
+
+        Left out are entries that paid for nothing, or whose calls were reported first by others. One statement,
+        O(calls of the tree).
         """
 
     # -- tasks and deletion -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
 from flue_py.core.trees import CallRow
-from flue_py.store.queries import _in_keys, _per_dialect, insert_into
+from flue_py.store.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
 from flue_py.store.transaction import Statement
 
 INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
@@ -57,6 +57,19 @@ TREES_OF = Statement(
 )
 PAYERS_OF_TREES = _per_dialect(
     lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {_in_keys('n.tree_id', dialect)}"
+)
+
+# A call is found by who paid for it, its entry by its id; the order of the joins is that in which there are indexes.
+ENTRY_COSTS = Statement(
+    f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
+    " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
+    " FROM ledger_sessions n JOIN ledger g ON g.session_key = n.session_key"
+    " JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id"
+    " JOIN reach r ON r.lane_id = e.lane_id AND r.high >= e.depth"
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id"
+    " AND NOT EXISTS (SELECT 1 FROM marks m"
+    "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
+    " GROUP BY g.entry_id"
 )
 
 # Where the active paths run: of each lane of the trees concerned, the deepest entry that is on one.

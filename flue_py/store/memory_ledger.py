@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, date_of, day_of, summed, usage_report
 from flue_py.core.sessions import Stored
 from flue_py.core.trees import CallRow
@@ -40,6 +41,16 @@ class MemoryLedger(MemoryReads):
             and (query.branch is None or self._branch(call, active) == query.branch)
         ]
         return usage_report(summed(calls), query.group_by)
+
+    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
+        session = self._session(session_id)
+        seen = session.reach() - session.retracted
+        found: dict[str, EntryCost] = {}
+        for call in self._ledger.values():
+            if call.entry_id in seen and self._payers[call.session_key].tree_id == session.tree_id:
+                cost = EntryCost(1, int(call.cost is None), call.cost or 0)
+                found[call.entry_id] = found.get(call.entry_id, NO_CALLS).plus(cost)
+        return found
 
     def _stretch(self, session_id: str, query: LedgerQuery) -> set[tuple[int, str]] | None:
         """Return the entries of a stretch of path, with their tree; None where it begins off the path."""

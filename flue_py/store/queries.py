@@ -414,15 +414,17 @@ BLOB_DATA = Statement("SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND
 
 # -- what a session sees -------------------------------------------------------------------------------------------
 
-HELD_SPANS = Statement(
+WITH_HELD = (
     "WITH RECURSIVE anchors(lane_id, depth) AS ("
     "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"
     "  UNION SELECT l.lane_id, 9223372036854775807 FROM lanes l WHERE l.owner_key = :session_key"
     "), held(lane_id, depth) AS ("
     "  SELECT a.lane_id, a.depth FROM anchors a"
     "  UNION SELECT l.parent_lane, l.fork_depth FROM held h"
-    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL"
-    ") SELECT h.lane_id, MAX(h.depth), l.parent_lane, l.fork_depth FROM held h"
+    "   JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id WHERE l.parent_lane IS NOT NULL)"
+)
+HELD_SPANS = Statement(
+    f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth), l.parent_lane, l.fork_depth FROM held h"
     " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id"
     " GROUP BY h.lane_id, l.parent_lane, l.fork_depth"
 )

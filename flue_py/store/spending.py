@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import date
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.ledger import LedgerQuery, UsageReport, UsageRow, date_of, usage_report
 from flue_py.core.sessions import is_storable
 from flue_py.errors import SessionNotFound
 from flue_py.store import ledger_queries, queries
 from flue_py.store.reading import locate
+from flue_py.store.state import read_state
 from flue_py.store.transaction import Row, Transaction
 
 _FIRST_US, _LAST_US = -(2**63), 2**63 - 1
@@ -45,6 +47,18 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     )
     rows = [_usage_row(row, query) for row in tx.rows(statement, parameters)]
     return usage_report([row for row in rows if row.calls], query.group_by)
+
+
+def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
+    """Return what the ledger has of the entries of a session (see `Backend.read_entry_costs`)."""
+    state = read_state(tx, session_id)
+    held = {
+        "tree_id": state.tree_id,
+        "leaf": state.leaf,
+        "forked_from_entry": state.forked_from_entry,
+        "session_key": state.key,
+    }
+    return {row[0]: EntryCost(*row[1:]) for row in tx.rows(ledger_queries.ENTRY_COSTS, held)}
 
 
 def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:

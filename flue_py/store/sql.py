@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Listing, Ordering, SessionFilter
@@ -240,6 +241,9 @@ class SqlBackend(Backend):
 
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         return await self._runner.read(lambda tx: spending.read_ledger(tx, query))
+
+    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
+        return await self._runner.read(lambda tx: spending.read_entry_costs(tx, session_id))
 
     async def create_task(
         self,

@@ -18,6 +18,7 @@ from flue_py.testing.contract_catching_up import CatchUpContract
 from flue_py.testing.contract_conflicts import ConflictContract
 from flue_py.testing.contract_copying import CopyContract
 from flue_py.testing.contract_deletion import DeletionContract
+from flue_py.testing.contract_entry_costs import EntryCostContract
 from flue_py.testing.contract_forks import ForkContract
 from flue_py.testing.contract_idempotency import IdempotencyContract
 from flue_py.testing.contract_imports import ImportContract
@@ -76,6 +77,7 @@ class BackendContract(
     UsageContract,
     BudgetContract,
     LedgerContract,
+    EntryCostContract,
     BadInputContract,
     SizeContract,
 ):

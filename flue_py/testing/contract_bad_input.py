@@ -39,6 +39,7 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
         lambda: backend.read_context(session_id),
         lambda: backend.read_messages(session_id),
         lambda: backend.read_usage(session_id, None),
+        lambda: backend.read_entry_costs(session_id),
         lambda: backend.read_turns(session_id),
         lambda: backend.read_tree(session_id),
         lambda: backend.get_entry(session_id, entry_id),

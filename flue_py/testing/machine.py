@@ -388,6 +388,10 @@ class BackendMachine(RuleBasedStateMachine):
             bill = bills[self._compared // _LEDGER_EVERY % len(bills)]
             paid = [self._run(_answer(partial(_read_ledger, bill), each)) for each in (self._model, self._store)]
             assert paid[1] == paid[0], f"{bill}"
+            costs = [
+                self._run(_answer(partial(_read_entry_costs, session_id), each)) for each in (self._model, self._store)
+            ]
+            assert costs[1] == costs[0], f"costs of {session_id}"
         if self._is_there(session_id):
             self._run(_check_reads(self._store, session_id))
 
@@ -467,6 +471,10 @@ def _bills(session_id: str, entry_id: str) -> tuple[LedgerQuery, ...]:
 
 async def _read_ledger(query: LedgerQuery, backend: Backend) -> object:
     return await backend.read_ledger(query)
+
+
+async def _read_entry_costs(session_id: str, backend: Backend) -> object:
+    return await backend.read_entry_costs(session_id)
 
 
 def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Callable[[Backend], Awaitable[object]]]:

@@ -32,6 +32,7 @@ GROUPS = {
         "Cost",
         "UsageReport",
         "UsageRow",
+        "EntryCost",
         "Recorded",
         "CallDifference",
         "PriceBook",

@@ -87,3 +87,33 @@ def test_what_a_session_spent_is_never_zero_where_nothing_is_known() -> None:
     assert spent(SessionInfo("s"), "0.00") == "0.00"
     assert spent(SessionInfo("s", unpriced_calls=2), "0.00") == "-"
     assert spent(SessionInfo("s", unpriced_calls=2, spent_picodollars=1), "0.00") == "0.00 + ?"
+    # Something was said, and the ledger has no call of it.
+    assert spent(SessionInfo("s", message_count=2), "0.00") == "-"
+    assert spent(SessionInfo("s", message_count=2, spent_tokens=9), "0.00") == "0.00"
+
+
+def test_the_listing_the_facts_and_the_tree_agree_on_what_a_session_has_paid(flue: Flue) -> None:
+    with flue_py.sync.open(flue.database, prices={"m": [0.001, 0.002]}) as store:
+        session = store.create_session(key="paid")
+        priced = {"role": "assistant", "content": "ok", "provider": "p", "model": "m", "usage": {"input": 1250}}
+        session.append_messages([said("hello"), priced, {**priced, "model": "unknown"}])
+        session.record_call({"input": 1, "cost": {"total": 0.5}}, purpose="title")
+        fork = session.fork(key="fork")
+        fork.append_message(priced)
+        store.create_session(key="free").append_messages([said("hello"), {"role": "assistant", "content": "ok"}])
+    lines = flue.lines("sessions")
+    listed = {row["key"]: row for row in flue.json("sessions")}
+    for key, column, fact, title in (
+        ("paid", "0.5012 + ?", "$0.50125 + ?", "$0.5012 + ?"),
+        ("fork", "0.0012", "$0.00125", "$0.0012"),
+        ("free", " - ", " -", "no known cost"),
+    ):
+        line = next(line for line in lines if listed[key]["id"][:8] in line)
+        assert column in line
+        assert next(line for line in flue.lines("show", key) if line.startswith("spent")).endswith(fact)
+        assert flue.lines("tree", key)[0].endswith(f", {title}")
+        assert flue.json("tree", key)["spent"] == listed[key]["spent"]
+    # The fork sees an answer that it has not paid: its line has a cost all the same.
+    costs = [entry.get("cost") for entry in flue.json("tree", "fork")["entries"]]
+    assert costs == [None, "0.00125", None, "0.00125"]
+    assert [entry.get("costIsWhole") for entry in flue.json("tree", "fork")["entries"]] == [None, True, False, True]

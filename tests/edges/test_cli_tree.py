@@ -73,7 +73,7 @@ def test_a_tree_shows_what_each_line_and_each_branch_cost(flue: Flue) -> None:
     lines = flue.lines("tree", "story")
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("A \ufffd[31mstory\ufffd, 34 entries, 3 branches, ")
-    assert lines[0].endswith(", $5.50+")
+    assert lines[0].endswith(", $5.50 + ?")
     shown = [line.split() for line in lines]
     costs = {word: [row[-1] for row in shown if word in row] for word in ("main", "side", "deep")}
     assert costs == {"main": ["0.5000", "0.7500", "1.00", "0.2500"], "side": ["-", "-"], "deep": ["3.00"]}

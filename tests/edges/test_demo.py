@@ -55,7 +55,8 @@ def test_the_tree_has_a_branch_a_label_and_the_leaf(told: str) -> None:
     lines = section(told, "The tree, with its branches and its leaf")
     assert any("├─○" in line for line in lines)
     assert any("[before the release]" in line for line in lines)
-    assert "← leaf" in lines[-1]
+    assert "← leaf Σ 12.10" in lines[-1]
+    assert lines[-1].endswith(" 0.0019")
     assert any("compaction" in line for line in lines)
 
 

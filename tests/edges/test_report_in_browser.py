@@ -253,7 +253,7 @@ def tasked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tasked")
 
     async def made() -> str:
-        async with flue_py.open(folder / "sessions.db") as store:
+        async with flue_py.open(folder / "sessions.db", prices=False) as store:
             return await (await session_with_a_task(store)).html_report(warn_at=4000, cutover_at=8000)
 
     return write(folder, asyncio.run(made()))
@@ -469,7 +469,7 @@ def test_a_session_with_nothing_in_it_has_a_report_too(chromium: Chromium, tmp_p
         assert page.locator("#reading-title").text_content() == "Before the first entry"
         assert page.locator("#panel").text_content() == "Nothing: the context is empty here."
         assert "No answer" in (page.locator("#chart").text_content() or "")
-        assert page.locator("#bills").text_content() == "Nothing in this session reports its usage."
+        assert page.locator("#bills").text_content() == "No call was paid for in this session."
         assert json.loads(page.locator("#report-data").text_content() or "")["sessions"][0]["entries"] == []
 
     chromium.look(write(tmp_path, html_report([ReportedSession(SessionInfo("s"), [])])), look)

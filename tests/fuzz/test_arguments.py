@@ -71,6 +71,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "resolve_entry_id": {"prefix": first},
         "get_tree": {},
         "labels": {},
+        "entry_costs": {},
         "set_label": {"entry_id": first, "label": "l"},
         "pin": {"entry_id": first},
         "unpin": {"entry_id": first},

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry
+from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import project
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.report import SCRIPTS, context_snapshots, embedded_json, html_report
@@ -277,24 +279,48 @@ def test_snapshots_are_a_line_a_turn_and_a_line_a_compaction() -> None:
     assert context_snapshots([reported([])]) == ""
 
 
-def test_costs_are_exact_and_one_that_was_not_reported_is_none() -> None:
-    data: Any = report_data([reported(growing())], Thresholds())
-    (row,), total = data["models"]["rows"], data["models"]["total"]
-    assert (row["provider"], row["model"], row["calls"], row["unpriced"]) == ("p", "m", 5, 2)
-    assert (row["cost"], total["cost"]) == ("$0.30", "$0.30")
-    assert row["usage"] == [87, 16, 90, 5]
+def paid(provider: str, model: str, purpose: str, *numbers: int) -> UsageRow:
+    return UsageRow({"provider": provider, "model": model, "purpose": purpose}, *numbers)
+
+
+def test_costs_are_exact_and_one_that_nobody_knows_is_none() -> None:
+    costs = {"b": EntryCost(3, 1, 1), "c": EntryCost(1, 1, 0), "copy": EntryCost(1, 0, 1)}
+    told: list[Entry] = [
+        answer("a", None, {"input": 1, "cost": {"total": 0.1}}),
+        answer("b", "a", {"input": 1}),
+        answer("c", "b", {"input": 1}),
+        made("d", "c", kind="branch_summary", summary="s", usage={"input": 7, "cost": {"total": 2}}),
+        answer("e", "d", {"input": 1}),
+        answer("f", "e", None),
+    ]
+    data: Any = report_data([reported(told, costs=costs)], Thresholds())
     rows = data["sessions"][0]["entries"]
-    assert [row.get("cost", "no usage") for row in rows] == [
+    shown = ["$0.10", "$0.000000000001 + ?", None, "$2.00", None, "no usage"]
+    assert [row.get("cost", "no usage") for row in rows] == shown
+    assert rows[3]["usage"] == [7, 0, 0, 0]
+    grown: Any = report_data([reported(growing())], Thresholds())
+    assert [row.get("cost", "no usage") for row in grown["sessions"][0]["entries"]] == [
         "no usage", None, None, "$0.10", "$0.20", "no usage", "$0.00", "no usage",
     ]  # fmt: skip
-    unpriced: Any = report_data([reported(growing()[:3])], Thresholds())
-    assert unpriced["models"]["total"] == {"calls": 2, "usage": [10, 10, 90, 5], "cost": None, "unpriced": 2}
 
 
-def test_an_entry_that_two_sessions_see_is_paid_for_once() -> None:
-    shared = growing()
-    twice: Any = report_data([reported(shared), reported(shared[:5])], Thresholds())
-    assert twice["models"]["total"]["calls"] == 5
+def test_the_bill_is_by_model_and_has_what_nobody_knows_as_none() -> None:
+    bill = [
+        paid("p", "m", "turn", 5, 2, 80, 16, 90, 3, 2, 0, 191, 10**12),
+        paid("p", "m", "title", 1, 0, 7, 0, 0, 0, 0, 0, 7, 5 * 10**11),
+        paid("", "", "compaction", 1, 1, 1, 2, 0, 0, 0, 0, 3, 0),
+        paid("", "", "turn", 1, 0, 1, 2, 0, 0, 0, 0, 3, 0),
+    ]
+    models: Any = report_data([reported(growing())], Thresholds(), bill=bill)["models"]
+    assert [(row["provider"], row["model"], row["calls"], row["unpriced"], row["cost"]) for row in models["rows"]] == [
+        ("p", "m", 6, 2, "$1.50"),
+        ("", "compaction", 1, 1, None),
+        ("", "model unknown", 1, 0, "$0.00"),
+    ]
+    assert models["rows"][0]["usage"] == [87, 16, 90, 5]
+    assert (models["total"]["calls"], models["total"]["unpriced"], models["total"]["cost"]) == (8, 3, "$1.50")
+    nothing: Any = report_data([reported(growing())], Thresholds())["models"]
+    assert nothing == {"rows": [], "total": {"calls": 0, "usage": [0, 0, 0, 0], "cost": "$0.00", "unpriced": 0}}
 
 
 def test_what_was_copied_is_counted_where_it_was_said_first() -> None:
@@ -302,15 +328,15 @@ def test_what_was_copied_is_counted_where_it_was_said_first() -> None:
     origin = json.dumps({"copiedFrom": {"session": "s", "entry": "a"}})
     copy = replace(entries[1], id="copy", parent_id="q", extra=origin)
     data: Any = report_data([reported([*entries, copy], "copy")], Thresholds())
-    assert data["models"]["total"]["calls"] == 5
     assert data["growth"] == []
     row = data["sessions"][0]["entries"][-1]
     assert "usage" not in row
+    assert "cost" not in row
     assert json.loads(row["rest"])["copiedFrom"] == {"session": "s", "entry": "a"}
 
 
 def test_sums_over_branches_may_be_larger_than_any_path() -> None:
     most = 2**62
-    roots = [answer(f"e{n}", None, {"input": most, "output": 0, "totalTokens": most}) for n in range(3)]
-    data: Any = report_data([reported(roots)], Thresholds())
+    bill = [paid("p", f"m{n}", "turn", 1, 1, most, 0, 0, 0, 0, 0, most, 0) for n in range(3)]
+    data: Any = report_data([reported(growing())], Thresholds(), bill=bill)
     assert data["models"]["total"]["usage"][0] == 3 * most

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.transcript import WrittenUpTo, transcript_body, transcript_head, written_up_to
 
 USAGE: JsonObject = {"input": 1200, "output": 30, "cacheRead": 7, "cacheWrite": 0, "totalTokens": 1237}
+
+
+COPIED = '{"copiedFrom": {"session": "s", "entry": "e0"}}'
 
 
 def entry(number: int, payload: JsonObject, kind: str = "message") -> Entry:
@@ -52,6 +58,17 @@ def test_each_message_says_who_when_and_what_it_cost() -> None:
     # Without a price it is not known to have cost nothing.
     assert "in:1,200 out:30 cached:7  ·  $–" in body
     assert "**aborted**" in body
+
+
+def test_a_cost_is_the_one_that_the_ledger_knows() -> None:
+    answers = [entry(n, {"role": "assistant", "content": "ok", "usage": USAGE}) for n in range(3)]
+    summary = entry(3, {"summary": "elsewhere", "usage": {"input": 1, "cost": {"total": 2}}}, "branch_summary")
+    copy = replace(entry(4, {"role": "assistant", "content": "ok", "usage": USAGE}), extra=COPIED)
+    costs = {"e0": EntryCost(1, 0, 3_100_000_000), "e1": EntryCost(2, 1, 5_000_000_000)}
+    body = transcript_body("s", [*answers, summary, copy, user(5, "so")], costs=costs)
+    facts = [line.split("  ·  ")[2:] for line in body.splitlines() if line.startswith("## ")]
+    used = "in:1,200 out:30 cached:7"
+    assert facts == [[used, "$0.0031"], [used, "$0.005 + ?"], [used, "$–"], ["in:1 out:0", "$2.00"], [used], []]
 
 
 def test_a_tool_call_is_folded_with_its_result_inside() -> None:

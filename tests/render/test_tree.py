@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.branches import MOST_BRANCHES, MOST_LANDMARKS, plan_tree
-from flue_py.render.entries import Cost, Look, cost_text, reports_cost
+from flue_py.render.costs import plan_costs
+from flue_py.render.entries import Cost, Look, cost_text
 from flue_py.render.lines import ASCII, cells, text_of
 from flue_py.render.tree import plan_lines, task_lines, tree_lines
 from tests.render.entries import forest, made
@@ -74,7 +76,7 @@ def test_forks_stand_below_the_entry_they_begin_at() -> None:
     entries = forest([None, *range(39)])
     forks = [session(f"fork{n}", title=f"try {n}", entry_count=n, kind="fork") for n in range(5)]
     forks[1] = session("fork1", first_message="漢字" * 60, spent_tokens=9, spent_picodollars=2_500_000_000_000)
-    forks[2] = session("fork2", key="k", spent_tokens=9)
+    forks[2] = session("fork2", key="k", spent_tokens=9, unpriced_calls=1)
     plan = plan_tree(entries, "e00039", ends=["e00010"])
     lines = [text_of(line) for line in plan_lines(plan, "e00039", Look(60, costs={}), forks={"e00010": forks})]
     assert [line.split()[0] for line in lines] == ["tokens", "e00010", "↳", "↳", "↳", "↳", "e00038", "e00039"]
@@ -124,19 +126,25 @@ def test_costs_are_a_column_and_a_branch_of_several_lines_says_its_sum() -> None
         (Cost(123_456_000_000_000_000), "123,456"),
     ],
 )
-def test_a_cost_is_short_and_a_dash_where_none_was_reported(cost: Cost, text: str) -> None:
+def test_a_cost_is_short_and_a_dash_where_none_is_known(cost: Cost, text: str) -> None:
     assert cost_text(cost) == text
 
 
-def test_whether_a_call_says_what_it_cost() -> None:
-    usage = {"input": 1, "cost": {"total": 0}}
-    assert reports_cost(made("a", role="user", usage=usage)) is None
-    assert reports_cost(made("a", role="assistant", usage=usage)) is True
-    assert reports_cost(made("a", role="assistant", usage={"input": 1})) is False
-    assert reports_cost(made("a", role="assistant", usage={"input": 1, "cost": {}})) is False
-    assert reports_cost(made("a", role="assistant")) is False
-    assert reports_cost(made("a", kind="compaction", usage=usage)) is True
-    assert reports_cost(made("a", kind="compaction", summary="")) is None
+def test_lines_and_branches_cost_what_their_entries_do() -> None:
+    entries = forest([None, *range(29), 9, *range(30, 39)])
+    plan = plan_tree(entries, "e00029")
+    costs = {
+        "e00001": EntryCost(2, 1, 5),
+        "e00002": EntryCost(1, 0, 7),
+        "e00028": EntryCost(1, 1),
+        "e00029": EntryCost(1),
+    }
+    lines, branches = plan_costs(plan, entries, costs)
+    assert lines == {"e00009": Cost(12, is_partial=True), "e00028": Cost(0, is_partial=True), "e00029": Cost(0)}
+    assert branches == {"e00029": Cost(12, is_partial=True)}
+    side = {"e00035": EntryCost(1, 0, 3)}
+    assert plan_costs(plan, entries, side) == ({"e00039": Cost(3)}, {})
+    assert plan_costs(plan, entries, side, whole=True)[1] == {"e00039": Cost(3)}
 
 
 def test_several_roots_and_lost_parents_stand_side_by_side() -> None:

@@ -202,5 +202,8 @@ def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:
     assert shown[6] == "what 2 calls of 2 cost is not known, and not in the sum"
     priced = plain(usage_lines(window, UsageRow(calls=2, unpriced_calls=1, picodollars=10**10)))
     assert priced[-1] == "priced by the ledger beside that: 0.01; see --path"
+    # Nobody said what it cost: that the ledger has a price does not make what was reported 0.
+    whole = plain(usage_lines(window, UsageRow(calls=2, picodollars=10**10)))
+    assert [line.split()[-1] for line in whole[1:6]] == ["-", "-", "0.00", "0.00", "-"]
     free = plain(usage_lines(window, UsageRow(calls=2)))
     assert free[-1].split() == ["total", "12", "0.00"]

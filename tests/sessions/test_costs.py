@@ -164,3 +164,49 @@ def test_the_blocking_twin_asks_the_same() -> None:
         session.append_message(answer())
         assert session.record_call({"input": 1000}, model="m").usd == Decimal("0.001")
         assert store.usage(session).total.cost == Decimal("0.002")
+
+
+async def test_the_ledger_tells_what_each_entry_cost_and_every_view_shows_it() -> None:
+    async with flue_py.open(":memory:", prices=PRICES) as store:
+        session = await store.create_session()
+        added = await session.append_messages([{"role": "user", "content": "q"}, answer(), {**answer(), "model": "x"}])
+        _, priced, unknown = added.entry_ids
+        await session.record_call({"input": 2000}, model="m", purpose="title", outcome="failed")
+        summary = await session.append_branch_summary("s", from_id=None, usage={"output": 2000, "model": "m"})
+        costs = await session.entry_costs()
+        assert {entry_id: cost.usd for entry_id, cost in costs.items()} == {
+            priced: Decimal("0.001"),
+            unknown: None,
+            summary.entry_id: Decimal("0.004"),
+        }
+        text = await flue_py.transcript(session)
+        assert [cost in text for cost in ("$0.001\n", "$–", "$0.004\n")] == [True, True, True]
+        fork = await session.fork(at=priced)
+        diff = await session.diff(fork)
+        assert (diff.left.cost, diff.left.cost.usd) == (flue_py.EntryCost(2, 1, 4 * 10**9), Decimal("0.004"))
+        task = await session.create_task(task_id="t")
+        await task.append_message(answer(cost={"total": 0.5}))
+        page = await session.html_report(sizes=False)
+        # The failed call without an entry and the task are in the sum; the fork has paid for nothing.
+        assert '"cost":"$0.507"' in page.replace(" ", "")
+        assert '"cost":"$0.507"' not in (await fork.html_report(sizes=False)).replace(" ", "")
+
+
+async def test_a_merge_back_pays_for_its_summary_once() -> None:
+    async with flue_py.open(":memory:", prices=PRICES) as store:
+        session = await store.create_session()
+        await session.append_message({"role": "user", "content": "q"})
+        task = await session.create_task(task_id="t")
+        await task.append_message(answer())
+        merged = await session.merge_back("done", source=task, usage={"output": 1000, "model": "m"})
+        again = await session.merge_back("done", source=task, usage={"output": 1000, "model": "m"})
+        assert again.replayed
+        await task.append_message(answer())
+        calls = [{"input": 1000, "model": "m", "callId": "a"}, {"input": 1000, "callId": "b"}]
+        more = await session.merge_back("more", source=task, calls=calls)
+        paid = (await store.usage(session, purpose="branch_summary")).total
+        assert (paid.calls, paid.unpriced_calls, paid.cost) == (3, 1, Decimal("0.003"))
+        assert (await session.entry_costs()).keys() == {merged.entry_id, more.entry_id}
+        assert (await session.aggregate_usage_since(None)).usage.total_tokens == 0
+        with pytest.raises(flue_py.InvalidEntry):
+            await session.merge_back("bad", source=task, usage={"input": -1})

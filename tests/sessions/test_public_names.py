@@ -39,6 +39,7 @@ NAMES = {
     "Exported",
     "ImportReport",
     "Edit",
+    "EntryCost",
     "Exclusion",
     "JsonObject",
     "JsonValue",

@@ -1,4 +1,4 @@
-// What each model's calls used and cost. Sums of money come as text, exact; what was not reported is a dash.
+// What each model's calls used and cost. Sums of money come as text, exact; what nobody knows is a dash.
 
 function drawMoney() {
   const { rows, total } = data.models;
@@ -8,7 +8,7 @@ function drawMoney() {
   const headings = ["Provider", "Model", ...["Calls", "Input", "Output", "Cache read", "Cache write", "Cost"].map(numeric)];
   byId("bills").replaceChildren(rows.length
     ? table(headings, rows.map((row) => line(row.provider, row.model, row)), line("All", "", total))
-    : make("p", { class: "muted", text: "Nothing in this session reports its usage." }));
+    : make("p", { class: "muted", text: "No call was paid for in this session." }));
 }
 
 function costOf(bill) {

@@ -51,7 +51,7 @@ function drawTiles(session) {
 
 function moneyNote() {
   const { calls, unpriced } = data.models.total;
-  if (!calls) return "no call reports its usage";
+  if (!calls) return "no call was paid for";
   return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") + (sessions.length > 1 ? ", with tasks" : "");
 }
 

@@ -1,0 +1,82 @@
+"""What entries cost as far as anybody knows: the ledger first, and where it has no row of theirs, what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
+from flue_py.core.merging import provenance_of
+from flue_py.core.usage import picodollars_to_usd, read_cost
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCost:
+    """What the paid calls behind an entry, or behind several, cost.
+
+    ``picodollars`` (1e-12 US dollars) sums the costs that are known; ``unpriced_calls`` of the ``calls`` have none.
+    """
+
+    calls: int = 0
+    unpriced_calls: int = 0
+    picodollars: int = 0
+
+    @property
+    def usd(self) -> Decimal | None:
+        """The sum of the known costs in US dollars, exact; None where there are calls and none has a known cost."""
+        return picodollars_to_usd(self.picodollars) if self.is_known else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a sum to tell: not where there are calls, and nobody knows what any of them cost."""
+        return not self.calls or self.unpriced_calls < self.calls
+
+    def plus(self, other: EntryCost) -> EntryCost:
+        """Return the sum of two."""
+        return EntryCost(
+            self.calls + other.calls,
+            self.unpriced_calls + other.unpriced_calls,
+            self.picodollars + other.picodollars,
+        )
+
+
+NO_CALLS = EntryCost()
+UNKNOWN_COST = EntryCost(1, 1)
+
+
+def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
+    """Return what an entry cost; None for one that is no call, and for a copy: that was paid for elsewhere.
+
+    ``paid`` is what the ledger has, by entry id. An entry without a row there, whose call another session reported
+    first, counts as it reports itself. An answer without usage is a call, too: nobody knows what it cost.
+    """
+    known = paid.get(entry.id)
+    if known is not None:
+        return known
+    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
+    if (not is_answer and entry.kind not in (COMPACTION, BRANCH_SUMMARY)) or provenance_of(entry) is not None:
+        return None
+    value = entry.data
+    usage = value.get("usage") if isinstance(value, dict) else None
+    if not isinstance(usage, dict):
+        # A summary without usage came without a call (row E26); an answer never does.
+        return UNKNOWN_COST if is_answer else None
+    cost = read_cost(usage, "usage")
+    return UNKNOWN_COST if cost is None else EntryCost(1, 0, cost)
+
+
+def entry_costs(entries: Iterable[Entry], paid: Mapping[str, EntryCost]) -> dict[str, EntryCost]:
+    """Return what entries cost, by id; those that are no calls are left out. O(entries)."""
+    found = {entry.id: entry_cost(entry, paid) for entry in entries}
+    return {entry_id: cost for entry_id, cost in found.items() if cost is not None}
+
+
+def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
+    """Return the sum of costs."""
+    each = list(costs)
+    return EntryCost(
+        sum(cost.calls for cost in each),
+        sum(cost.unpriced_calls for cost in each),
+        sum(cost.picodollars for cost in each),
+    )
