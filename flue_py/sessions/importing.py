@@ -315,7 +315,10 @@ class _FileImport:
     def _storable(self, part: SessionPart) -> Sequence[NewEntry]:
         """Return the entries of a part; one that is larger than the store takes is only said to be there."""
         most = self._store.limits.entry_bytes
-        if all(4 * (len(entry.payload) + len(entry.extra or "")) <= most for entry in part.entries):
+        for entry in part.entries:
+            if 4 * (len(entry.payload) + len(entry.extra or "")) > most:
+                break
+        else:
             return part.entries
         entries = []
         for position, entry in enumerate(part.entries):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import cast
 
 import pydantic_core
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import payload_digest
+from flue_py.core.jsontext import encode_json, payload_digest
 from flue_py.core.sessions import (
     Appended,
     LeafChoice,
@@ -28,8 +29,10 @@ from flue_py.store.backend import Sources
 from flue_py.store.creating import create_session, require_session
 from flue_py.store.payloads import pack
 from flue_py.store.session_state import Position, SessionState
-from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry
+from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry, taken_ids
 from flue_py.store.transaction import Row, Transaction
+
+_MANY_CALLS = 8
 
 
 def append(
@@ -151,6 +154,7 @@ def import_entries(
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     batch = EntryBatch(tx, sources, state)
+    batch.look_up([new.id for new in entries if isinstance(new.id, str)])
     for new in entries:
         parent = None if new.parent_id is None else batch.find(new.parent_id)
         batch.add(parent, new)
@@ -204,9 +208,14 @@ class EntryBatch:
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
         self._filled: set[tuple[int, int]] = set()
         self._last_lane: int | None = None
+        self._taken: set[str] | None = None
         self.message_count = 0
         self.preview: str | None = None
         self._spent = (0, 0)
+
+    def look_up(self, ids: Sequence[str]) -> None:
+        """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
+        self._taken = taken_ids(self._tx, self.state, ids)
 
     def add_chain(self, parent: Position | None, entries: Sequence[NewEntry]) -> tuple[str, ...]:
         """Add entries, each the child of the one before; return their ids."""
@@ -216,11 +225,7 @@ class EntryBatch:
 
     def add(self, parent: Position | None, new: NewEntry) -> Position:
         """Add one entry below ``parent`` and return its place."""
-        entry_id = new.id if new.id is not None else self._sources.entry_id()
-        if new.id is not None:
-            check_entry_id(new.id)
-        if new.id is not None and (entry_id in self._placed or self._is_taken(entry_id)):
-            raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
+        entry_id = self._sources.entry_id() if new.id is None else self._checked_id(new.id)
         lane_id, depth, parent_lane, fork_depth = self._choose_place(parent)
         own = new.usage if new.counted else NO_USAGE
         before = NO_USAGE if parent is None else parent.totals
@@ -256,7 +261,7 @@ class EntryBatch:
         for lane in self.lanes:
             tx.run(queries.INSERT_LANE, lane)
         tx.insert(queries.INSERT_ENTRY, self.rows)
-        reported = [call for call in self.calls if tx.run(queries.INSERT_CALL, call)]
+        reported = self._report_calls(tx)
         self.note_spending(
             sum(cast("int", call["spent_tokens"]) for call in reported),
             sum(cast("int", call["cost"]) for call in reported),
@@ -265,6 +270,21 @@ class EntryBatch:
         if reported and self.names_payer:
             tx.run(queries.INSERT_LEDGER_SESSION, self.payer)
         tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
+
+    def _report_calls(self, tx: Transaction) -> list[dict[str, object]]:
+        """Put the calls into the ledger; return those that were not in it."""
+        if len(self.calls) < _MANY_CALLS or not tx.is_alone:
+            return [call for call in self.calls if tx.run(queries.INSERT_CALL, call)]
+        # As no one else writes, what is asked before is still so when it is written: two statements do for all.
+        new: dict[tuple[object, object], dict[str, object]] = {}
+        for call in self.calls:
+            new.setdefault((call["provider"], call["call_id"]), call)
+        asked = encode_json([list(name) for name in new], "calls")[0]
+        for name in tx.rows(queries.REPORTED_CALLS, {"scope": self.state.scope, "ids": asked}):
+            del new[name]
+        columns = itemgetter(*queries.INSERT_CALL.parameters)
+        tx.insert(queries.INSERT_CALL, [columns(call) for call in new.values()])
+        return list(new.values())
 
     @property
     def names_payer(self) -> bool:
@@ -358,7 +378,15 @@ class EntryBatch:
         self._last_lane += 1
         return self._last_lane
 
+    def _checked_id(self, entry_id: str) -> str:
+        check_entry_id(entry_id)
+        if entry_id in self._placed or self._is_taken(entry_id):
+            raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
+        return entry_id
+
     def _is_taken(self, entry_id: str) -> bool:
+        if self._taken is not None:
+            return entry_id in self._taken
         where = {"tree_id": self.state.tree_id, "entry_id": entry_id}
         return self._tx.first(queries.ENTRY_POSITION, where) is not None
 

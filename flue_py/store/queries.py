@@ -421,6 +421,11 @@ INSERT_CALL = insert_into(
     ),
     " ON CONFLICT DO NOTHING",
 )  # fmt: skip
+# Those of a JSON array of [provider, call id] that the ledger has. For databases with one writer only.
+REPORTED_CALLS = Statement(
+    "SELECT l.provider, l.call_id FROM json_each(:ids) AS asked CROSS JOIN ledger l ON l.scope = :scope"
+    " AND l.provider = json_extract(asked.value, '$[0]') AND l.call_id = json_extract(asked.value, '$[1]')"
+)
 
 INSERT_LEDGER_SESSION = insert_into(
     "ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING"
