@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import cast
 import pydantic_core
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import encode_json, payload_digest
+from flue_py.core.jsontext import payload_digest
 from flue_py.core.sessions import (
     Appended,
     LeafChoice,
@@ -279,7 +280,7 @@ class EntryBatch:
         new: dict[tuple[object, object], dict[str, object]] = {}
         for call in self.calls:
             new.setdefault((call["provider"], call["call_id"]), call)
-        asked = encode_json([list(name) for name in new], "calls")[0]
+        asked = json.dumps(list(new))
         for name in tx.rows(queries.REPORTED_CALLS, {"scope": self.state.scope, "ids": asked}):
             del new[name]
         columns = itemgetter(*queries.INSERT_CALL.parameters)

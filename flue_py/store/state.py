@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from hashlib import blake2b
 
 import pydantic_core
 
-from flue_py.core.jsontext import encode_json
 from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
@@ -113,7 +113,7 @@ def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[s
     found: set[str] = set()
     asked = [entry_id for entry_id in ids if is_storable(entry_id)]
     for start in range(0, len(asked), _IDS_AT_ONCE):
-        some = encode_json(asked[start : start + _IDS_AT_ONCE], "ids")[0]
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
         found.update(row[0] for row in tx.rows(queries.TAKEN_IDS, {"tree_id": state.tree_id, "ids": some}))
     return found
 
