@@ -27,6 +27,7 @@ from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import queries
 from flue_py.store.backend import Sources
+from flue_py.store.collector import collector_held
 from flue_py.store.creating import create_session, require_session
 from flue_py.store.payloads import pack
 from flue_py.store.session_state import Position, SessionState
@@ -152,6 +153,18 @@ def import_entries(
     expected: LeafChoice,
 ) -> Appended:
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
+    with collector_held(len(entries)):
+        return _import_entries(tx, sources, session_id, entries, leaf, expected)
+
+
+def _import_entries(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    leaf: str | None,
+    expected: LeafChoice,
+) -> Appended:
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     batch = EntryBatch(tx, sources, state)
