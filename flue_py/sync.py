@@ -199,12 +199,15 @@ class Session(_Twin[AsyncSession]):
     append_branch_summary = _blocking(AsyncSession.append_branch_summary)
     append_custom = _blocking(AsyncSession.append_custom)
     import_entries = _blocking(AsyncSession.import_entries)
+    record_call = _blocking(AsyncSession.record_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
     rewind = _blocking(AsyncSession.rewind)
     undo = _blocking(AsyncSession.undo)
     redo = _blocking(AsyncSession.redo)
     remove_leaf_message = _blocking(AsyncSession.remove_leaf_message)
+    log = _blocking(AsyncSession.log)
+    go_back = _blocking(AsyncSession.go_back)
 
     fork = _making(AsyncSession.fork)
     create_task = _making(AsyncSession.create_task)
@@ -233,6 +236,12 @@ class Session(_Twin[AsyncSession]):
 
     set_label = _blocking(AsyncSession.set_label)
     labels = _blocking(AsyncSession.labels)
+    pin = _blocking(AsyncSession.pin)
+    unpin = _blocking(AsyncSession.unpin)
+    pins = _blocking(AsyncSession.pins)
+    exclude = _blocking(AsyncSession.exclude)
+    include = _blocking(AsyncSession.include)
+    exclusions = _blocking(AsyncSession.exclusions)
     set_title = _blocking(AsyncSession.set_title)
     set_metadata = _blocking(AsyncSession.set_metadata)
     set_completed = _blocking(AsyncSession.set_completed)
@@ -312,6 +321,9 @@ class Store(_Twin[AsyncStore]):
     list_sessions = _blocking(AsyncStore.list_sessions)
     import_session = _making(AsyncStore.import_session)
 
+    usage = _blocking(AsyncStore.usage)
+    call_conflicts = _blocking(AsyncStore.call_conflicts)
+
     link_task = _blocking(AsyncStore.link_task)
     delete_session_tree = _blocking(AsyncStore.delete_session_tree)
 
@@ -333,14 +345,14 @@ def _function(
 ) -> Callable[Concatenate[_Twin[Original], P], Returned]:
     """Return a function that takes the blocking twin of a store or session, and blocks."""
 
-    def call(twin: _Twin[Original], *args: P.args, **kwargs: P.kwargs) -> Returned:
+    def call(twin: _Twin[Original], /, *args: P.args, **kwargs: P.kwargs) -> Returned:
         if not isinstance(twin, _Twin):
-            raise InvalidArgument(
-                f"{original.__name__}: {shown(twin)} is not of flue_py.sync; await the other function"
-            )
+            what = f"{original.__name__}: {shown(twin)} is not of flue_py.sync"
+            raise InvalidArgument(f"{what}; use flue_py.sync.open, or await flue_py.{original.__name__}")
         return twin._portal.call(partial(original, twin._original), *args, **kwargs)
 
-    return update_wrapper(call, original)
+    update_wrapper(call, original)
+    return call
 
 
 import_file = _function(importing.import_file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flue_py.core.entries import PaidCall
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage import UsageTotals, read_usage
 from flue_py.errors import InvalidEntry, shown
@@ -10,7 +9,7 @@ from flue_py.formats.claude_code_chains import REMEMBERED, Group, Node
 from flue_py.formats.claude_code_content import assistant_message, tool_calls, usage_of
 from flue_py.formats.claude_code_entries import Entries
 from flue_py.formats.claude_code_rows import ClaudeRow
-from flue_py.formats.encoding import Content, message_content
+from flue_py.formats.encoding import Content, message_content, with_call
 from flue_py.formats.rows import Notes
 from flue_py.formats.streaming import Recent, one_text
 
@@ -63,10 +62,12 @@ class Answers:
             self._notes.repair(last.line, f"{error}; the message is kept, its usage is not counted")
         before = self._counted.get(group.key)
         self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
-        is_paid = usage is not None and message.get("model") != "<synthetic>"
-        if is_paid and any(content.usage):
-            model = one_text(message.get("model"), 160) or ""
-            content = content._replace(calls=(PaidCall(content.usage, "anthropic", model, group.key[:200]),))
+        is_paid = message.get("model") != "<synthetic>"
+        if usage is not None and is_paid and any(content.usage):
+            model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
+            content = with_call(
+                content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id
+            )
         return content, extra
 
     def _own_usage(self, group: Group) -> JsonObject | None:

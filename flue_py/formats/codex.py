@@ -171,7 +171,7 @@ class CodexReader:
         self._notes.merged += len(step.items) - 1
         message = step.message(self._provider, self._model)
         content = entries.message(rows[-1], message, [row.payload for row in step.items])
-        entries.emit_step(rows, step.items[-1], self._tokens.paid(content, self._provider, self._model))
+        entries.emit_step(rows, step.items[-1], self._tokens.paid(step, content, self._provider, self._model))
         for row in step.pending:
             self._place(entries, row)
 

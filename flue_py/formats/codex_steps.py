@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from flue_py.core.entries import MESSAGE, PaidCall
+from flue_py.core.entries import MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.codex_content import CALLS, spoken_parts, total_usage, usage_json
 from flue_py.formats.codex_rows import CodexRow
-from flue_py.formats.encoding import Content
+from flue_py.formats.encoding import Content, with_call
 from flue_py.formats.rows import Notes
 
 _NOTHING = (0, 0, 0, 0, 0)
@@ -104,14 +104,15 @@ class TokenCounts:
             line = self._notes.rows
             self._notes.repair(line, f"{self._owed[4]} tokens were counted after the last message; they are no one's")
 
-    def paid(self, content: Content, provider: str, model: str | None) -> Content:
-        """Return a message with the call that was paid for it, where it was counted."""
+    def paid(self, step: Step, content: Content, provider: str, model: str | None) -> Content:
+        """Return the message of a step with the call that was paid for it, where it was counted."""
         if content.kind != MESSAGE or not any(content.usage):
             return content
         # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
         told = content.payload.encode() + repr(self._counted).encode()
         call_id = f"codex:{blake2b(told, digest_size=12).hexdigest()}"
-        return content._replace(calls=(PaidCall(content.usage, provider, model or "", call_id),))
+        line, reported = step.rows[-1].line, usage_json(step.used)
+        return with_call(content, reported, self._notes, line, provider=provider, model=model or "", call_id=call_id)
 
 
 def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 import pydantic_core
 
-from flue_py.core.entries import MESSAGE, NewEntry, PaidCall, message_preview, message_text, new_message
+from flue_py.core.calls import PaidCall, call_of
+from flue_py.core.entries import MESSAGE, NewEntry, message_preview, message_text, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
+from flue_py.errors import InvalidEntry
+from flue_py.formats.rows import Notes
 
 _ROLES = frozenset({"user", "assistant", "toolResult"})
 _CONTENT = frozenset({str, list, type(None)})
@@ -77,3 +80,15 @@ def message_content(message: JsonObject) -> Content:
     reported = message.get("usage") if role == "assistant" else None
     usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
     return Content(MESSAGE, text, role, usage, replaced)
+
+
+def with_call(
+    content: Content, reported: JsonObject, notes: Notes, line: int, *, provider: str, model: str, call_id: str
+) -> Content:
+    """Return a message with the call that was paid for it, as ``reported``; parts that contradict it are noted."""
+    try:
+        call = call_of(content.usage, reported, "usage", provider=provider, model=model, call_id=call_id)
+    except InvalidEntry as error:
+        notes.repair(line, f"{error}; what the call used is counted without its parts")
+        call = PaidCall(content.usage, provider, model, call_id)
+    return content._replace(calls=(call,))
