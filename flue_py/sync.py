@@ -7,7 +7,8 @@
 
 The event loop runs in a thread of its own for the length of the ``with``. Each method takes and returns what its
 asynchronous namesake does, with blocking sessions in place of asynchronous ones, and has its docstring. Methods
-may be called from several threads.
+may be called from several threads. The functions of `flue_py` that take a store or a session are here, too; what they
+are given to call, such as ``progress``, they call in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind
-from flue_py.sessions import opening, salvaging
+from flue_py.errors import InvalidArgument, shown
+from flue_py.sessions import bundling, exporting, importing, opening, salvaging, transcripts
 from flue_py.sessions.salvaging import salvage_file
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
@@ -337,6 +339,29 @@ class Store(_Twin[AsyncStore]):
     info = _blocking(AsyncStore.info)
     backup = _blocking(AsyncStore.backup)
     close = _blocking(AsyncStore.close)
+
+
+def _function(
+    original: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
+) -> Callable[Concatenate[_Twin[Original], P], Returned]:
+    """Return a function that takes the blocking twin of a store or session, and blocks."""
+
+    def call(twin: _Twin[Original], /, *args: P.args, **kwargs: P.kwargs) -> Returned:
+        if not isinstance(twin, _Twin):
+            what = f"{original.__name__}: {shown(twin)} is not of flue_py.sync"
+            raise InvalidArgument(f"{what}; use flue_py.sync.open, or await flue_py.{original.__name__}")
+        return twin._portal.call(partial(original, twin._original), *args, **kwargs)
+
+    update_wrapper(call, original)
+    return call
+
+
+import_file = _function(importing.import_file)
+export_session = _function(exporting.export_session)
+transcript = _function(transcripts.transcript)
+write_transcript = _function(transcripts.write_transcript)
+write_bundle = _function(bundling.write_bundle)
+read_bundle = _function(bundling.read_bundle)
 
 
 def _take_over_docstrings(twin: type, original: type) -> None:

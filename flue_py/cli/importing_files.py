@@ -131,8 +131,10 @@ class _Work:
             source = ImportSource(path, self._format, take_all=self._finish)
             try:
                 source.start()
-            except FlueError as error:
+            except BaseException as error:
                 source.close()
+                if not isinstance(error, FlueError):
+                    raise
                 self.failures.append(error)
             else:
                 return source

@@ -131,7 +131,9 @@ def ledger_name(value: JsonValue) -> str:
     """
     if not isinstance(value, str):
         return ""
-    text = replace_lone_surrogates(value.replace("\0", ""))[0]
+    text = value
+    if not value.isascii() or "\0" in value:
+        text = replace_lone_surrogates(value.replace("\0", ""))[0]
     if len(text) <= _LEDGER_NAME:
         return text
     return f"{text[:_LEDGER_NAME]}~{blake2b(text.encode(), digest_size=16).hexdigest()}"

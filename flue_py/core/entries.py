@@ -50,7 +50,8 @@ def to_microseconds(moment: datetime) -> int:
     """
     if moment.tzinfo is None:
         raise ValueError("a naive datetime has no place in history; give it a time zone")
-    microseconds = (moment - EPOCH) // _MICROSECOND
+    since = moment - EPOCH
+    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     if not is_moment(microseconds):
         raise ValueError("the time is in no year from 1 to 9999 of UTC; give another")
     return microseconds

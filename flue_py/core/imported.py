@@ -16,10 +16,11 @@ from flue_py.core.entries import (
 )
 from flue_py.core.jsontext import JsonValue, decode_json
 from flue_py.core.sessions import NewSession, check_label
-from flue_py.core.usage import MAX_AMOUNT, UsageTotals
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
 
 _OBJECTS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
+_WHOLE_NUMBERS = {int}
 
 
 def check_imported_session(new: NewSession) -> None:
@@ -71,22 +72,33 @@ def _check(entry: NewEntry) -> None:
 
 
 def _check_numbers(entry: NewEntry) -> None:
-    _check_usage(entry.usage, "usage")
-    if not isinstance(entry.calls, tuple) or not all(isinstance(call, PaidCall) for call in entry.calls):
-        raise InvalidEntry("calls: should be a tuple of PaidCall")
-    for number, call in enumerate(entry.calls):
-        _check_usage(call.usage, f"calls[{number}].usage")
-        _check_parts(call, f"calls[{number}]")
-        for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source"):
-            text = getattr(call, name)
-            if text is None and name not in ("call_id", "outcome", "price_source"):
-                raise InvalidEntry(f"calls[{number}].{name}: should be a string, not None")
-            check_label(text, f"calls[{number}].{name}")
-    if not isinstance(entry.references, tuple) or not all(isinstance(name, str) for name in entry.references):
+    if entry.usage is not NO_USAGE:
+        _check_usage(entry.usage, "usage")
+    if entry.calls != ():
+        _check_calls(entry)
+    if entry.references != () and not (
+        isinstance(entry.references, tuple) and all(isinstance(name, str) for name in entry.references)
+    ):
         raise InvalidEntry("references: should be a tuple of entry ids")
     replaced = entry.surrogates_replaced
     if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
         raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
+
+
+def _check_calls(entry: NewEntry) -> None:
+    if not isinstance(entry.calls, tuple) or not all(isinstance(call, PaidCall) for call in entry.calls):
+        raise InvalidEntry("calls: should be a tuple of PaidCall")
+    for number, call in enumerate(entry.calls):
+        if call.usage is not entry.usage:
+            _check_usage(call.usage, f"calls[{number}].usage")
+        _check_parts(call, f"calls[{number}]")
+        for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source"):
+            text = getattr(call, name)
+            if type(text) is str and text.isascii() and "\0" not in text:
+                continue
+            if text is None and name not in ("call_id", "outcome", "price_source"):
+                raise InvalidEntry(f"calls[{number}].{name}: should be a string, not None")
+            check_label(text, f"calls[{number}].{name}")
 
 
 def _check_parts(call: PaidCall, where: str) -> None:
@@ -101,7 +113,8 @@ def _check_parts(call: PaidCall, where: str) -> None:
 
 
 def _check_usage(usage: UsageTotals, where: str) -> None:
-    if not isinstance(usage, UsageTotals) or not all(type(n) is int and 0 <= n <= MAX_AMOUNT for n in usage):
+    is_fine = isinstance(usage, UsageTotals) and set(map(type, usage)) == _WHOLE_NUMBERS
+    if not is_fine or min(usage) < 0 or max(usage) > MAX_AMOUNT:
         raise InvalidEntry(f"{where}: {shown(usage)} is not ten whole numbers from 0 to {MAX_AMOUNT}")
 
 

@@ -54,12 +54,18 @@ def _is_plain(value: object, depth: int) -> bool:
     if depth >= MAX_JSON_DEPTH:
         return False
     if kind is dict:
-        return all(
-            type(key) is str and _is_plain(item, depth + 1) for key, item in cast("dict[object, object]", value).items()
-        )
+        return _has_plain_fields(cast("dict[object, object]", value), depth + 1)
     if kind is list:
         return all(_is_plain(item, depth + 1) for item in cast("list[object]", value))
     return False
+
+
+def _has_plain_fields(fields: dict[object, object], depth: int) -> bool:
+    for key, item in fields.items():
+        # Most values are text: that is seen here, without a call for each.
+        if type(key) is not str or (type(item) is not str and not _is_plain(item, depth)):
+            return False
+    return True
 
 
 def _encode_carefully(value: object, what: str) -> tuple[str, int]:

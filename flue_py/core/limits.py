@@ -55,6 +55,9 @@ class Limits:
                 "or open the store with other limits (batch_entries)"
             )
         for position, entry in enumerate(entries):
+            length = len(entry.payload) + len(entry.extra) if entry.extra else len(entry.payload)
+            if _WIDEST_CHARACTER * length <= self.entry_bytes:
+                continue
             size = self._excess(entry.payload, entry.extra or "", self.entry_bytes)
             if size is not None:
                 raise InvalidEntry(

@@ -170,6 +170,8 @@ def check_scope(scope: str) -> None:
 
 def check_entry_id(text: str) -> None:
     """Refuse what no backend could store as an entry id. Raises `InvalidEntry`."""
+    if type(text) is str and 0 < len(text) <= MAX_NAME_BYTES and text.isascii() and "\0" not in text:
+        return
     if text == "" or text is None:
         raise InvalidEntry("entry id: must not be empty; leave it out to have one made")
     try:

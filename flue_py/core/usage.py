@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from decimal import Context, Decimal, InvalidOperation
+from operator import add
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -60,7 +61,7 @@ class UsageTotals(NamedTuple):
 
     def plus(self, other: UsageTotals) -> UsageTotals:
         """Return the sum. Raises `InvalidEntry` where one of the ten would leave the stored range."""
-        total = UsageTotals(*[mine + theirs for mine, theirs in zip(self, other, strict=True)])
+        total = UsageTotals._make(map(add, self, other))
         if max(total) > MAX_AMOUNT:
             raise InvalidEntry(f"usage: the running total would exceed {MAX_AMOUNT}; check the reported numbers")
         return total
@@ -181,14 +182,17 @@ def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
     if not isinstance(value, Mapping):
         raise InvalidEntry(f"{where}: should be an object, not {type(value).__name__}")
     cost = value.get("cost")
-    if cost is None:
-        cost = {}
-    elif not isinstance(cost, Mapping):
+    if cost is not None and not isinstance(cost, Mapping):
         raise InvalidEntry(f"{where}.cost: should be an object, not {type(cost).__name__}")
-    return UsageTotals(
-        *[_tokens(value.get(name), f"{where}.{name}") for name in _TOKEN_FIELDS],
-        *[_dollars(cost.get(name), f"{where}.cost.{name}") for name in _COST_FIELDS],
-    )
+    counts = []
+    for name in _TOKEN_FIELDS:
+        count = value.get(name)
+        if type(count) is not int or not 0 <= count <= MAX_AMOUNT:
+            count = _tokens(count, f"{where}.{name}")
+        counts.append(count)
+    if not cost:
+        return UsageTotals(*counts)
+    return UsageTotals(*counts, *[_dollars(cost.get(name), f"{where}.cost.{name}") for name in _COST_FIELDS])
 
 
 def _tokens(value: JsonValue, where: str) -> int:

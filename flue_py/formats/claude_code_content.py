@@ -125,12 +125,20 @@ def stop_reason(messages: Sequence[JsonObject]) -> str | None:
 
 def usage_of(value: JsonValue) -> JsonObject | None:
     """Return reported usage in the engine's shape; None where no tokens are reported. Odd numbers stay as they are."""
-    if not isinstance(value, dict) or not any(value.get(name) is not None for name in _COUNTS):
+    if not isinstance(value, dict):
         return None
-    counts: list[JsonValue] = [value.get(name) or 0 for name in _COUNTS]
-    usage: JsonObject = dict(zip(_COUNTS.values(), counts, strict=True))
-    if all(type(count) is int for count in counts):
-        usage["totalTokens"] = sum(count for count in counts if type(count) is int)
+    total: int | None = 0
+    is_reported = False
+    usage: JsonObject = {}
+    for theirs, ours in _COUNTS.items():
+        count = value.get(theirs)
+        is_reported = is_reported or count is not None
+        usage[ours] = count = count or 0
+        total = total + count if total is not None and type(count) is int else None
+    if not is_reported:
+        return None
+    if total is not None:
+        usage["totalTokens"] = total
     split = value.get("cache_creation")
     if isinstance(split, dict):
         for_an_hour = split.get("ephemeral_1h_input_tokens")

@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pydantic_core
 
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import MESSAGE, NewEntry, message_preview, message_text, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.usage import NO_USAGE, read_usage
+from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
 from flue_py.errors import InvalidEntry
 from flue_py.formats.rows import Notes
 
 _ROLES = frozenset({"user", "assistant", "toolResult"})
 _CONTENT = frozenset({str, list, type(None)})
+
+
+class Content(NamedTuple):
+    """What an entry holds, before it has an id and a place: the fields of a `NewEntry`, made once and not copied."""
+
+    kind: str
+    payload: str
+    role: str | None = None
+    usage: UsageTotals = NO_USAGE
+    surrogates_replaced: int = 0
+    preview: str | None = None
+    calls: tuple[PaidCall, ...] = ()
+
+    def placed(
+        self, entry_id: str, parent_id: str | None, created_us: int | None, extra: str | None, surrogates_replaced: int
+    ) -> NewEntry:
+        """Return it as an entry with an id and a place, and with what stands beside it."""
+        return NewEntry(
+            self.kind,
+            self.payload,
+            self.role,
+            None,
+            self.usage,
+            self.calls,
+            id=entry_id,
+            parent_id=parent_id,
+            created_us=created_us,
+            extra=extra,
+            surrogates_replaced=surrogates_replaced,
+            preview=self.preview,
+        )
 
 
 def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
@@ -30,37 +63,32 @@ def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
     return text, 0
 
 
-def message_entry(message: JsonObject) -> NewEntry:
-    """Return what `new_message` returns for a message whose parts were put together by a reader, sooner.
+def message_content(message: JsonObject) -> Content:
+    """Return what `new_message` returns, but for paid calls, for a message that a reader put together, sooner.
 
     Every part has to be of its type's shape. Raises `InvalidEntry`.
     """
     role, content = message.get("role"), message.get("content")
     if type(role) is not str or role not in _ROLES or type(content) not in _CONTENT:
-        return new_message(message)
+        made = new_message(message)
+        return Content(
+            made.kind, made.payload, made.role, made.usage, made.surrogates_replaced, made.preview, made.calls
+        )
     text, replaced = encode_decoded(message, "message")
     if role == "user":
-        preview = message_preview(message_text(message))
-        return NewEntry(MESSAGE, text, role, surrogates_replaced=replaced, preview=preview)
+        return Content(MESSAGE, text, role, NO_USAGE, replaced, message_preview(message_text(message)))
     reported = message.get("usage") if role == "assistant" else None
     usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
-    return NewEntry(MESSAGE, text, role, usage=usage, surrogates_replaced=replaced)
+    return Content(MESSAGE, text, role, usage, replaced)
 
 
 def with_call(
-    entry: NewEntry, reported: JsonObject, notes: Notes, line: int, *, provider: str, model: str, call_id: str
-) -> NewEntry:
+    content: Content, reported: JsonObject, notes: Notes, line: int, *, provider: str, model: str, call_id: str
+) -> Content:
     """Return a message with the call that was paid for it, as ``reported``; parts that contradict it are noted."""
     try:
-        call = call_of(entry.usage, reported, "usage", provider=provider, model=model, call_id=call_id)
+        call = call_of(content.usage, reported, "usage", provider=provider, model=model, call_id=call_id)
     except InvalidEntry as error:
         notes.repair(line, f"{error}; what the call used is counted without its parts")
-        call = PaidCall(entry.usage, provider, model, call_id)
-    return NewEntry(
-        entry.kind,
-        entry.payload,
-        entry.role,
-        usage=entry.usage,
-        calls=(call,),
-        surrogates_replaced=entry.surrogates_replaced,
-    )
+        call = PaidCall(content.usage, provider, model, call_id)
+    return content._replace(calls=(call,))

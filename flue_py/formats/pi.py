@@ -156,7 +156,8 @@ def _new_entry(row: Row, file: _File) -> NewEntry:
     beside: JsonObject = {"line": row.line} if file.version < 2 else {}
     try:
         entry, rest = _content(row, body, file)
-        encode_json(rest, "extra")  # here, so that what JSON text cannot hold makes the whole row unreadable
+        if rest:
+            encode_json(rest, "extra")  # here, so that what JSON text cannot hold makes the whole row unreadable
     except InvalidEntry as error:
         kind = UNREADABLE + (row.type if row.type in _CHECKED_KINDS else "entry")
         file.notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
@@ -175,7 +176,21 @@ def _new_entry(row: Row, file: _File) -> NewEntry:
     extra, replaced = encode_json(beside, "extra") if beside else (None, 0)
     replaced += entry.surrogates_replaced
     file.notes.surrogates_replaced += replaced
-    return replace(entry, id=row.id, parent_id=row.parent, created_us=moment, extra=extra, surrogates_replaced=replaced)
+    return NewEntry(
+        entry.kind,
+        entry.payload,
+        entry.role,
+        entry.source,
+        entry.usage,
+        entry.calls,
+        entry.references,
+        row.id,
+        row.parent,
+        moment,
+        extra,
+        replaced,
+        entry.preview,
+    )
 
 
 def _content(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObject]:
@@ -224,7 +239,9 @@ def _message(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         entry = new_message({name: value for name, value in message.items() if name != "usage"})
         rest["usage"] = message["usage"]
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
-    return replace(entry, calls=tuple(replace(call, call_id=_call_id(entry)) for call in entry.calls)), rest
+    if entry.calls:
+        entry = replace(entry, calls=tuple(replace(call, call_id=_call_id(entry)) for call in entry.calls))
+    return entry, rest
 
 
 def _call_id(entry: NewEntry) -> str:

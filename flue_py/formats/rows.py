@@ -152,6 +152,8 @@ def _refuse_constant(word: str) -> NoReturn:
 
 def is_name(value: object) -> TypeGuard[str]:
     """Return whether a value can be an id: text that is not empty nor too long, and can be stored."""
+    if type(value) is str and 0 < len(value) <= MAX_NAME_BYTES and value.isascii():
+        return "\0" not in value
     return isinstance(value, str) and value != "" and is_storable(value) and len(value.encode()) <= MAX_NAME_BYTES
 
 

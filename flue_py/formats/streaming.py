@@ -65,8 +65,10 @@ class RowReader(Protocol):
 
     needs_scan: bool
     """Whether every line has to be given to `scan` before the first one is given to `feed`."""
-    ready: int
-    """How many entries can be taken, about."""
+
+    @property
+    def ready(self) -> int:
+        """How many entries can be taken, about."""
 
     def scan(self, number: int, raw: bytes) -> None:
         """Look at a line (``number`` counts from 1), to know what comes later."""
@@ -218,7 +220,9 @@ def one_text(value: JsonValue, most: int = 0) -> str | None:
     """Return a text that can be stored as a name or title, cut to ``most`` characters; None where it is no text."""
     if not isinstance(value, str):
         return None
-    text = replace_lone_surrogates(value.replace("\0", ""))[0]
+    text = value
+    if not value.isascii() or "\0" in value:
+        text = replace_lone_surrogates(value.replace("\0", ""))[0]
     return text[:most] if most else text
 
 

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.usage import UsageTotals
-from flue_py.errors import EntryNotFound, SessionExists, UnreadableFile
+from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.report import LineNote, ParseReport
 from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.arguments import checked_flag, checked_path
-from flue_py.sessions.import_reports import ImportReport, SessionImport
+from flue_py.sessions.import_reports import ImportReport
 from flue_py.sessions.import_sources import AUTO, ImportSource, checked_format, parts_of
-from flue_py.sessions.session import Session
+from flue_py.sessions.import_targets import Target, imported_record, link_tasks, storable_entries
 from flue_py.sessions.store import Store
 
-_CHILDREN = 1_000
 Progress = Callable[[int, int], None]
 
 
@@ -86,25 +84,6 @@ async def import_parsed(store: Store, parsed: ParsedSession, path: Path, *, scop
     return work.report(parsed.format, parsed.report)
 
 
-@dataclass(slots=True)
-class _Target:
-    """A session while its parts are stored. ``newest`` is the last entry that was the leaf in an import before."""
-
-    session: Session
-    created: bool
-    newest: str | None = None
-    first_part: bool = True
-    is_older_copy: bool = False
-    added: int = 0
-    already_there: int = 0
-    leaf_kept: bool = False
-    title: str | None = None
-    labels: dict[str, str | None] = field(default_factory=dict)
-    instead: dict[str, str | None] = field(default_factory=dict)
-    recorded: JsonObject | None = None
-    parent: str | None = None
-
-
 class _FileImport:
     """The import of one file."""
 
@@ -113,7 +92,7 @@ class _FileImport:
         self._path = path
         self._scope = scope
         self._source = source
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, Target] = {}
         self._notes: list[LineNote] = []
         self._paid: dict[str, UsageTotals] = {}
         self._conflicts: list[CallDifference] = []
@@ -135,7 +114,7 @@ class _FileImport:
                     session_id,
                     detail=f"{self._path.name}: session {session_id!r} is already here, in scope {session.scope!r}",
                 )
-            target = self._targets[session_id] = _Target(session, created=False)
+            target = self._targets[session_id] = Target(session, created=False)
             target.parent = part.parent.session_id if part.parent else None
             await self._check_unchanged(target)
         await self._extend(target, part)
@@ -144,25 +123,25 @@ class _FileImport:
 
     async def _create(self, part: SessionPart) -> None:
         most = self._store.limits.batch_entries
-        entries = self._storable(part)
+        entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
         leaf = _last(part.leaves) if len(entries) <= most else None
         session = await self._store.import_session(replace(part.session, scope=self._scope), entries[:most], leaf=leaf)
         self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
-        target = _Target(session, created=True, newest=leaf, first_part=False)
+        target = Target(session, created=True, newest=leaf, first_part=False)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(entries[:most])
-        target.recorded = _imported(session)
+        target.recorded = imported_record(session)
         self._targets[session.id] = target
         if len(entries) > most:
             await self._store_entries(target, entries[most:], _last(part.leaves))
             target.newest = _last(part.leaves)
-        self._note_names(target, part, None)
+        target.note_names(part, None)
 
     # -- a session that is there --------------------------------------------------------------------------------
 
-    async def _check_unchanged(self, target: _Target) -> None:
+    async def _check_unchanged(self, target: Target) -> None:
         """Raise `UnreadableFile` where what was imported before is no longer what the file begins with."""
-        target.recorded = recorded = _imported(target.session)
+        target.recorded = recorded = imported_record(target.session)
         count, digest = recorded.get("bytes"), recorded.get("digest")
         if self._source is None or type(count) is not int or not isinstance(digest, str):
             return
@@ -177,15 +156,15 @@ class _FileImport:
                 "session, then import the file"
             )
 
-    async def _extend(self, target: _Target, part: SessionPart) -> None:
+    async def _extend(self, target: Target, part: SessionPart) -> None:
         if target.created:
             # Nobody else has written to it, and the reader has told repeated ids apart.
-            entries = self._storable(part)
+            entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
             leaf = _last(part.leaves) or target.newest
             if entries:
                 await self._store_entries(target, entries, leaf)
                 target.newest = leaf
-            self._note_names(target, part, None)
+            target.note_names(part, None)
             return
         session, first_part = target.session, target.first_part
         follows = False
@@ -200,7 +179,7 @@ class _FileImport:
         replaced = await self._replace_incomplete(target, part, taken)
         missing = [
             self._reattached(target, entry)
-            for entry in self._storable(part)
+            for entry in storable_entries(part, self._store.limits.entry_bytes, self._notes)
             if entry.id not in taken and entry.id not in target.instead
         ]
         known = [leaf for leaf in part.leaves if leaf in taken]
@@ -215,7 +194,7 @@ class _FileImport:
             # The session has it whole by now, or has gone on without it.
             missing = [entry for entry in missing if entry.id not in part.unfinished]
         if not missing:
-            self._note_names(target, part, set())
+            target.note_names(part, set())
             return
         if not part.may_overlap:
             self._check_order(target, part, taken)
@@ -224,15 +203,15 @@ class _FileImport:
                 f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
                 "new ids (pi does so when it takes over an old version); delete the session, then import the file"
             )
-        leaf = self._instead(target, _last(part.leaves)) if follows and part.leaves else session.leaf_id
+        leaf = target.stands_for(_last(part.leaves)) if follows and part.leaves else session.leaf_id
         await self._store_entries(target, missing, leaf)
         if follows:
             target.newest = leaf
         added = {str(entry.id) for entry in missing}
         target.leaf_kept = target.leaf_kept or (not follows and any(leaf in added for leaf in part.leaves))
-        self._note_names(target, part, added)
+        target.note_names(part, added)
 
-    def _check_order(self, target: _Target, part: SessionPart, taken: set[str]) -> None:
+    def _check_order(self, target: Target, part: SessionPart, taken: set[str]) -> None:
         """Raise `UnreadableFile` where rows without ids of their own changed before others that were imported."""
         if self._source is None or not self._source.format.is_chained:
             return
@@ -243,7 +222,7 @@ class _FileImport:
                 "its rows have no ids to tell them by; nothing was changed. Delete the session, then import the file"
             )
 
-    async def _replace_incomplete(self, target: _Target, part: SessionPart, taken: set[str]) -> bool:
+    async def _replace_incomplete(self, target: Target, part: SessionPart, taken: set[str]) -> bool:
         """Retract messages that were taken before they were complete; return whether the leaf stepped back for one.
 
         What was built on meanwhile stays as it is, and stands for the whole message.
@@ -269,10 +248,10 @@ class _FileImport:
             target.instead[str(entry.id)] = earlier[-1] if stored is not None else entry.parent_id
         return replaced
 
-    def _reattached(self, target: _Target, entry: NewEntry) -> NewEntry:
+    def _reattached(self, target: Target, entry: NewEntry) -> NewEntry:
         """Return an entry below what stands for its parent, and, for a replaced message, with what is still to pay."""
         if entry.parent_id in target.instead:
-            entry = replace(entry, parent_id=self._instead(target, entry.parent_id))
+            entry = replace(entry, parent_id=target.stands_for(entry.parent_id))
         before = self._paid.get(str(entry.id))
         if before is not None and entry.calls:
             more = UsageTotals(*[max(0, now - was) for now, was in zip(entry.usage, before, strict=True)])
@@ -280,14 +259,7 @@ class _FileImport:
             entry = replace(entry, calls=calls if any(more) else ())
         return entry
 
-    def _instead(self, target: _Target, entry_id: str | None) -> str | None:
-        seen = 0
-        while entry_id in target.instead and seen <= len(target.instead):
-            entry_id = target.instead[str(entry_id)]
-            seen += 1
-        return entry_id
-
-    async def _reattach_lost(self, target: _Target, part: SessionPart) -> tuple[SessionPart, bool]:
+    async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
         """Put entries whose parents are in another file of the same session below them, where they are stored."""
         session = target.session
         stored = await self._store._backend.taken_entry_ids(session.id, list(part.lost.values()))
@@ -307,7 +279,7 @@ class _FileImport:
 
     # -- both ---------------------------------------------------------------------------------------------------
 
-    async def _store_entries(self, target: _Target, entries: Sequence[NewEntry], leaf: str | None) -> None:
+    async def _store_entries(self, target: Target, entries: Sequence[NewEntry], leaf: str | None) -> None:
         most = self._store.limits.batch_entries
         for start in range(0, len(entries), most):
             some = entries[start : start + most]
@@ -316,82 +288,15 @@ class _FileImport:
             self._conflicts += added.call_conflicts
             target.added += len(some)
 
-    def _storable(self, part: SessionPart) -> Sequence[NewEntry]:
-        """Return the entries of a part; one that is larger than the store takes is only said to be there."""
-        most = self._store.limits.entry_bytes
-        if all(4 * (len(entry.payload) + len(entry.extra or "")) <= most for entry in part.entries):
-            return part.entries
-        entries = []
-        for position, entry in enumerate(part.entries):
-            size = len(entry.payload.encode()) + len((entry.extra or "").encode())
-            if size <= most:
-                entries.append(entry)
-                continue
-            line = part.lines[position] if position < len(part.lines) else 0
-            text = f"{size} bytes are more than an entry may have ({most}); its content was left out"
-            self._notes.append(LineNote(line, text))
-            body = encode_json({"kind": entry.kind, "bytes": size}, "entry")[0]
-            entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None, preview=None))
-        return entries
-
-    def _note_names(self, target: _Target, part: SessionPart, added: set[str] | None) -> None:
-        """Remember the title and the labels that new entries give. Others may have been changed here since."""
-        for title in part.titles:
-            if added is None or title.entry_id in added:
-                target.title = title.title
-        for label in part.labels:
-            if added is None or label.entry_id in added:
-                target.labels[label.target_id] = label.label
-
     async def finish(self) -> None:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
         for target in self._targets.values():
-            await self._set_names(target)
+            await target.set_names(self._notes)
             if self._source is not None and self._source.format.is_chained:
-                await self._remember_end(target, self._source)
+                await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:
-                recorded: JsonObject = {**(target.recorded or {}), "leaf": target.newest}
-                if recorded != target.recorded:
-                    await target.session.set_metadata({"imported": recorded}, merge=True)
-        for target in self._targets.values():
-            await self._link(target)
-
-    async def _set_names(self, target: _Target) -> None:
-        session = target.session
-        if target.title is not None and target.title != session.title:
-            await session.set_title(target.title)
-        there = await session.labels() if target.labels else {}
-        for entry_id, label in target.labels.items():
-            if there.get(entry_id) != label:
-                try:
-                    await session.set_label(entry_id, label)
-                except EntryNotFound as error:
-                    self._notes.append(LineNote(0, f"no label was set: {error}"))
-
-    async def _remember_end(self, target: _Target, source: ImportSource) -> None:
-        recorded = dict(target.recorded or {})
-        end: JsonObject = {**recorded, "bytes": source.whole_bytes, "digest": source.digest}
-        if end != recorded:
-            await target.session.set_metadata({"imported": end}, merge=True)
-
-    async def _link(self, target: _Target) -> None:
-        """Link a task session to its parent, or a parent to those of its task sessions that came before it."""
-        session = target.session
-        if target.parent is not None:
-            await self._link_child(target.parent, session.id, session.metadata)
-            return
-        linked = {link.child_id for link in await session.task_links()}
-        for child_id in await self._store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
-            child = None if child_id in linked else await self._store.get_session(child_id, scope=self._scope)
-            if child is not None and child.metadata.get("parentSession") == session.id:
-                await self._link_child(session.id, child.id, child.metadata)
-
-    async def _link_child(self, parent_id: str, child_id: str, metadata: JsonObject) -> None:
-        parent = await self._store.get_session(parent_id, scope=self._scope)
-        if parent is None or any(link.child_id == child_id for link in await parent.task_links()):
-            return
-        task_id = metadata.get("taskId")
-        await self._store.link_task(parent_id, child_id, task_id=task_id if isinstance(task_id, str) else child_id)
+                await target.remember_leaf()
+        await link_tasks(self._store, self._scope, self._targets.values())
 
     def report(self, format: str, rows: ParseReport) -> ImportReport:  # noqa: A002
         """Return what was done."""
@@ -401,18 +306,7 @@ class _FileImport:
         return ImportReport(
             file=str(self._path),
             format=format,
-            sessions=tuple(
-                SessionImport(
-                    target.session.id,
-                    target.created,
-                    target.added,
-                    target.already_there,
-                    target.session.leaf_id,
-                    target.leaf_kept,
-                    target.parent,
-                )
-                for target in order
-            ),
+            sessions=tuple(target.report() for target in order),
             rows=rows.rows,
             skipped=rows.skipped,
             repaired=(*rows.repaired, *self._notes),
@@ -426,11 +320,6 @@ class _FileImport:
             held_back_from=rows.held_back_from,
             call_conflicts=tuple(self._conflicts),
         )
-
-
-def _imported(session: Session) -> JsonObject:
-    recorded = session.metadata.get("imported")
-    return recorded if isinstance(recorded, dict) else {}
 
 
 def _last(names: Sequence[str]) -> str | None:

@@ -28,12 +28,13 @@ from flue_py.core.usage import NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
+from flue_py.store.collector import collector_held
 from flue_py.store.creating import create_session, require_session
 from flue_py.store.paying import check_spending, insert_calls, payer_row, spent_by
 from flue_py.store.payloads import pack
 from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
-from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry
+from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry, taken_ids
 from flue_py.store.transaction import Row, Transaction
 
 
@@ -153,10 +154,23 @@ def import_entries(
     expected: LeafChoice,
 ) -> Appended:
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
+    with collector_held(len(entries)):
+        return _import_entries(tx, sources, session_id, entries, leaf, expected)
+
+
+def _import_entries(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    leaf: str | None,
+    expected: LeafChoice,
+) -> Appended:
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     differing: list[CallDifference] = []
     batch = EntryBatch(tx, sources, state, differing.append)
+    batch.look_up([new.id for new in entries if isinstance(new.id, str)])
     for new in entries:
         parent = None if new.parent_id is None else batch.find(new.parent_id)
         batch.add(parent, new)
@@ -218,9 +232,14 @@ class EntryBatch:
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
         self._filled: set[tuple[int, int]] = set()
         self._last_lane: int | None = None
+        self._taken: set[str] | None = None
         self.message_count = 0
         self.preview: str | None = None
         self._spent = (0, 0, 0)
+
+    def look_up(self, ids: Sequence[str]) -> None:
+        """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
+        self._taken = taken_ids(self._tx, self.state, ids)
 
     def add_chain(self, parent: Position | None, entries: Sequence[NewEntry]) -> tuple[str, ...]:
         """Add entries, each the child of the one before; return their ids."""
@@ -230,11 +249,7 @@ class EntryBatch:
 
     def add(self, parent: Position | None, new: NewEntry) -> Position:
         """Add one entry below ``parent`` and return its place."""
-        entry_id = new.id if new.id is not None else self._sources.entry_id()
-        if new.id is not None:
-            check_entry_id(new.id)
-        if new.id is not None and (entry_id in self._placed or self._is_taken(entry_id)):
-            raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
+        entry_id = self._sources.entry_id() if new.id is None else self._checked_id(new.id)
         lane_id, depth, parent_lane, fork_depth = self._choose_place(parent)
         own = new.usage if new.counted else NO_USAGE
         before = NO_USAGE if parent is None else parent.totals
@@ -369,7 +384,15 @@ class EntryBatch:
         self._last_lane += 1
         return self._last_lane
 
+    def _checked_id(self, entry_id: str) -> str:
+        check_entry_id(entry_id)
+        if entry_id in self._placed or self._is_taken(entry_id):
+            raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
+        return entry_id
+
     def _is_taken(self, entry_id: str) -> bool:
+        if self._taken is not None:
+            return entry_id in self._taken
         where = {"tree_id": self.state.tree_id, "entry_id": entry_id}
         return self._tx.first(queries.ENTRY_POSITION, where) is not None
 

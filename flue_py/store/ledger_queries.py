@@ -17,18 +17,21 @@ FIND_CALL = Statement(
 )
 
 
-def _found_calls(pairs: str, provider: str, call_id: str) -> str:
+def _found_calls(pairs: str, join: str, provider: str, call_id: str) -> str:
     """The calls of a scope that a JSON array of [provider, call id] names."""
     columns = ", ".join(f"g.{name}" for name in CallRow._fields)
     return (
-        f"SELECT {columns} FROM {pairs} AS pair JOIN ledger g ON g.scope = :scope AND g.provider = {provider}"
+        f"SELECT {columns} FROM {pairs} {join} ledger g ON g.scope = :scope AND g.provider = {provider}"
         f" AND g.call_id = {call_id}"
     )
 
 
+# CROSS JOIN keeps SQLite from going through the array for each call of the scope.
 FIND_CALLS = Statement(
-    _found_calls("json_each(:ids)", "json_extract(pair.value, '$[0]')", "json_extract(pair.value, '$[1]')"),
-    _found_calls("json_array_elements(CAST(:ids AS json))", "(pair.value ->> 0)", "(pair.value ->> 1)"),
+    _found_calls(
+        "json_each(:ids) AS pair", "CROSS JOIN", "json_extract(pair.value, '$[0]')", "json_extract(pair.value, '$[1]')"
+    ),
+    _found_calls("json_array_elements(CAST(:ids AS json)) AS pair", "JOIN", "(pair.value ->> 0)", "(pair.value ->> 1)"),
 )
 
 _COMPARED = (*TOKEN_COLUMNS, "total_tokens")

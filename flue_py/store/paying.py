@@ -17,25 +17,53 @@ from flue_py.store.session_state import SessionState
 from flue_py.store.state import read_state
 from flue_py.store.transaction import Transaction
 
+_MANY = 8
+
 
 def insert_calls(
-    tx: Transaction, tree_id: int, calls: Iterable[CallRow], conflict: Callable[[CallDifference], None] | None = None
+    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None = None
 ) -> list[CallRow]:
     """Write calls into the ledger, where they are not there yet; return those that were not.
 
     One that is there with other numbers raises `CallConflict`, or ``conflict`` is told: the ledger keeps the first.
     """
+    if len(calls) >= _MANY and tx.is_alone:
+        return _insert_many(tx, tree_id, calls, conflict)
     new = []
     for call in calls:
         if tx.run(ledger_queries.INSERT_CALL, {"tree_id": tree_id, **call._asdict()}):
             new.append(call)
-            continue
-        differing = differences(_known(tx, call), call)
-        if differing and conflict is None:
-            raise CallConflict(call.provider, call.call_id, differing)
-        if differing and conflict is not None:
-            conflict(CallDifference(call.provider, call.call_id, differing))
+        else:
+            _compare(_known(tx, call), call, conflict)
     return new
+
+
+def _insert_many(
+    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
+) -> list[CallRow]:
+    """Do the same in two statements: as nobody else writes, what is asked first is still so afterwards."""
+    known: dict[tuple[str, str, str], CallRow] = {}
+    for scope in {call.scope for call in calls}:
+        names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
+        found = tx.rows(ledger_queries.FIND_CALLS, {"scope": scope, "ids": names})
+        known.update((call.identity, call) for call in map(CallRow._make, found))
+    new = []
+    for call in calls:
+        first = known.setdefault(call.identity, call)
+        if first is call:
+            new.append(call)
+        else:
+            _compare(first, call, conflict)
+    tx.insert(ledger_queries.INSERT_CALL, [(tree_id, *call) for call in new])
+    return new
+
+
+def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
+    differing = differences(known, call)
+    if differing and conflict is None:
+        raise CallConflict(call.provider, call.call_id, differing)
+    if differing and conflict is not None:
+        conflict(CallDifference(call.provider, call.call_id, differing))
 
 
 def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import pydantic_core
 
 from flue_py.core.entries import EXCLUSION, Entry
-from flue_py.core.jsontext import JsonObject, decode_json, decode_object, encode_json
+from flue_py.core.jsontext import JsonObject, decode_json, decode_object
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
 from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
@@ -39,6 +39,7 @@ from flue_py.store.state import (
     read_state,
     read_state_with,
     see_entry,
+    taken_ids,
     totals_at,
 )
 from flue_py.store.transaction import Row, Statement, Transaction
@@ -415,18 +416,9 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     return _entry(tx, state.tree_id, row, parent, _creators(tx, state, [row]))
 
 
-_IDS_AT_ONCE = 5_000
-
-
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
     """Return those of the ids that entries of the session's tree have (see `Backend.taken_entry_ids`)."""
-    state = read_state(tx, session_id)
-    found: set[str] = set()
-    asked = [entry_id for entry_id in ids if is_storable(entry_id)]
-    for start in range(0, len(asked), _IDS_AT_ONCE):
-        some = encode_json(asked[start : start + _IDS_AT_ONCE], "ids")[0]
-        found.update(row[0] for row in tx.rows(queries.TAKEN_IDS, {"tree_id": state.tree_id, "ids": some}))
-    return found
+    return taken_ids(tx, read_state(tx, session_id), ids)
 
 
 def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import pydantic_core
@@ -107,6 +109,19 @@ def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str |
 def totals_at(position: Position | None) -> UsageTotals:
     """Return the running totals at a place; zero before the first entry."""
     return NO_USAGE if position is None else position.totals
+
+
+_IDS_AT_ONCE = 5_000
+
+
+def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[str]:
+    """Return those of the ids that entries of the session's tree have. What cannot be an id is not among them."""
+    found: set[str] = set()
+    asked = [entry_id for entry_id in ids if is_storable(entry_id)]
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        found.update(row[0] for row in tx.rows(queries.TAKEN_IDS, {"tree_id": state.tree_id, "ids": some}))
+    return found
 
 
 def content_digest(*parts: object) -> bytes:

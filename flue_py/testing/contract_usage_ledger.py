@@ -172,6 +172,21 @@ class LedgerContract:
         await backend.import_session(NewSession(), [placed(grown, "g")], leaf="g")
         assert await spent(backend) == (1, 1)
 
+    async def test_many_calls_at_once_are_each_counted_once(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        await backend.record_call(session.id, call("c3"))
+        await backend.record_call(session.id, call("c4", input=6))
+        # The third is known, the fourth has other numbers, and the fifth comes twice.
+        names = [f"c{number}" for number in (*range(12), 5)]
+        calls = [replace(answer(input=5), calls=(call(name),)) for name in names]
+        entries = [placed(new, f"e{n}", f"e{n - 1}" if n else None) for n, new in enumerate(calls)]
+        result = await backend.import_entries(session.id, entries, leaf="e12")
+        assert [conflict.call_id for conflict in result.call_conflicts] == ["c4"]
+        after = await session_info(backend, session.id)
+        assert (after.spent_tokens, after.spent_picodollars) == (12 * 5 + 1, 12 * CENT)
+        assert await spent(backend, session.id, purpose="title") == (12, 12)
+        assert await spent(backend) == (12, 12)
+
     # -- refusals ---------------------------------------------------------------------------------------------------
 
     async def test_spending_beyond_the_stored_range_is_refused(self, backend: Backend) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.sessions.import_sources import ImportSource
 from flue_py.sessions.session import Session
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
@@ -227,3 +228,15 @@ def test_two_files_that_share_copied_entries_pay_for_them_once(flue: Flue) -> No
     spent = {session["id"]: session["spent"] for session in flue.json("sessions")}
     assert spent == {SESSION_ID: "0.0006", "copy": "0"}
     assert flue.json("usage", copy)["cost"]["total"] == "0.0006"
+
+
+def test_the_file_is_closed_where_the_database_cannot_be_made(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[ImportSource] = []
+    start = ImportSource.start
+    monkeypatch.setattr(ImportSource, "start", lambda source: (started.append(source), start(source)))
+    (flue.database.parent / "file").write_text("")
+    flue.database = flue.database.parent / "file" / "sessions.db"
+    flue.run("import", "pi", str(flue.write(as_lines([HEADER]))), code=1)
+    (source,) = started
+    assert source._file is not None
+    assert source._file.closed

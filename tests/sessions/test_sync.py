@@ -11,6 +11,7 @@ import pytest
 
 import flue_py
 from flue_py import sync
+from flue_py.core.jsontext import decode_object
 from flue_py.sessions import opening
 from tests.sessions.talk import assistant, user
 
@@ -133,3 +134,63 @@ def test_a_closed_store_stays_closed(tmp_path: Path) -> None:
             session.append_message(user("a"))
     with sync.open(tmp_path / "s.db") as store:
         assert len(store.list_sessions().sessions) == 1
+
+
+FUNCTIONS = ("import_file", "export_session", "transcript", "write_transcript", "write_bundle", "read_bundle")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_stores_and_sessions_keep_signature_and_docstring(name: str) -> None:
+    twin, original = getattr(sync, name), getattr(flue_py, name)
+    assert inspect.signature(twin) == inspect.signature(original)
+    assert (twin.__doc__, twin.__name__) == (original.__doc__, name)
+    assert not inspect.iscoroutinefunction(twin)
+
+
+def test_a_session_goes_out_and_comes_in_without_an_event_loop(store: sync.Store, tmp_path: Path) -> None:
+    session = store.create_session(id="s")
+    session.append_messages([user("U1"), assistant("A1", 5)])
+    exported = sync.export_session(session, "pi")
+    file = tmp_path / "s.jsonl"
+    file.write_text(exported.text, encoding="utf-8")
+    seen: list[tuple[int, int]] = []
+    with sync.open(":memory:") as other:
+        report = sync.import_file(other, file, "pi", progress=lambda done, size: seen.append((done, size)))
+        (imported,) = report.sessions
+        there = other.get_session(imported.session_id)
+        assert there is not None
+        assert [message["role"] for message in there.build_context()] == ["user", "assistant"]
+        assert sync.import_file(other, file).sessions[0].added == 0
+    assert seen[-1] == (file.stat().st_size, file.stat().st_size)
+    header = decode_object(exported.text.splitlines()[0])
+    assert header["id"] == "s"
+
+
+def test_transcripts_are_written_without_an_event_loop(store: sync.Store, tmp_path: Path) -> None:
+    session = store.create_session()
+    session.append_messages([user("U1"), assistant("A1", 5)])
+    path = tmp_path / "t.md"
+    assert sync.write_transcript(session, path).outcome == "new"
+    assert path.read_text() == sync.transcript(session)
+    session.append_message(user("U2"))
+    assert sync.write_transcript(session, path, append=True).outcome == "continued"
+    with pytest.raises(flue_py.InvalidArgument):
+        sync.write_transcript(session, path)
+
+
+def test_bundles_are_written_and_read_without_an_event_loop(store: sync.Store, tmp_path: Path) -> None:
+    session = store.create_session(id="s")
+    session.append_message(user("U1"))
+    path = tmp_path / "s.bundle"
+    assert sync.write_bundle(store, path, [session]).path == path
+    with sync.open(":memory:") as other:
+        assert sync.read_bundle(other, path).trees_added == 1
+        there = other.get_session("s")
+        assert there is not None
+        assert there.build_context() == [user("U1")]
+        assert not sync.read_bundle(other, path).changed
+
+
+def test_what_is_not_blocking_is_refused_by_name() -> None:
+    with pytest.raises(flue_py.InvalidArgument, match=r"import_file: .store. is not of flue_py\.sync"):
+        sync.import_file("store", "s.jsonl")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import CorruptStore
 from flue_py.store.backend import Backend
-from flue_py.store.payloads import PACK_ABOVE, SPILL_ABOVE, StoredPayload, pack, unpack, unpack_blob
+from flue_py.store.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, pack, unpack, unpack_blob
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, new_session, path_of, user
 from flue_py.testing.sources import counted_sources
@@ -79,6 +79,21 @@ def test_one_byte_more_is_packed(text: str) -> None:
     assert stored.payload is None
     assert stored.packed is not None
     assert zlib.decompress(stored.packed) == text.encode()
+
+
+@given(st.integers(LARGE - 3, LARGE + 3), st.sampled_from(["x", "é", "ab "]))
+def test_how_large_it_is_decides_only_how_hard_it_is_packed(length: int, letters: str) -> None:
+    text = (letters * length)[:length]
+    packed = pack(text).packed
+    assert packed is not None
+    assert unpack(packed) == text
+
+
+def test_what_is_large_is_packed_with_less_effort() -> None:
+    lines = "".join(f"{number * 7919 % 997} of {number}\n" for number in range(2_000)).encode()
+    small, large = lines[:LARGE].decode(), lines[: LARGE + 1].decode()
+    assert pack(small).packed == zlib.compress(small.encode(), 6)
+    assert pack(large).packed == zlib.compress(large.encode(), 4)
 
 
 def test_what_is_large_even_when_compressed_lies_apart_under_its_sha256() -> None:

@@ -1,0 +1,119 @@
+"""What the model says between two results of tools in a Codex rollout, and the tokens it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from flue_py.core.entries import MESSAGE
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.formats.codex_content import CALLS, spoken_parts, total_usage, usage_json
+from flue_py.formats.codex_rows import CodexRow
+from flue_py.formats.encoding import Content, with_call
+from flue_py.formats.rows import Notes
+
+_NOTHING = (0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Step:
+    """What the model says between two results of tools, while more may come, and the rows behind it."""
+
+    items: list[CodexRow] = field(default_factory=list)
+    counts: list[CodexRow] = field(default_factory=list)
+    pending: list[CodexRow] = field(default_factory=list)
+    used: tuple[int, ...] = _NOTHING
+    has_message: bool = False
+
+    @property
+    def rows(self) -> list[CodexRow]:
+        """The rows that make the entry."""
+        return sorted([*self.items, *self.counts], key=lambda row: row.line)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it reads like a whole answer: a message, and no call."""
+        return self.items[-1].kind == "message" and not any(row.kind in CALLS for row in self.items)
+
+    def message(self, provider: str, model: str | None) -> JsonObject:
+        """Return it as a message."""
+        items = [row.payload for row in self.items]
+        content: list[JsonValue] = [part for item in items for part in spoken_parts(item)]
+        message: JsonObject = {"role": "assistant", "content": content, "api": "openai-responses"}
+        message["provider"] = provider
+        if model is not None:
+            message["model"] = model
+        message["stopReason"] = "toolUse" if any(row.kind in CALLS for row in self.items) else "stop"
+        for item in items:
+            if isinstance(item.get("phase"), str):
+                message["phase"] = item["phase"]
+        if any(self.used):
+            message["usage"] = usage_json(self.used)
+        return message
+
+
+class TokenCounts:
+    """The counts of tokens of a rollout: each tells those of the whole session, and most come twice."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._counted: tuple[int, ...] = _NOTHING
+        self._owed: tuple[int, ...] = _NOTHING
+        self.context_tokens = 0
+        """How many tokens the last call had in all."""
+
+    def take_owed(self) -> tuple[int, ...]:
+        """Return what was counted while no message was there to count it for, and owe it no longer."""
+        owed, self._owed = self._owed, _NOTHING
+        return owed
+
+    def read(self, row: CodexRow, step: Step | None) -> None:
+        """Count what the total has grown by: for the message before, or else for the next one."""
+        total = total_usage(row.payload)
+        last = total_usage(row.payload, "last_token_usage")
+        if last is not None:
+            self.context_tokens = last[4]
+        if total is None:
+            self._notes.left_out["reports no tokens"] += 1
+            return
+        grown = self._growth(row, total, last)
+        self._counted = total
+        if not any(grown):
+            self._notes.left_out["repeats a count of tokens"] += 1
+            return
+        self._notes.merged += 1
+        if step is None:
+            self._owed = _sum(self._owed, grown)
+        else:
+            step.used = _sum(step.used, grown)
+            step.counts.append(row)
+
+    def _growth(self, row: CodexRow, total: tuple[int, ...], last: tuple[int, ...] | None) -> tuple[int, ...]:
+        grown = tuple(now - before for now, before in zip(total, self._counted, strict=True))
+        if min(grown) >= 0:
+            return grown
+        if grown[4] >= 0:
+            return tuple(max(0, count) for count in grown)
+        self._notes.repair(row.line, "the count of tokens began anew; what it reports of itself was counted")
+        return last or total
+
+    def note_owed(self) -> None:
+        """Note what was counted after the last message."""
+        if any(self._owed):
+            line = self._notes.rows
+            self._notes.repair(line, f"{self._owed[4]} tokens were counted after the last message; they are no one's")
+
+    def paid(self, step: Step, content: Content, provider: str, model: str | None) -> Content:
+        """Return the message of a step with the call that was paid for it, where it was counted."""
+        if content.kind != MESSAGE or not any(content.usage):
+            return content
+        # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
+        told = content.payload.encode() + repr(self._counted).encode()
+        call_id = f"codex:{blake2b(told, digest_size=12).hexdigest()}"
+        line, reported = step.rows[-1].line, usage_json(step.used)
+        return with_call(content, reported, self._notes, line, provider=provider, model=model or "", call_id=call_id)
+
+
+def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    return tuple(mine + theirs for mine, theirs in zip(one, other, strict=True))

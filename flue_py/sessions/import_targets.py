@@ -1,0 +1,141 @@
+"""A session while the parts of a file are stored in it, and what is done to it when all of them were."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.errors import EntryNotFound
+from flue_py.formats.report import LineNote
+from flue_py.formats.streaming import SessionPart
+from flue_py.sessions.import_reports import SessionImport
+from flue_py.sessions.import_sources import ImportSource
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+_CHILDREN = 1_000
+
+
+@dataclass(slots=True)
+class Target:
+    """A session while its parts are stored. ``newest`` is the last entry that was the leaf in an import before."""
+
+    session: Session
+    created: bool
+    newest: str | None = None
+    first_part: bool = True
+    is_older_copy: bool = False
+    added: int = 0
+    already_there: int = 0
+    leaf_kept: bool = False
+    title: str | None = None
+    labels: dict[str, str | None] = field(default_factory=dict)
+    instead: dict[str, str | None] = field(default_factory=dict)
+    recorded: JsonObject | None = None
+    parent: str | None = None
+
+    def stands_for(self, entry_id: str | None) -> str | None:
+        """Return the entry that stands in place of another, which was imported before it was complete."""
+        seen = 0
+        while entry_id in self.instead and seen <= len(self.instead):
+            entry_id = self.instead[str(entry_id)]
+            seen += 1
+        return entry_id
+
+    def note_names(self, part: SessionPart, added: Collection[str] | None) -> None:
+        """Remember the title and the labels that new entries give. Others may have been changed here since."""
+        for title in part.titles:
+            if added is None or title.entry_id in added:
+                self.title = title.title
+        for label in part.labels:
+            if added is None or label.entry_id in added:
+                self.labels[label.target_id] = label.label
+
+    async def set_names(self, notes: list[LineNote]) -> None:
+        """Set the title and the labels that differ."""
+        session = self.session
+        if self.title is not None and self.title != session.title:
+            await session.set_title(self.title)
+        there = await session.labels() if self.labels else {}
+        for entry_id, label in self.labels.items():
+            if there.get(entry_id) != label:
+                try:
+                    await session.set_label(entry_id, label)
+                except EntryNotFound as error:
+                    notes.append(LineNote(0, f"no label was set: {error}"))
+
+    async def remember_end(self, source: ImportSource) -> None:
+        """Note how far the file was read."""
+        recorded = dict(self.recorded or {})
+        end: JsonObject = {**recorded, "bytes": source.whole_bytes, "digest": source.digest}
+        if end != recorded:
+            await self.session.set_metadata({"imported": end}, merge=True)
+
+    async def remember_leaf(self) -> None:
+        """Note which entry was the leaf, for a file that may be rewritten."""
+        recorded: JsonObject = {**(self.recorded or {}), "leaf": self.newest}
+        if recorded != self.recorded:
+            await self.session.set_metadata({"imported": recorded}, merge=True)
+
+    def report(self) -> SessionImport:
+        """Return what became of the session."""
+        return SessionImport(
+            self.session.id,
+            self.created,
+            self.added,
+            self.already_there,
+            self.session.leaf_id,
+            self.leaf_kept,
+            self.parent,
+        )
+
+
+def imported_record(session: Session) -> JsonObject:
+    """Return what a session's metadata says of the file it was imported from."""
+    recorded = session.metadata.get("imported")
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Sequence[NewEntry]:
+    """Return the entries of a part; one of more than ``most`` bytes is only said to be there."""
+    for entry in part.entries:
+        if 4 * (len(entry.payload) + len(entry.extra or "")) > most:
+            break
+    else:
+        return part.entries
+    entries = []
+    for position, entry in enumerate(part.entries):
+        size = len(entry.payload.encode()) + len((entry.extra or "").encode())
+        if size <= most:
+            entries.append(entry)
+            continue
+        line = part.lines[position] if position < len(part.lines) else 0
+        text = f"{size} bytes are more than an entry may have ({most}); its content was left out"
+        notes.append(LineNote(line, text))
+        body = encode_json({"kind": entry.kind, "bytes": size}, "entry")[0]
+        entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None, preview=None))
+    return entries
+
+
+async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> None:
+    """Link task sessions to their parents, and parents to those of their task sessions that came before them."""
+    for target in targets:
+        session = target.session
+        if target.parent is not None:
+            await _link_child(store, scope, target.parent, session.id, session.metadata)
+            continue
+        linked = {link.child_id for link in await session.task_links()}
+        for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
+            child = None if child_id in linked else await store.get_session(child_id, scope=scope)
+            if child is not None and child.metadata.get("parentSession") == session.id:
+                await _link_child(store, scope, session.id, child.id, child.metadata)
+
+
+async def _link_child(store: Store, scope: str, parent_id: str, child_id: str, metadata: JsonObject) -> None:
+    parent = await store.get_session(parent_id, scope=scope)
+    if parent is None or any(link.child_id == child_id for link in await parent.task_links()):
+        return
+    task_id = metadata.get("taskId")
+    await store.link_task(parent_id, child_id, task_id=task_id if isinstance(task_id, str) else child_id)
