@@ -60,8 +60,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
 # Written between two turns only: what they follow is complete.
-_BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt", "permission-mode", "pr-link", "mode"})
+_BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
 _KNOWN = _BETWEEN_TURNS | {
+    "permission-mode", "pr-link", "mode",
     "user", "assistant", "progress", "attachment", "file-history-snapshot", "queue-operation", "ai-title",
     "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
     "attribution-snapshot", "marble-origami-commit", "speculation-accept",
@@ -425,6 +426,7 @@ class ClaudeCodeReader:
     def _answer(self, group: _Group) -> tuple[NewEntry, JsonObject]:
         last = group.rows[-1]
         messages = [_message(row) for row in group.rows]
+        before = self._counted.get(group.key)
         usage = self._own_usage(group)
         message = assistant_message(messages, usage)
         extra = self._rest(group.node.chain, last)
@@ -442,7 +444,8 @@ class ClaudeCodeReader:
         is_paid = usage is not None and message.get("model") != "<synthetic>"
         model = one_text(message.get("model"), 160) or ""
         if is_paid and any(entry.usage):
-            entry = with_call(entry, PaidCall(entry.usage, "anthropic", model, group.key[:200]))
+            call_id = group.key[:200] if before is None else f"{group.key[:200]}:{group.rows[0].uuid or last.line}"
+            entry = with_call(entry, PaidCall(entry.usage, "anthropic", model, call_id))
         return entry, extra
 
     def _own_usage(self, group: _Group) -> JsonObject | None:
@@ -536,12 +539,10 @@ class ClaudeCodeReader:
         """The summary stands for what is above the boundary, but for the rows that were kept."""
         parent = self._node(chain, row, row.parent)
         about, chain.boundary = chain.boundary or {}, None
-        kept = about.get("preservedSegment")
-        first = tail = None
-        if isinstance(kept, dict):
-            first, tail = self._entry_of(chain, kept.get("headUuid")), kept.get("tailUuid")
-            if first is None:
-                self._notes.repair(row.line, f"keeps {shown(kept.get('headUuid'))}, which is missing; nothing is kept")
+        head, tail = _kept_rows(about)
+        first = self._entry_of(chain, head)
+        if first is None and head is not None:
+            self._notes.repair(row.line, f"keeps {shown(head)}, which is missing; nothing is kept")
         tokens = about.get("preTokens")
         fields: JsonObject = {
             "summary": message_text(message),
@@ -700,13 +701,25 @@ def _message_key(row: _Row) -> str:
     return f"row {row.uuid or row.line}"
 
 
+def _kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
+    """Return the first and the last row that a compaction keeps: as the ends of a segment, or in a list of all."""
+    segment, listed = about.get("preservedSegment"), about.get("preservedMessages")
+    if isinstance(segment, dict):
+        return segment.get("headUuid"), segment.get("tailUuid")
+    uuids = listed.get("uuids") if isinstance(listed, dict) else None
+    return (uuids[0], uuids[-1]) if isinstance(uuids, list) and uuids else (None, None)
+
+
 def _is_result(part: JsonValue) -> bool:
     return isinstance(part, dict) and part.get("type") == "tool_result"
 
 
 def _is_said(row: _Row) -> bool:
-    """Return whether a row is something that the user said: then the message before it is complete."""
-    if row.type != "user" or not isinstance(row.fields.get("message"), dict):
+    """Return whether a row is something that the user said: then the message before it is complete.
+
+    What the program adds as the user (the body of a skill, say) may stand between two calls of one message.
+    """
+    if row.type != "user" or not isinstance(row.fields.get("message"), dict) or row.fields.get("isMeta") is True:
         return False
     content = _message(row).get("content")
     return not (isinstance(content, list) and any(_is_result(part) for part in content))
