@@ -15,7 +15,7 @@ at the end of a file a message that reads like a whole answer is handed over all
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
@@ -317,7 +317,11 @@ class ClaudeCodeReader:
                 metadata_text=encode_json(metadata, "header")[0],
                 created_us=chain.created_us,
             ),
-            tuple(chain.entries),
+            # Rows at the beginning that bear no time have that of the first one which does.
+            tuple(
+                replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
+                for entry in chain.entries
+            ),
             tuple(chain.leaves),
             tuple(chain.lines),
             dict(chain.earlier),

@@ -366,3 +366,63 @@ def test_whatever_rows_hold_every_entry_comes_after_its_parent_and_every_row_is_
     told = report.merged + sum(report.left_out.values()) + (report.skipped_rows or 0) + report.held_back
     assert report.rows == len(lines)
     assert made + told >= report.rows
+
+
+def test_what_the_program_says_between_two_calls_of_a_message_does_not_split_it() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1"), 5),
+        result("r1", "a1", "t1"),
+        user("i1", "r1", "What the skill says.", isMeta=True),
+        row("permission-mode", None, permissionMode="plan"),
+        model("a2", "i1", "m1", call("t2"), 9),
+        result("r2", "a2", "t2"),
+        model("a3", "r2", "m2", text()),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert (report.merged, report.repaired) == (1, ())
+    roles = [message["role"] for message in messages_of(part.entries, part.leaves[-1])]
+    assert roles == ["user", "assistant", "toolResult", "user", "toolResult", "assistant"]
+    assert part.entries[1].usage.output == 9
+
+
+def test_a_message_that_goes_on_after_a_prompt_is_paid_in_two_parts() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1"), 5),
+        user("u2", "a1"),
+        model("a2", "u2", "m1", call("t2"), 9),
+        user("u3", "a2"),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert [note.line for note in report.repaired] == [4]
+    paid = [paid for entry in part.entries for paid in entry.calls]
+    assert [each.usage.output for each in paid] == [5, 4]
+    assert len({each.call_id for each in paid}) == 2
+
+
+@pytest.mark.parametrize("is_written_again", [True, False])
+def test_a_compaction_that_lists_what_it_keeps_shows_it(is_written_again: bool) -> None:
+    kept = [user("u2", "a1", "kept"), model("a2", "u2", "m2", text("kept, too"))]
+    listed = {"anchorUuid": "cs", "uuids": ["u2", "a2"]}
+    boundary = row("system", "cb", None, subtype="compact_boundary", logicalParentUuid="a2")
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", text()),
+        *kept,
+        boundary | {"compactMetadata": {"trigger": "auto", "preTokens": 10, "preservedMessages": listed}},
+        user("cs", "cb", "The summary.", isCompactSummary=True),
+        *([kept[0] | {"parentUuid": "cs"}, kept[1]] if is_written_again else []),
+        user("u3", "a2", "after"),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert report.repaired == report.skipped == ()
+    assert path_to(part.entries, "u3") == ["u1", "a1", "u2", "a2", "cb", "cs", "u3"]
+    (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
+    assert decode_object(compaction.payload)["firstKeptEntryId"] == "u2"
+
+
+def test_rows_before_the_first_time_have_that_time() -> None:
+    rows = [row("summary", None, summary="A title", leafUuid="x"), user("u1", None)]
+    (part,), _ = read(as_lines(rows))
+    assert part.entries[0].created_us == part.entries[1].created_us is not None
