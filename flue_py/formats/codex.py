@@ -14,17 +14,19 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
+from flue_py.core.usage import UsageTotals, read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats.codex_content import (
     CALLS,
     HOSTED,
     OUTPUTS,
+    TOKEN_KINDS,
     call_ids,
     content_parts,
     output_message,
@@ -32,7 +34,7 @@ from flue_py.formats.codex_content import (
     total_usage,
     usage_json,
 )
-from flue_py.formats.encoding import encode_decoded, message_entry, with_call
+from flue_py.formats.encoding import encode_decoded, message_entry
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import Recent, SessionPart, derived_id, first_rows, one_text, read_time
@@ -46,7 +48,7 @@ COMPACTED = "The conversation before this point was compacted; what was kept of 
 
 _MAX_PENDING = 10_000
 _MAX_TURNS = 1_000
-_NOTHING = (0, 0, 0, 0, 0)
+_NOTHING = (0,) * len(TOKEN_KINDS)
 _ITEMS = frozenset({"message", "reasoning", *CALLS, *OUTPUTS, *HOSTED})
 _REPEATING = frozenset({"user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content"})
 _CLOSING_EVENTS = frozenset({
@@ -60,13 +62,18 @@ _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", 
 
 def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a Codex rollout, of today or from before rows had envelopes."""
+    has_header = False
     for raw in first_rows(first_bytes):
         row = decode_row(2, raw, Notes())
         if row is None:
             continue
+        if has_header:
+            return row.get("type") in _ITEMS or "record_type" in row
         if row.get("type") in _KNOWN_TYPES and isinstance(row.get("payload"), dict):
             return True
-        return "type" not in row and "id" in row and "timestamp" in row and ("instructions" in row or "git" in row)
+        has_header = "type" not in row and "id" in row and "timestamp" in row
+        if not has_header or "instructions" in row or "git" in row:
+            return has_header
     # A first line longer than what was read: the instructions are in it.
     return first_bytes.startswith(b'{"timestamp":"') and b'"type":"session_meta"' in first_bytes[:200]
 
@@ -346,9 +353,13 @@ class CodexReader:
         entry = self._message(last, message, items)
         if entry.kind != MESSAGE or not any(entry.usage):
             return entry
-        # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
+        return self._with_call(entry, entry.usage)
+
+    def _with_call(self, entry: NewEntry, usage: UsageTotals, purpose: str = "turn") -> NewEntry:
+        """The same call in the file of a fork is paid once: what it said and the total tell it, times do not."""
         call_id = f"codex:{blake2b(entry.payload.encode() + repr(self._counted).encode(), digest_size=12).hexdigest()}"
-        return with_call(entry, PaidCall(entry.usage, self._provider, self._model or "", call_id))
+        call = PaidCall(usage, self._provider, self._model or "", call_id, purpose)
+        return replace(entry, usage=usage, calls=(call,))
 
     # -- other rows ---------------------------------------------------------------------------------------------
 
@@ -423,7 +434,20 @@ class CodexReader:
         rest = {name: value for name, value in row.payload.items() if name not in ("message", "replacement_history")}
         if rest:
             fields["details"] = rest
-        self._emit(row, self._custom(row, COMPACTION, fields))
+        if not any(self._owed):
+            self._emit(row, self._custom(row, COMPACTION, fields))
+            return
+        # Counted since the last message: it is what making the summary took.
+        usage, self._owed = usage_json(self._owed), _NOTHING
+        entry = self._custom(row, COMPACTION, {**fields, "usage": usage})
+        try:
+            totals = read_usage(usage)
+        except InvalidEntry as error:
+            self._notes.repair(row.line, f"{error}; the compaction is kept, its usage is not counted")
+        else:
+            if entry.kind == COMPACTION:
+                entry = self._with_call(entry, totals, "compaction")
+        self._emit(row, entry)
 
     def _copied(self, row: _Row) -> NewEntry:
         if row.kind in OUTPUTS:
