@@ -57,6 +57,7 @@ _MAX_PENDING = 10_000
 _MAX_PENDING_BYTES = 16 * 2**20
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 _CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
 # Written between two turns only: what they follow is complete.
@@ -86,7 +87,9 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
             return True
         if row["type"] in _KNOWN and "sessionId" in row and "uuid" not in row and "payload" not in row:
             return True
-    return False
+    # A first line longer than what was read: a prompt with an image, say.
+    start = first_bytes.removeprefix(b"\xef\xbb\xbf")
+    return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]
 
 
 @dataclass(slots=True)

@@ -426,3 +426,12 @@ def test_rows_before_the_first_time_have_that_time() -> None:
     rows = [row("summary", None, summary="A title", leafUuid="x"), user("u1", None)]
     (part,), _ = read(as_lines(rows))
     assert part.entries[0].created_us == part.entries[1].created_us is not None
+
+
+def test_a_transcript_whose_first_row_is_long_is_recognized() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 70_000}}
+    first = {"parentUuid": None} | user("u1", None, [image])
+    (line,) = as_lines([first])
+    assert looks_like_claude_code(line[:65_536], "x.jsonl")
+    assert not looks_like_claude_code(line[:65_536].replace(b"isSidechain", b"isAside"), "x.jsonl")
+    assert not looks_like_claude_code(b"[" + line[:65_536], "x.jsonl")
