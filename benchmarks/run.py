@@ -29,6 +29,7 @@ NAMES = (
     "delete",
     "report",
     "importing",
+    "listing",
     "postgres",
 )
 

@@ -18,6 +18,7 @@ from flue_py.errors import (
     AmbiguousId,
     BudgetExceeded,
     BudgetNotFound,
+    CallConflict,
     CorruptStore,
     EntryNotFound,
     FixTheCall,
@@ -28,6 +29,7 @@ from flue_py.errors import (
     IdempotencyConflict,
     InvalidArgument,
     InvalidEntry,
+    InvalidPrices,
     LeafConflict,
     MissingExtra,
     NotAStore,
@@ -50,10 +52,14 @@ from flue_py.errors import (
 if TYPE_CHECKING:
     from flue_py import sync
     from flue_py.core.budgets import Budget, HeldAmount, Reservation
+    from flue_py.core.calls import CallDifference
     from flue_py.core.diffing import DiffSide, LeafDiff, ToolUse
     from flue_py.core.entries import Entry, NewEntry, Source
+    from flue_py.core.exclusions import Exclusion
     from flue_py.core.jsontext import JsonObject, JsonValue
+    from flue_py.core.ledger import Recorded, UsageReport, UsageRow
     from flue_py.core.limits import Limits
+    from flue_py.core.log import Edit, LogLine
     from flue_py.core.merging import MergedRange, Provenance, merged_range_of, provenance_of
     from flue_py.core.messages import Message
     from flue_py.core.projection import ContextEntry
@@ -76,9 +82,11 @@ if TYPE_CHECKING:
     from flue_py.formats.bundle import BundleCounts
     from flue_py.formats.exported import Exported
     from flue_py.formats.leftovers import ExportNote
+    from flue_py.prices.book import PriceBook
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.effects import MarkEffect
     from flue_py.sessions.exporting import export_session
     from flue_py.sessions.import_reports import ImportReport, SessionImport
     from flue_py.sessions.importing import import_file
@@ -93,8 +101,12 @@ else:
     _HOMES = {
         "flue_py.core.diffing": ("DiffSide", "LeafDiff", "ToolUse"),
         "flue_py.core.budgets": ("Budget", "HeldAmount", "Reservation"),
+        "flue_py.core.calls": ("CallDifference",),
+        "flue_py.core.ledger": ("Recorded", "UsageReport", "UsageRow"),
         "flue_py.core.entries": ("Entry", "NewEntry", "Source"),
+        "flue_py.core.exclusions": ("Exclusion",),
         "flue_py.core.jsontext": ("JsonObject", "JsonValue"),
+        "flue_py.core.log": ("Edit", "LogLine"),
         "flue_py.core.messages": ("Message",),
         "flue_py.core.projection": ("ContextEntry",),
         "flue_py.core.merging": ("MergedRange", "Provenance", "merged_range_of", "provenance_of"),
@@ -118,12 +130,14 @@ else:
         "flue_py.formats.bundle": ("BundleCounts",),
         "flue_py.sessions.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
         "flue_py.sessions.budgeting": ("BudgetedCall",),
+        "flue_py.prices.book": ("PriceBook",),
         "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.formats.exported": ("Exported",),
         "flue_py.formats.leftovers": ("ExportNote",),
         "flue_py.sessions.exporting": ("export_session",),
         "flue_py.sessions.import_reports": ("ImportReport", "SessionImport"),
         "flue_py.sessions.importing": ("import_file",),
+        "flue_py.sessions.effects": ("MarkEffect",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.sessions.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -161,6 +175,8 @@ __all__ = [
     "BudgetedCall",
     "BundleCounts",
     "BundleReport",
+    "CallConflict",
+    "CallDifference",
     "Change",
     "ContextEntry",
     "CopyProgress",
@@ -170,8 +186,10 @@ __all__ = [
     "Cost",
     "Deletion",
     "DiffSide",
+    "Edit",
     "Entry",
     "EntryNotFound",
+    "Exclusion",
     "ExportNote",
     "Exported",
     "FixTheCall",
@@ -184,12 +202,15 @@ __all__ = [
     "ImportReport",
     "InvalidArgument",
     "InvalidEntry",
+    "InvalidPrices",
     "JsonObject",
     "JsonValue",
     "LeafConflict",
     "LeafDiff",
     "Limits",
+    "LogLine",
     "Loss",
+    "MarkEffect",
     "MergedRange",
     "Message",
     "MissingExtra",
@@ -198,8 +219,10 @@ __all__ = [
     "NewSession",
     "NotAStore",
     "OutcomeUnknown",
+    "PriceBook",
     "Problem",
     "Provenance",
+    "Recorded",
     "Reservation",
     "ReservationNotFound",
     "ReservationSettled",
@@ -225,6 +248,8 @@ __all__ = [
     "UnbundleReport",
     "UnreadableFile",
     "Usage",
+    "UsageReport",
+    "UsageRow",
     "UsageWindow",
     "VerifyReport",
     "WrongEventLoop",

@@ -12,6 +12,7 @@
     │   ├── InvalidEntry                                                         (ValueError)
     │   ├── InvalidArgument                                                      (ValueError)
     │   ├── IdempotencyConflict                                                  (ValueError)
+    │   ├── CallConflict         a paid call was reported with other numbers     (ValueError)
     │   ├── AmbiguousId                                                          (LookupError)
     │   ├── TaskDepthExceeded                                                    (ValueError)
     │   ├── BudgetExceeded       less is left than is asked for; nothing was reserved
@@ -28,6 +29,7 @@
     │   ├── StoreUnavailable     cannot be opened, read or written               (OSError)
     │   └── CorruptStore         what is stored contradicts itself
     └── FixTheSetup
+        ├── InvalidPrices        prices, or a file of them, that are none        (ValueError)
         └── MissingExtra         an optional dependency is not installed         (ImportError)
 
 Each message says what happened, to which id, and what to do. The cause, where there is one, is chained.
@@ -155,6 +157,20 @@ class IdempotencyConflict(FixTheCall, ValueError):
         )
 
 
+class CallConflict(FixTheCall, ValueError):
+    """A paid call was reported before, with other numbers."""
+
+    def __init__(self, provider: str, call_id: str, differences: tuple[str, ...]) -> None:
+        self.provider = provider
+        self.call_id = call_id
+        self.differences = differences
+        of = f" of provider {shown(provider)}" if provider else ""
+        super().__init__(
+            f"paid call {shown(call_id)}{of} was reported before with other numbers ({', '.join(differences)}); "
+            "a call has one set of numbers: report the same, or give this call an id of its own"
+        )
+
+
 class AmbiguousId(FixTheCall, LookupError):
     """An id prefix that fits more than one id."""
 
@@ -267,6 +283,10 @@ class MissingExtra(FixTheSetup, ImportError):
     def __init__(self, extra: str, needed_for: str) -> None:
         self.extra = extra
         super().__init__(f"{needed_for} needs an optional dependency: pip install 'flue-py[{extra}]'")
+
+
+class InvalidPrices(FixTheSetup, ValueError):
+    """Prices that are none, or a pricing file that cannot be read; the message names the line or the model."""
 
 
 class StoreWarning(UserWarning):

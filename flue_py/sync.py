@@ -197,12 +197,15 @@ class Session(_Twin[AsyncSession]):
     append_branch_summary = _blocking(AsyncSession.append_branch_summary)
     append_custom = _blocking(AsyncSession.append_custom)
     import_entries = _blocking(AsyncSession.import_entries)
+    record_call = _blocking(AsyncSession.record_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
     rewind = _blocking(AsyncSession.rewind)
     undo = _blocking(AsyncSession.undo)
     redo = _blocking(AsyncSession.redo)
     remove_leaf_message = _blocking(AsyncSession.remove_leaf_message)
+    log = _blocking(AsyncSession.log)
+    go_back = _blocking(AsyncSession.go_back)
 
     fork = _making(AsyncSession.fork)
     create_task = _making(AsyncSession.create_task)
@@ -231,6 +234,12 @@ class Session(_Twin[AsyncSession]):
 
     set_label = _blocking(AsyncSession.set_label)
     labels = _blocking(AsyncSession.labels)
+    pin = _blocking(AsyncSession.pin)
+    unpin = _blocking(AsyncSession.unpin)
+    pins = _blocking(AsyncSession.pins)
+    exclude = _blocking(AsyncSession.exclude)
+    include = _blocking(AsyncSession.include)
+    exclusions = _blocking(AsyncSession.exclusions)
     set_title = _blocking(AsyncSession.set_title)
     set_metadata = _blocking(AsyncSession.set_metadata)
     set_completed = _blocking(AsyncSession.set_completed)
@@ -309,6 +318,9 @@ class Store(_Twin[AsyncStore]):
     resolve_session_id = _blocking(AsyncStore.resolve_session_id)
     list_sessions = _blocking(AsyncStore.list_sessions)
     import_session = _making(AsyncStore.import_session)
+
+    usage = _blocking(AsyncStore.usage)
+    call_conflicts = _blocking(AsyncStore.call_conflicts)
 
     link_task = _blocking(AsyncStore.link_task)
     delete_session_tree = _blocking(AsyncStore.delete_session_tree)

@@ -68,12 +68,27 @@ class EntryName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return [CompletionItem(entry_id, help=text) for entry_id, text in found]
 
 
+class FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A format that can be imported, or the first of the files."""
+
+    name = "format"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the formats that begin with ``incomplete``; where there are none, have the shell complete a path."""
+        from flue_py.formats.registry import format_names
+
+        names = [name for name in ("auto", *format_names()) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
 def offer_names(command: click.Command) -> click.Command:
     """Return the command, its arguments and options that take a session or an entry completed from the database."""
     for param in command.params:
         named = param.metavar or (param.name or "" if isinstance(param, click.Argument) else "")
-        if param.type is click.STRING and named.upper() in ("SESSION", "OTHER"):
+        if param.type is click.STRING and named.upper() in ("SESSION", "OTHER", "A", "B"):
             param.type = SessionName()
+        elif param.type is click.STRING and named.upper() == "FORMAT|AUTO":
+            param.type = FormatOrPath()
         elif param.type is click.STRING and named.upper() == "ENTRY":
             param.type = EntryName()
     return command

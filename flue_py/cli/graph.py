@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import click
 
 from flue_py.cli.history import entry_sizes
+from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import all_sessions, find_session, run
@@ -29,7 +30,11 @@ _MOST_WINDOWS = 500
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """Everything that is read to draw a tree. ``costs`` are of the lines, ``branch_costs`` of the branches."""
+    """Everything that is read to draw a tree.
+
+    ``labels`` tell of pins and exclusions, too, but not in JSON; ``costs`` are of the lines, ``branch_costs`` of the
+    branches.
+    """
 
     info: SessionInfo
     entries: list[Entry]
@@ -101,7 +106,7 @@ def _spent(cost: Cost) -> str:
 async def _read(store: Store, session: Session, *, fold: bool, depth: int | None, whole: bool) -> _Tree:
     info = await session.refresh()
     entries = await session.get_tree()
-    labels = await session.labels()
+    labels = await session.labels() if whole else await marks_of(session)
     forks = await _forks_of(store, info, {entry.id for entry in entries})
     links = await session.task_links()
     tasks = {}

@@ -1,4 +1,4 @@
-"""Commands that read a history: path, context, usage."""
+"""Commands that read a history: path, context."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
@@ -13,10 +14,9 @@ from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
-from flue_py.core.usage import UsageWindow
 from flue_py.render.lines import Line
-from flue_py.render.rows import entry_row, usage_row
-from flue_py.render.views import context_lines, context_summary, path_lines, usage_lines
+from flue_py.render.rows import entry_row
+from flue_py.render.views import context_lines, context_summary, path_lines
 from flue_py.sessions.store import Store
 
 leaf_option = click.option("--leaf", metavar="ENTRY", help="Read at this entry instead of the stored leaf.")
@@ -78,35 +78,14 @@ def context(place: Place, session: str, leaf: str | None, last: int | None, as_j
         print_json([*messages[-(last or 0) :]])
         return
 
-    async def work(store: Store) -> list[ContextEntry]:
+    async def work(store: Store) -> tuple[list[ContextEntry], dict[str, str]]:
         found = await find_session(store, session)
-        return await found.build_context_entries(leaf=await leaf_of(found, leaf))
+        return await found.build_context_entries(leaf=await leaf_of(found, leaf)), await marks_of(found)
 
-    items = run(place, work, bar="reading")
+    items, marks = run(place, work, bar="reading")
     from flue_py.context.tokens import count_tokens
 
     count = count_tokens(item.data for item in items)
-    style = look(sizes=entry_sizes(item.entry for item in items))
+    style = look(sizes=entry_sizes(item.entry for item in items), labels=marks)
     title: Line = ((context_summary(items, count.tokens, is_estimate=count.is_estimate), "bold"),)
     print_lines([title, *context_lines(items, style, head=None if last is None else 0, tail=last or 0)], paged=True)
-
-
-@click.command()
-@click.argument("session")
-@click.option("--since", metavar="ENTRY", help="Count only what comes after this entry.")
-@leaf_option
-@json_option
-@click.pass_obj
-def usage(place: Place, session: str, since: str | None, leaf: str | None, as_json: bool) -> None:
-    """Show the tokens and the exact cost of the path of SESSION, or of what comes after an entry."""
-
-    async def work(store: Store) -> UsageWindow:
-        found = await find_session(store, session)
-        before = None if since is None else await found.resolve_entry_id(since)
-        return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
-
-    window = run(place, work, bar="reading")
-    if as_json:
-        print_json(usage_row(window))
-    else:
-        print_lines(usage_lines(window))

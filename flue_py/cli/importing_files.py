@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import click
 
@@ -180,7 +180,7 @@ def _lines(report: ImportReport) -> list[Line]:
     else:
         did = f"session {first.session_id} was already here; nothing was changed"
     lines: list[Line] = [
-        ((report.file, "bold"), (f": {did}", "")),
+        ((_shown_path(report.file), "bold"), (f": {did}", "")),
         ((f"  {counted(report.rows, 'row')} read, {report.already_there:,} already there", "dim"),),
     ]
     for session in report.sessions[1:]:
@@ -215,4 +215,13 @@ def _row_lines(report: ImportReport) -> list[Line]:
         lines += [((f"  {word} ", "yellow"), (printable(str(note)), "")) for note in notes[:_SHOWN_NOTES]]
         if count > _SHOWN_NOTES:
             lines.append(((f"  {word} {count - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
+    lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]
     return lines
+
+
+def _shown_path(file: str) -> str:
+    """Return a path as people write it: from their home, where it is in there."""
+    try:
+        return f"~/{PurePath(file).relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return file

@@ -9,14 +9,17 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.cli.running import find_session, run
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
 from flue_py.formats.pi_context import PathSettings, settings_on
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.render.views import entry_block, facts_lines, session_facts, session_lines
 from flue_py.sessions.store import Store
+
+_PAGE = 1000
 
 
 @click.command()
@@ -25,6 +28,9 @@ from flue_py.sessions.store import Store
 @click.option("--incomplete", is_flag=True, help="Only sessions whose work is not completed.")
 @click.option("--project", metavar="FOLDER", help="Only sessions that work in this folder, or below it.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="updated", help="What is most comes first.")
+@click.option("--reverse", is_flag=True, help="What is least comes first; of titles, the last.")
+@click.option("--title", help="Only the sessions in whose title this occurs, in any case.")
 @json_option
 @click.pass_obj
 def sessions(
@@ -34,21 +40,42 @@ def sessions(
     incomplete: bool,
     project: str | None,
     limit: int | None,
+    order: SessionOrder,
+    reverse: bool,
+    title: str | None,
     as_json: bool,
 ) -> None:
-    """List the sessions, most recently changed first."""
+    """List the sessions, most recently changed first.
+
+    A session is known by the title it was given, else by the one that a program made, else by its key, else by how it
+    begins. Its cost is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of
+    them.
+    """
+    descending = reverse if order == "title" else not reverse
 
     folder = None if project is None else abspath(expanduser(project))
 
     async def work(store: Store) -> list[SessionInfo]:
-        is_filtered = incomplete or folder is not None
-        if limit is not None and limit <= 1000 and not is_filtered:
-            return list((await store.list_sessions(scope=scope, kind=kind, limit=limit)).sessions)
-        found = [
-            info
-            for info in await all_sessions(store, scope=scope, kind=kind)
-            if not (incomplete and info.completed_us is not None) and (folder is None or _is_below(info.cwd, folder))
-        ]
+        def is_wanted(info: SessionInfo) -> bool:
+            return folder is None or _is_below(info.cwd, folder)
+
+        found: list[SessionInfo] = []
+        cursor = None
+        while limit is None or len(found) < limit:
+            page = await store.list_sessions(
+                scope=scope,
+                kind=kind,
+                order_by=order,
+                descending=descending,
+                title=title,
+                completed=False if incomplete else None,
+                limit=_PAGE if limit is None or folder is not None else min(limit - len(found), _PAGE),
+                cursor=cursor,
+            )
+            found += filter(is_wanted, page.sessions)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
         return found[:limit]
 
     found = run(place, work, bar="reading")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from flue_py.cli.log import why_option
+from flue_py.cli.marking import context_change
 from flue_py.cli.output import json_option, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
@@ -38,9 +40,10 @@ def fork(place: Place, session: str, at: str | None, key: str | None, title: str
 @click.argument("session")
 @click.argument("entry", required=False)
 @click.option("--before-first", is_flag=True, help="Go to before the first entry: what is appended next is a new root.")
+@why_option
 @json_option
 @click.pass_obj
-def move(place: Place, session: str, entry: str | None, before_first: bool, as_json: bool) -> None:
+def move(place: Place, session: str, entry: str | None, before_first: bool, why: str | None, as_json: bool) -> None:
     """Set the leaf of SESSION to ENTRY, on any branch."""
     if (entry is None) != before_first:
         raise click.UsageError("name an ENTRY, or give --before-first")
@@ -48,7 +51,7 @@ def move(place: Place, session: str, entry: str | None, before_first: bool, as_j
     async def work(store: Store) -> tuple[str, Moved | None, str | None]:
         found = await find_session(store, session)
         target = None if entry is None else await found.resolve_entry_id(entry)
-        return found.id, await found.move_leaf(to=target, by=_BY), found.leaf_id
+        return found.id, await found.move_leaf(to=target, by=_BY, why=why), found.leaf_id
 
     _print_moved(*run(place, work), as_json=as_json)
 
@@ -57,9 +60,10 @@ def move(place: Place, session: str, entry: str | None, before_first: bool, as_j
 @click.argument("session")
 @click.option("--to", metavar="ENTRY", help="The entry on the active path that becomes the leaf.")
 @click.option("--turns", metavar="N", help="Keep this many turns; with a minus, drop that many at the end.")
+@why_option
 @json_option
 @click.pass_obj
-def rewind(place: Place, session: str, to: str | None, turns: str | None, as_json: bool) -> None:
+def rewind(place: Place, session: str, to: str | None, turns: str | None, why: str | None, as_json: bool) -> None:
     """Go back on the active path of SESSION. Nothing is deleted, and undo takes it back."""
     if (to is None) == (turns is None):
         raise click.UsageError("give either --to ENTRY or --turns N")
@@ -69,9 +73,9 @@ def rewind(place: Place, session: str, to: str | None, turns: str | None, as_jso
     async def work(store: Store) -> tuple[str, Moved | None, str | None]:
         found = await find_session(store, session)
         if to is not None:
-            return found.id, await found.rewind(to=await found.resolve_entry_id(to), by=_BY), found.leaf_id
+            return found.id, await found.rewind(to=await found.resolve_entry_id(to), by=_BY, why=why), found.leaf_id
         kept = kept_turns(turns or "", len(await found.turns()))
-        return found.id, await found.rewind(turns=kept, by=_BY), found.leaf_id
+        return found.id, await found.rewind(turns=kept, by=_BY, why=why), found.leaf_id
 
     _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to go back over")
 
@@ -85,28 +89,30 @@ def _check_turns(turns: str) -> None:
 
 @click.command()
 @click.argument("session")
+@why_option
 @json_option
 @click.pass_obj
-def undo(place: Place, session: str, as_json: bool) -> None:
+def undo(place: Place, session: str, why: str | None, as_json: bool) -> None:
     """Return the leaf of SESSION to where it was before its last operation."""
 
     async def work(store: Store) -> tuple[str, Moved | None, str | None]:
         found = await find_session(store, session)
-        return found.id, await found.undo(by=_BY), found.leaf_id
+        return found.id, await found.undo(by=_BY, why=why), found.leaf_id
 
     _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to undo")
 
 
 @click.command()
 @click.argument("session")
+@why_option
 @json_option
 @click.pass_obj
-def redo(place: Place, session: str, as_json: bool) -> None:
+def redo(place: Place, session: str, why: str | None, as_json: bool) -> None:
     """Do again what was undone last in SESSION."""
 
     async def work(store: Store) -> tuple[str, Moved | None, str | None]:
         found = await find_session(store, session)
-        return found.id, await found.redo(by=_BY), found.leaf_id
+        return found.id, await found.redo(by=_BY, why=why), found.leaf_id
 
     _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to do again")
 
@@ -129,19 +135,28 @@ def _place(entry_id: str | None) -> str:
 @click.argument("entry")
 @click.argument("text", required=False)
 @click.option("--clear", is_flag=True, help="Take the label away.")
+@why_option
 @json_option
 @click.pass_obj
-def label(place: Place, session: str, entry: str, text: str | None, clear: bool, as_json: bool) -> None:
+def label(
+    place: Place, session: str, entry: str, text: str | None, clear: bool, why: str | None, as_json: bool
+) -> None:
     """Call ENTRY of SESSION by TEXT, in this session's views."""
     if bool(text) == clear:
         raise click.UsageError("give the TEXT of the label, or --clear")
 
-    async def work(store: Store) -> tuple[str, str]:
+    async def work(store: Store) -> tuple[str, str, int]:
         found = await find_session(store, session)
         entry_id = await found.resolve_entry_id(entry)
-        await found.set_label(entry_id, text)
-        return found.id, entry_id
+        await found.set_label(entry_id, text, by=_BY, why=why)
+        from flue_py.context.tokens import count_tokens
 
-    session_id, entry_id = run(place, work)
+        return found.id, entry_id, 0 if as_json else count_tokens(await found.build_context()).tokens
+
+    session_id, entry_id, tokens = run(place, work)
     said = f"entry {entry_id} is called {text}" if text else f"entry {entry_id} has no label"
-    print_result(said, {"sessionId": session_id, "entryId": entry_id, "label": text}, as_json=as_json)
+    print_result(
+        f"{said}; {context_change(tokens, tokens)}",
+        {"sessionId": session_id, "entryId": entry_id, "label": text},
+        as_json=as_json,
+    )

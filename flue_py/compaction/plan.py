@@ -9,7 +9,7 @@ is not a user message, the cut splits a turn, and the beginning of that turn is 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ from flue_py.compaction.content import ASSISTANT, USER, Message
 from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
+from flue_py.core.exclusions import tool_group
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidArgument, shown
 
@@ -119,14 +120,21 @@ def _plan(
     settings: CompactionSettings,
     previous: PreviousCompaction | None,
     policy: CompactionPolicy,
+    pinned: frozenset[int] = frozenset(),
+    released: Sequence[int] = (),
 ) -> CompactionPlan | None:
+    """Return the plan; ``pinned`` and ``released`` are indices of what is kept wherever it is, or no longer."""
     start = previous.first_kept_index if previous else 0
-    cut = _find_cut(messages, start, cut_points, settings.keep_recent_tokens, policy)
+    budget = settings.keep_recent_tokens - sum(estimate_tokens(messages[index], policy) for index in pinned)
+    cut = _find_cut(messages, start, cut_points, budget, policy, pinned)
     if cut is None or cut <= start:
         return None
     turn_start = _turn_start(messages, start, cut)
-    history = tuple(messages[start : cut if turn_start is None else turn_start])
-    prefix = () if turn_start is None else tuple(messages[turn_start:cut])
+    middle = cut if turn_start is None else turn_start
+    history = tuple(messages[n] for n in (*released, *range(start, middle)) if n not in pinned)
+    prefix = tuple(messages[n] for n in range(middle, cut) if n not in pinned)
+    if not history and not prefix:
+        return None
     earlier = listed_files(previous.details if previous else None)
     return CompactionPlan(
         first_kept_index=cut,
@@ -143,14 +151,19 @@ def _plan(
 
 
 def _find_cut(
-    messages: Sequence[Message], start: int, cut_points: Sequence[int], budget: int, policy: CompactionPolicy
+    messages: Sequence[Message],
+    start: int,
+    cut_points: Sequence[int],
+    budget: int,
+    policy: CompactionPolicy,
+    pinned: frozenset[int],
 ) -> int | None:
-    """Return the index of the first message to keep; None without a cut point."""
+    """Return the index of the first message to keep; None without a cut point. What is pinned counts already."""
     if not cut_points:
         return None
     kept = 0
     for index in range(len(messages) - 1, start - 1, -1):
-        kept += estimate_tokens(messages[index], policy)
+        kept += 0 if index in pinned else estimate_tokens(messages[index], policy)
         if kept >= budget:
             following = bisect_left(cut_points, index)
             if following < len(cut_points):
@@ -220,25 +233,46 @@ def plan_session_compaction(
     latest: LatestCompaction | None,
     settings: CompactionSettings,
     policy: CompactionPolicy = DEFAULT_POLICY,
+    *,
+    pinned: Collection[str] = (),
+    carried: Collection[str] = (),
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none (rows C29 to C34).
 
     ``items`` is the context as the session projects it: where there is a ``latest`` compaction, the item made
-    from it comes first, and everything after it is either kept by it or newer. The entry of the first kept
-    item is always a message. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    from it comes first, and everything after it is either pinned by it (``carried``: its ``pinnedEntryIds``), kept by
+    it or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
+    wherever they are (`Session.pins`): they are not summarized, and count as kept; what ``latest`` had pinned and is
+    pinned no more is summarized now. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
-    previous = None if latest is None else PreviousCompaction(latest.summary, 1, latest.details)
-    start = 0 if previous is None else 1
+    start = 0 if latest is None else 1
+    while start and start < len(items) and items[start].entry_id in carried:
+        start += 1
+    previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
+    staying = _pinned_indices(items, messages, pinned)
+    released = [n for n in range(1, start) if n not in staying]
     cut_points = [
         n
         for n in range(start, len(items))
         if _is_cut_point(messages[n]) and (items[n].kind == "message" or not policy.cut_at_message_entries)
     ]
-    plan = _plan(messages, cut_points, settings, previous, policy)
+    plan = _plan(messages, cut_points, settings, previous, policy, staying, released)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]
     if first_kept.kind != "message":
         return NoCompaction("first_kept_not_message")
     return SessionCompactionPlan(plan, first_kept.entry_id)
+
+
+def _pinned_indices(
+    items: Sequence[ContextItem], messages: Sequence[Message], pinned: Collection[str]
+) -> frozenset[int]:
+    """Return where the pinned items are, each with the tool call or the results that it is kept with."""
+    found: set[int] = set()
+    for index, item in enumerate(items):
+        if item.entry_id in pinned and index not in found:
+            group = tool_group(messages, index)
+            found.update([index] if group is None else group.members)
+    return frozenset(found)

@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from flue_py.core.calls import PaidCall as PaidCall  # noqa: PLC0414 - it is named here by importers, too
+from flue_py.core.calls import call_of, outcome_of, read_call, read_calls
 from flue_py.core.jsontext import (
     JsonObject,
     JsonValue,
@@ -21,7 +22,7 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
-from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage, reported_usage
+from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage, reported_usage
 from flue_py.errors import InvalidEntry, shown
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ MESSAGE = "message"
 COMPACTION = "compaction"
 BRANCH_SUMMARY = "branch_summary"
 CUSTOM_MESSAGE = "custom_message"
+EXCLUSION = "exclusion"
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
@@ -126,17 +128,6 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class PaidCall:
-    """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``."""
-
-    usage: UsageTotals
-    provider: str = ""
-    model: str = ""
-    call_id: str | None = None
-    purpose: str = "turn"
-
-
-@dataclass(frozen=True, slots=True)
 class NewEntry:
     """An entry ready to be written: checked, cleaned and encoded. Built by the functions of this module.
 
@@ -179,9 +170,10 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
     usage = NO_USAGE
     calls: tuple[PaidCall, ...] = ()
     preview = None
-    if role == "assistant" and value.get("usage") is not None:
-        usage = read_usage(value["usage"], "message.usage")
-        calls = (PaidCall(usage, _text(value.get("provider")), _text(value.get("model"))),)
+    reported = value.get("usage") if role == "assistant" else None
+    if reported is not None:
+        usage = read_usage(reported, "message.usage")
+        calls = (_answered(usage, cast("Mapping[str, JsonValue]", reported), value),)
     elif role == "user":
         preview = message_preview(message_text(value))
     return NewEntry(
@@ -196,20 +188,16 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
     )
 
 
-def _text(value: JsonValue) -> str:
-    """Return a name for a column of its own: NUL and lone surrogates, which databases refuse, are taken out.
-
-    The ledger has an index on it, whose rows PostgreSQL bounds: of a long name the digest stands for the end.
-    """
-    if not isinstance(value, str):
-        return ""
-    text = replace_lone_surrogates(value.replace("\0", ""))[0]
-    if len(text) <= _LEDGER_NAME:
-        return text
-    return f"{text[:_LEDGER_NAME]}~{blake2b(text.encode(), digest_size=16).hexdigest()}"
-
-
-_LEDGER_NAME = 160
+def _answered(usage: UsageTotals, reported: Mapping[str, JsonValue], message: Mapping[str, JsonValue]) -> PaidCall:
+    """Return the call that an assistant message is the answer of."""
+    return call_of(
+        usage,
+        reported,
+        "message.usage",
+        provider=message.get("provider"),
+        model=message.get("model"),
+        outcome=outcome_of(message.get("stopReason")),
+    )
 
 
 def message_text(value: Mapping[str, JsonValue]) -> str:
@@ -265,21 +253,7 @@ def new_compaction(
     _check_string(first_kept_entry_id, "first_kept_entry_id")
     if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
         raise InvalidEntry(f"tokens_before: {shown(tokens_before)} is not a count of tokens")
-    if usage is not None and not isinstance(usage, Mapping):
-        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
-    if isinstance(calls, (str, bytes)) or not isinstance(calls, Sequence):
-        raise InvalidEntry(f"calls: should be a list of usage objects, not {type(calls).__name__}")
-    for number, reported in enumerate(calls):
-        if not isinstance(reported, Mapping):
-            raise InvalidEntry(f"calls[{number}]: should be a usage object, not {type(reported).__name__}")
-    paid = tuple(_paid_call(dict(call), f"calls[{n}]", "compaction") for n, call in enumerate(calls))
-    total = NO_USAGE
-    if usage is not None:
-        total = read_usage(dict(usage))
-        paid = paid or (PaidCall(total, purpose="compaction"),)
-    else:
-        for call in paid:
-            total = total.plus(call.usage)
+    paid, total = _paid_for(usage, calls, COMPACTION)
     fields: JsonObject = {
         "summary": summary,
         "firstKeptEntryId": first_kept_entry_id,
@@ -290,10 +264,8 @@ def new_compaction(
     if usage is not None:
         fields["usage"] = dict(usage)
     elif paid:
-        from flue_py.core.usage import Usage  # noqa: PLC0415 - only for this rare branch
-
         # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
-        fields["usage"] = Usage.from_totals(total).to_json()
+        fields["usage"] = _summed_json(total, paid)
         total = read_usage(fields["usage"])
     text, replaced = encode_json(fields, "compaction")
     return NewEntry(
@@ -306,27 +278,55 @@ def new_compaction(
     )
 
 
-def _paid_call(call: JsonObject, where: str, purpose: str) -> PaidCall:
-    call_id = call.get("callId")
-    return PaidCall(
-        read_usage(call, where),
-        _text(call.get("provider")),
-        _text(call.get("model")),
-        _text(call_id) or None,
-        purpose,
-    )
+def _paid_for(
+    usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str
+) -> tuple[tuple[PaidCall, ...], UsageTotals]:
+    """Return the calls that made a summary, and their sum: as reported, or else added up. Raises `InvalidEntry`."""
+    if usage is not None and not isinstance(usage, Mapping):
+        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
+    paid = read_calls(calls, "calls", purpose)
+    if usage is not None:
+        # The sum of several calls is checked as one is, and is none where they are named.
+        whole = read_call(usage, "usage", purpose)
+        return paid or (whole,), whole.usage
+    total = NO_USAGE
+    for call in paid:
+        total = total.plus(call.usage)
+    return paid, total
 
 
-def new_branch_summary(summary: str, *, from_id: str | None, details: JsonValue = None) -> NewEntry:
-    """Return a branch summary as an entry ready to be written (row E13). ``from_id`` is kept as given."""
+def _summed_json(total: UsageTotals, paid: Sequence[PaidCall]) -> JsonObject:
+    """Return a sum of calls as the payload keeps it; without a cost where none of them reported one."""
+    summed = Usage.from_totals(total).to_json()
+    return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}
+
+
+def new_branch_summary(
+    summary: str,
+    *,
+    from_id: str | None,
+    details: JsonValue = None,
+    usage: Mapping[str, JsonValue] | None = None,
+    calls: Sequence[Mapping[str, JsonValue]] = (),
+) -> NewEntry:
+    """Return a branch summary as an entry ready to be written (row E13). ``from_id`` is kept as given.
+
+    ``usage`` and ``calls`` are what it took to write it, as for `new_compaction`: the ledger counts them, the path does
+    not (row E25). Raises `InvalidEntry` naming the field.
+    """
     _check_string(summary, "summary")
     if from_id is not None:
         _check_string(from_id, "from_id")
+    paid, total = _paid_for(usage, calls, BRANCH_SUMMARY)
     fields: JsonObject = {"summary": summary, "fromId": from_id}
     if details is not None:
         fields["details"] = details
+    if usage is not None:
+        fields["usage"] = dict(usage)
+    elif paid:
+        fields["usage"] = _summed_json(total, paid)
     text, replaced = encode_json(fields, "branch_summary")
-    return NewEntry(BRANCH_SUMMARY, text, surrogates_replaced=replaced)
+    return NewEntry(BRANCH_SUMMARY, text, calls=paid, surrogates_replaced=replaced)
 
 
 def new_custom(kind: str, data: JsonValue) -> NewEntry:
@@ -335,6 +335,36 @@ def new_custom(kind: str, data: JsonValue) -> NewEntry:
         raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
     text, replaced = encode_json(data, "data")
     return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
+
+
+def new_exclusion(
+    entry_id: str,
+    part: int | str | None = None,
+    *,
+    excluded: bool = True,
+    by: str | None = None,
+    why: str | None = None,
+) -> NewEntry:
+    """Return an entry that leaves another, or one part of its content, out of the context, or takes it back in.
+
+    ``part`` is a position in the content, or the id of a part (that of a tool call). Raises `InvalidEntry`.
+    """
+    _check_string(entry_id, "entry_id")
+    fields: JsonObject = {"entryId": entry_id}
+    if part is not None:
+        fields["part"] = checked_part(part)
+    if not excluded:
+        fields["excluded"] = False
+    fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
+    text, replaced = encode_json(fields, EXCLUSION)
+    return NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced)
+
+
+def checked_part(part: int | str) -> int | str:
+    """Return ``part`` unchanged. Raises `InvalidEntry` where it is neither a position nor an id."""
+    if isinstance(part, bool) or not isinstance(part, (int, str)) or (isinstance(part, int) and part < 0):
+        raise InvalidEntry(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
+    return part
 
 
 def checked_kind(kind: str) -> str:

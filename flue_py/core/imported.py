@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
     MESSAGE,
     NewEntry,
-    PaidCall,
     checked_kind,
     checked_source,
     is_moment,
@@ -76,9 +76,10 @@ def _check_numbers(entry: NewEntry) -> None:
         raise InvalidEntry("calls: should be a tuple of PaidCall")
     for number, call in enumerate(entry.calls):
         _check_usage(call.usage, f"calls[{number}].usage")
-        for name in ("provider", "model", "call_id", "purpose"):
+        _check_parts(call, f"calls[{number}]")
+        for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source"):
             text = getattr(call, name)
-            if text is None and name != "call_id":
+            if text is None and name not in ("call_id", "outcome", "price_source"):
                 raise InvalidEntry(f"calls[{number}].{name}: should be a string, not None")
             check_label(text, f"calls[{number}].{name}")
     if not isinstance(entry.references, tuple) or not all(isinstance(name, str) for name in entry.references):
@@ -86,6 +87,17 @@ def _check_numbers(entry: NewEntry) -> None:
     replaced = entry.surrogates_replaced
     if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
         raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
+
+
+def _check_parts(call: PaidCall, where: str) -> None:
+    for name, most in (("cache_write_1h", call.usage.cache_write), ("reasoning", call.usage.output)):
+        tokens = getattr(call, name)
+        if type(tokens) is not int or not 0 <= tokens <= most:
+            raise InvalidEntry(f"{where}.{name}: {shown(tokens)} is not a whole number from 0 to {most}")
+    if call.cost is not None and not (type(call.cost) is int and 0 <= call.cost <= MAX_AMOUNT):
+        raise InvalidEntry(f"{where}.cost: {shown(call.cost)} is not a whole number of picodollars")
+    if call.at_us is not None and not is_moment(call.at_us):
+        raise InvalidEntry(f"{where}.at_us: {shown(call.at_us)} is no time in microseconds since 1970 UTC")
 
 
 def _check_usage(usage: UsageTotals, where: str) -> None:

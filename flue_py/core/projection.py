@@ -1,17 +1,19 @@
 """The projection: from the entries of an active path to what the model sees (rows E07 to E11).
 
 Without a compaction on the path, the context is every message and branch summary. With one, it is the latest
-compaction's summary, then what lies between its first kept entry and itself, then what follows it. Earlier
-compactions emit nothing. The same path gives the same items, in every process.
+compaction's summary, then the entries that it has pinned, then what lies between its first kept entry and itself,
+then what follows it. Earlier compactions emit nothing. What exclusions on the path leave out is left out. The same
+path gives the same items, in every process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, Entry
+from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import CorruptStore, InvalidEntry
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 CONTEXT_PREFIX = "[Context Summary]"
 BRANCH_PREFIX = "[Branch Summary]"
 CONTEXT_KINDS = frozenset({MESSAGE, BRANCH_SUMMARY, CUSTOM_MESSAGE})
+PINNABLE_KINDS = CONTEXT_KINDS | {COMPACTION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,13 @@ class ContextEntry:
     """One item of the context, with the entry behind it.
 
     ``kind`` is that of the entry. A message is the entry's own, unchanged; every other kind becomes a user
-    message whose text is made from the entry.
+    message whose text is made from the entry. ``is_pinned`` says that it comes from before the kept part, because it
+    is pinned; ``excluded_parts`` names the parts of its content that exclusions leave out.
     """
 
     entry: Entry
+    is_pinned: bool = False
+    excluded_parts: frozenset[int | str] = frozenset()
 
     @property
     def entry_id(self) -> str:
@@ -52,8 +58,10 @@ class ContextEntry:
     def data(self) -> JsonObject:
         """The message as JSON, decoded afresh at each call, so that it is the caller's to change."""
         if self.entry.kind == MESSAGE:
-            return self.entry.fields
-        return synthetic_message(self.entry.kind, self.entry.data, self.entry.created_us)
+            message = self.entry.fields
+        else:
+            message = synthetic_message(self.entry.kind, self.entry.data, self.entry.created_us)
+        return without_parts(message, self.excluded_parts) if self.excluded_parts else message
 
     @property
     def message(self) -> Message:
@@ -108,7 +116,7 @@ def project(path: Sequence[Entry]) -> list[ContextEntry]:
     """Return the context of a path (entries from root to leaf). Cost: O(path)."""
     compaction = latest_compaction(path)
     if compaction is None:
-        return [ContextEntry(entry) for entry in path if entry.kind in CONTEXT_KINDS]
+        return _without_excluded([ContextEntry(entry) for entry in path if entry.kind in CONTEXT_KINDS], path)
     return project_compacted(compaction, path)
 
 
@@ -116,17 +124,54 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
     """Return the context of a path whose latest compaction is known.
 
     ``path`` needs to hold only what may be kept: entries from at or before the first kept one, or from the
-    compaction on. A first kept entry that is not before the compaction on the path keeps nothing (row E09).
+    compaction on; and where the compaction has pinned entries, those, and the exclusions of the path. A first kept
+    entry that is not before the compaction on the path keeps nothing (row E09).
     """
-    first_kept = compaction.fields.get("firstKeptEntryId")
+    fields = compaction.fields
+    first_kept = fields.get("firstKeptEntryId")
+    pinned = pinned_ids(fields)
     items = [ContextEntry(compaction)]
+    kept: list[ContextEntry] = []
     keeping = False
     for entry in path:
         if entry.depth < compaction.depth:
             keeping = keeping or entry.id == first_kept
+            if not keeping and entry.id in pinned and entry.kind in PINNABLE_KINDS:
+                items.append(ContextEntry(entry, is_pinned=True))
             wanted = keeping
         else:
             wanted = entry.depth > compaction.depth
         if wanted and entry.kind in CONTEXT_KINDS:
-            items.append(ContextEntry(entry))
-    return items
+            kept.append(ContextEntry(entry))
+    return _without_excluded(items + kept, path)
+
+
+def pinned_ids(fields: Mapping[str, JsonValue]) -> frozenset[str]:
+    """Return the ids of the entries that a compaction has pinned, from its fields."""
+    ids = fields.get("pinnedEntryIds")
+    return frozenset(each for each in ids if isinstance(each, str)) if isinstance(ids, list) else frozenset()
+
+
+def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextEntry]:
+    """Return the context of what a read of it found: the entries, and the latest compaction among them."""
+    return project(path) if compaction is None else project_compacted(compaction, path)
+
+
+def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[ContextEntry]:
+    """Return what the exclusions on the path leave of the items. The summary of a compaction always stays."""
+    if all(entry.kind != EXCLUSION for entry in path):
+        return items
+    excluded = excluded_parts(path)
+    left = []
+    for item in items:
+        named = excluded.get(item.entry_id, {})
+        # What comes before an entry says nothing of it: the kept part alone would not know of that.
+        parts = {part for part, by in named.items() if by.depth > item.entry.depth}
+        if not parts or item.kind == COMPACTION:
+            left.append(item)
+        elif WHOLE not in parts:
+            rest = ContextEntry(item.entry, item.is_pinned, frozenset(part for part in parts if part is not None))
+            # A message of nothing is refused by providers; a result without content still answers its call.
+            if rest.role == "toolResult" or rest.data.get("content") != []:
+                left.append(rest)
+    return left

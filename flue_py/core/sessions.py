@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
@@ -15,7 +16,7 @@ from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch"]
-MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import"]
+MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import", "back"]
 
 
 class Stored:
@@ -29,6 +30,10 @@ class Stored:
 
 STORED = Stored()
 LeafChoice: TypeAlias = str | None | Stored
+
+
+EditMetadata: TypeAlias = Callable[[str], str]
+"""Makes new metadata of those that are stored: JSON text of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,7 @@ class Appended:
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
+    ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
     """
 
     entry_ids: tuple[str, ...]
@@ -210,6 +216,7 @@ class Appended:
     on_branch: bool = False
     replayed: bool = False
     surrogates_replaced: int = 0
+    call_conflicts: tuple[CallDifference, ...] = ()
 
     @property
     def entry_id(self) -> str:
@@ -243,7 +250,8 @@ class PathRead:
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
     ``entries`` is None where the caller's stamp still held. ``compaction`` is the latest one on the path, where
-    a context was asked for.
+    a context was asked for; where it has pinned entries, these come before the kept part, and with them the
+    exclusions of the path up to there.
     """
 
     leaf_id: str | None
@@ -283,7 +291,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A session's mark on an entry: a ``label`` (with its text) or that it is ``retracted``."""
+    """A session's mark on an entry: a ``label`` (with its text), a ``pin`` (``on``, ``off``), or ``retracted``."""
 
     entry_id: str
     kind: str

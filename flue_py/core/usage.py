@@ -213,6 +213,37 @@ def _dollars(value: JsonValue, where: str) -> int:
     return usd_to_picodollars(value, where)
 
 
+def read_token_parts(value: Mapping[str, JsonValue], usage: UsageTotals, where: str) -> tuple[int, int]:
+    """Return the tokens written to a one-hour cache, and those of reasoning: parts of ``cacheWrite`` and ``output``.
+
+    Raises `InvalidEntry` naming the field for what is no count of tokens, or more than what it is a part of.
+    """
+    parts = []
+    for name, whole, most in (("cacheWrite1h", "cacheWrite", usage.cache_write), ("reasoning", "output", usage.output)):
+        part = value.get(name)
+        tokens = 0 if part is None else _tokens(part, f"{where}.{name}")
+        if tokens > most:
+            raise InvalidEntry(f"{where}.{name}: {tokens} is more than the {most} of {whole}, which it is a part of")
+        parts.append(tokens)
+    return parts[0], parts[1]
+
+
+def read_cost(value: Mapping[str, JsonValue], where: str) -> int | None:
+    """Return the reported cost in picodollars: the total, or the sum of its parts; None where none was reported.
+
+    Raises `InvalidEntry` naming the field.
+    """
+    cost = value.get("cost")
+    if not isinstance(cost, Mapping):
+        return None
+    if cost.get("total") is not None:
+        return _dollars(cost["total"], f"{where}.cost.total")
+    parts = [_dollars(cost[name], f"{where}.cost.{name}") for name in _COST_FIELDS if cost.get(name) is not None]
+    if sum(parts) > MAX_AMOUNT:
+        raise InvalidEntry(f"{where}.cost: the sum of its parts is more than can be stored")
+    return sum(parts) if parts else None
+
+
 def sum_usage(usages: Iterable[JsonValue]) -> Usage:
     """Return the sum of reported usage objects. Raises as `read_usage` and `UsageTotals.plus` do."""
     total = NO_USAGE

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
+from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import UsageTotals, read_usage
@@ -448,11 +448,11 @@ class ClaudeCodeReader:
             extra["usage"] = given
             self._notes.repair(last.line, f"{error}; the message is kept, its usage is not counted")
         self._counted.put(group.key, entry.usage.plus(self._counted.get(group.key) or UsageTotals()))
-        is_paid = usage is not None and message.get("model") != "<synthetic>"
+        is_paid = message.get("model") != "<synthetic>"
         model = one_text(message.get("model"), 160) or ""
-        if is_paid and any(entry.usage):
+        if usage is not None and is_paid and any(entry.usage):
             call_id = group.key[:200] if before is None else f"{group.key[:200]}:{group.rows[0].uuid or last.line}"
-            entry = with_call(entry, PaidCall(entry.usage, "anthropic", model, call_id))
+            entry = with_call(entry, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
         return entry, extra
 
     def _own_usage(self, group: _Group) -> JsonObject | None:

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, PaidCall, message_text
+from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
-from flue_py.core.usage import UsageTotals, read_usage
+from flue_py.core.usage import read_usage
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats.codex_content import (
     CALLS,
@@ -34,7 +34,7 @@ from flue_py.formats.codex_content import (
     total_usage,
     usage_json,
 )
-from flue_py.formats.encoding import encode_decoded, message_entry
+from flue_py.formats.encoding import encode_decoded, message_entry, with_call
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import Recent, SessionPart, derived_id, first_rows, one_text, read_time
@@ -353,13 +353,21 @@ class CodexReader:
         entry = self._message(last, message, items)
         if entry.kind != MESSAGE or not any(entry.usage):
             return entry
-        return self._with_call(entry, entry.usage)
+        return self._with_call(entry, usage_json(step.used), last.line)
 
-    def _with_call(self, entry: NewEntry, usage: UsageTotals, purpose: str = "turn") -> NewEntry:
+    def _with_call(self, entry: NewEntry, reported: JsonObject, line: int, purpose: str = "turn") -> NewEntry:
         """The same call in the file of a fork is paid once: what it said and the total tell it, times do not."""
-        call_id = f"codex:{blake2b(entry.payload.encode() + repr(self._counted).encode(), digest_size=12).hexdigest()}"
-        call = PaidCall(usage, self._provider, self._model or "", call_id, purpose)
-        return replace(entry, usage=usage, calls=(call,))
+        told_by = entry.payload.encode() + repr(self._counted).encode()
+        return with_call(
+            entry,
+            reported,
+            self._notes,
+            line,
+            provider=self._provider,
+            model=self._model or "",
+            call_id=f"codex:{blake2b(told_by, digest_size=12).hexdigest()}",
+            purpose=purpose,
+        )
 
     # -- other rows ---------------------------------------------------------------------------------------------
 
@@ -446,7 +454,7 @@ class CodexReader:
             self._notes.repair(row.line, f"{error}; the compaction is kept, its usage is not counted")
         else:
             if entry.kind == COMPACTION:
-                entry = self._with_call(entry, totals, "compaction")
+                entry = self._with_call(replace(entry, usage=totals), usage, row.line, "compaction")
         self._emit(row, entry)
 
     def _copied(self, row: _Row) -> NewEntry:

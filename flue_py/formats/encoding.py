@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pydantic_core
 
-from flue_py.core.entries import MESSAGE, NewEntry, PaidCall, message_preview, message_text, new_message
+from flue_py.core.calls import PaidCall, call_of
+from flue_py.core.entries import MESSAGE, NewEntry, message_preview, message_text, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.usage import NO_USAGE, read_usage
+from flue_py.errors import InvalidEntry
+from flue_py.formats.rows import Notes
 
 _ROLES = frozenset({"user", "assistant", "toolResult"})
 _CONTENT = frozenset({str, list, type(None)})
@@ -44,13 +49,28 @@ def message_entry(message: JsonObject) -> NewEntry:
     return NewEntry(MESSAGE, text, role, usage=usage, surrogates_replaced=replaced)
 
 
-def with_call(entry: NewEntry, call: PaidCall) -> NewEntry:
-    """Return a message with the call that was paid for it."""
+def with_call(
+    entry: NewEntry,
+    reported: JsonObject,
+    notes: Notes,
+    line: int,
+    *,
+    provider: str,
+    model: str,
+    call_id: str,
+    purpose: str = "turn",
+) -> NewEntry:
+    """Return an entry with the call that was paid for it, as ``reported``; parts that contradict it are noted."""
+    try:
+        call = call_of(entry.usage, reported, "usage", provider=provider, model=model, call_id=call_id)
+    except InvalidEntry as error:
+        notes.repair(line, f"{error}; what the call used is counted without its parts")
+        call = PaidCall(entry.usage, provider, model, call_id)
     return NewEntry(
         entry.kind,
         entry.payload,
         entry.role,
         usage=entry.usage,
-        calls=(call,),
+        calls=(replace(call, purpose=purpose),),
         surrogates_replaced=entry.surrogates_replaced,
     )

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import cast
 
+from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
     CUSTOM_MESSAGE,
     MESSAGE,
     NewEntry,
-    PaidCall,
     checked_kind,
     from_microseconds,
     new_message,
@@ -262,11 +262,12 @@ def _compaction_usage(row: Row, fields: JsonObject, file: _File) -> tuple[UsageT
         return NO_USAGE, ()
     try:
         usage = read_usage(fields["usage"])
+        call = call_of(usage, cast("JsonObject", fields["usage"]), "usage", purpose=COMPACTION)
     except InvalidEntry as error:
         fields["unreadableUsage"] = fields.pop("usage")
         file.notes.repair(row.line, f"{error}; the compaction is kept, its usage is not counted")
         return NO_USAGE, ()
-    return usage, (PaidCall(usage, purpose="compaction"),)
+    return usage, (call,)
 
 
 def _unreadable(kind: str, body: JsonObject, row: Row) -> NewEntry:

@@ -131,6 +131,7 @@ def session_row(info: SessionInfo) -> JsonObject:
         "id": info.id,
         "key": info.key,
         "title": info.title,
+        "autoTitle": info.auto_title,
         "scope": info.scope,
         "kind": info.kind,
         "forkedFrom": (
@@ -146,6 +147,7 @@ def session_row(info: SessionInfo) -> JsonObject:
         "firstMessage": info.first_message,
         "spentTokens": info.spent_tokens,
         "spent": exact(info.spent),
+        "unpricedCalls": info.unpriced_calls,
         "metadata": info.metadata,
         "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
         "createdAt": iso(info.created_at),

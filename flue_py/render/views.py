@@ -9,11 +9,14 @@ from decimal import Decimal
 
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
-from flue_py.render.entries import Look, entry_line, fold_line
+from flue_py.render.entries import Cost, Look, cost_text, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, short_count, shortest_ids, table
+
+NOTHING_PAID = UsageRow()
 
 
 def path_lines(
@@ -90,14 +93,25 @@ def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: 
     return text
 
 
-def usage_lines(window: UsageWindow) -> list[Line]:
-    """Return a usage window as a table: tokens, and dollars to the last digit."""
+def usage_lines(window: UsageWindow, paid: UsageRow = NOTHING_PAID) -> list[Line]:
+    """Return a usage window as a table: tokens, and dollars to the last digit.
+
+    ``paid`` is what the ledger has of the same entries: it tells whether what was not reported is known to be nothing.
+    """
     usage = window.usage
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
+    is_partial = paid.unpriced_calls > 0
     for name, tokens, cost in _usage_rows(usage):
         style = "bold" if name == "total" else ""
-        rows.append([(name, style), (f"{tokens:,}", style), (dollars(picodollars_to_usd(cost)), style)])
+        amount = "-" if is_partial and tokens and not cost else dollars(picodollars_to_usd(cost))
+        rows.append([(name, style), (f"{tokens:,}", style), (amount, style)])
     lines = table(rows, right=frozenset({1, 2}))
+    if is_partial:
+        unpriced = counted(paid.unpriced_calls, "call")
+        lines.append(((f"what {unpriced} of {paid.calls:,} cost is not known, and not in the sum", "yellow"),))
+    priced = paid.picodollars - usage.cost.total
+    if priced > 0:
+        lines.append(((f"priced by the ledger beside that: {dollars(picodollars_to_usd(priced))}; see --path", ""),))
     if not window.on_path:
         lines.append(((f"entry {window.since} is not on the path to {window.leaf}: nothing is counted", "yellow"),))
     return lines
@@ -133,7 +147,7 @@ def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str,
             (info.kind, "yellow" if info.kind == "task" else ""),
             (short_count(info.entry_count), ""),
             (minute(info.updated_at), "dim"),
-            (f"{info.spent:.2f}", ""),
+            (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
             (session_name(info), ""),
         ]
         for info in sessions
@@ -142,8 +156,15 @@ def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str,
 
 
 def session_name(info: SessionInfo) -> str:
-    """Return what people know a session by: its title, else its key, else how it begins."""
-    return one_line(info.title or info.key or info.first_message or "(empty)")
+    """Return what people know a session by: its title, given or else made, else its key, else how it begins."""
+    return one_line(info.title or info.auto_title or info.key or info.first_message or "(empty)")
+
+
+def spent(info: SessionInfo, amount: str) -> str:
+    """Return what a session's calls cost, with a mark where some have no price; a dash where that is all there is."""
+    if not info.unpriced_calls:
+        return amount
+    return f"{amount} + ?" if info.spent_picodollars else "-"
 
 
 def minute(moment: datetime) -> str:
@@ -171,13 +192,14 @@ def session_facts(info: SessionInfo) -> list[tuple[str, str]]:
     return [
         ("session", info.id),
         ("title", one_line(info.title or "")),
+        ("made title", one_line(info.auto_title or "")),
         ("key", "" if info.key is None else repr(info.key)),
         ("scope", one_line(info.scope)),
         ("kind", info.kind),
         ("forked from", _fork_point(info)),
         ("leaf", info.leaf_id or "(before the first entry)"),
         ("own entries", f"{info.entry_count:,}, {info.message_count:,} of them messages"),
-        ("spent", f"{info.spent_tokens:,} tokens, ${dollars(info.spent)}"),
+        ("spent", f"{info.spent_tokens:,} tokens, {spent(info, f'${dollars(info.spent)}')}"),
         ("revision", f"{info.revision:,}"),
         ("folder", one_line(info.cwd or "")),
         ("created", f"{minute(info.created_at)} UTC"),

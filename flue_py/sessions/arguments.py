@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from flue_py.core.calls import PaidCall, checked_tag, read_call
 from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
+from flue_py.core.ledger import BRANCH_STATES, DAY_US, DIMENSIONS, BranchState, Dimension, LedgerQuery, number_of
 from flue_py.core.limits import Limits
-from flue_py.core.sessions import LeafChoice, Stored
-from flue_py.errors import InvalidArgument, shown
+from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 MAX_PAGE = 1000
 _LAST_REVISION = 2**63 - 1
@@ -96,6 +99,89 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
+def paid_call(
+    usage: Mapping[str, JsonValue],
+    provider: str,
+    model: str,
+    call_id: str | None,
+    purpose: str,
+    outcome: str | None,
+    at: datetime | None,
+) -> PaidCall:
+    """Return a paid call from what a caller says of it. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
+    if not isinstance(usage, Mapping):
+        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
+    for what, text in (("provider", provider), ("model", model), ("call_id", call_id)):
+        if what != "call_id" and text is None:
+            raise InvalidArgument(f"{what}: should be a string, not None; leave it out where it is not known")
+        check_label(text, what)
+    if call_id == "":
+        raise InvalidArgument("call_id: must not be empty; leave it out where there is none")
+    given: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
+    call = read_call({**usage, **{name: value for name, value in given.items() if value}}, "usage")
+    return replace(
+        call,
+        purpose=checked_tag(purpose, "purpose"),
+        outcome=None if outcome is None else checked_tag(outcome, "outcome"),
+        at_us=None if at is None else checked_moment(at),
+    )
+
+
+def ledger_query(
+    session: HasId | str | None,
+    *,
+    tree: bool,
+    tasks: bool,
+    path: bool,
+    leaf: LeafChoice,
+    since: str | None,
+    matches: Mapping[str, str | None],
+    branch: BranchState | None,
+    first_day: date | None,
+    last_day: date | None,
+    group_by: Sequence[Dimension],
+) -> LedgerQuery:
+    """Return a question to the ledger. Raises `InvalidArgument` for what makes none."""
+    for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
+        checked_flag(flag, what)
+    on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
+    if session is None and (tree or tasks or on_path):
+        raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
+    if on_path and (tree or tasks):
+        raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
+    for what, text in matches.items():
+        check_label(text, what)
+    if branch is not None:
+        checked_choice(branch, "branch", BRANCH_STATES)
+    if isinstance(group_by, str) or not isinstance(group_by, Sequence):
+        raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
+    for name in group_by:
+        checked_choice(name, "group_by", DIMENSIONS)
+    first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
+    return LedgerQuery(
+        None if session is None else id_of(session),
+        tree=tree,
+        tasks=tasks,
+        on_path=on_path,
+        leaf=leaf,
+        since=checked_place(since, "since"),
+        **matches,
+        branch=branch,
+        from_us=None if first is None else first * DAY_US,
+        before_us=None if last is None else (last + 1) * DAY_US,
+        group_by=tuple(dict.fromkeys(group_by)),
+    )
+
+
+def _checked_day(day: date | None, what: str) -> int | None:
+    """Return a day as its number, counted from 1 January 1970."""
+    if day is None:
+        return None
+    if not isinstance(day, date) or isinstance(day, datetime):
+        raise InvalidArgument(f"{what}: {shown(day)} is not a day; use a datetime.date (days are in UTC)")
+    return number_of(day)
+
+
 def encode_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -> str:
     """Return metadata as JSON text; None is ``{}``. Raises `InvalidArgument`, or `InvalidEntry` naming the field."""
     if metadata is None:
@@ -115,8 +201,17 @@ def checked_moment(moment: datetime) -> int:
         raise InvalidArgument(f"{shown(moment)} is not a moment in time: use a datetime with a time zone") from error
 
 
-def checked_revision(after: int) -> int:
-    """Return ``after`` unchanged. Raises `InvalidArgument` for what is no revision (0 is before the first)."""
-    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _LAST_REVISION:
-        raise InvalidArgument(f"after: {shown(after)} is not a revision; 0 is before the first change")
-    return after
+def checked_revision(revision: int, what: str = "after") -> int:
+    """Return ``revision`` unchanged. Raises `InvalidArgument` for what is none (0 is before the first)."""
+    if isinstance(revision, bool) or not isinstance(revision, int) or not 0 <= revision <= _LAST_REVISION:
+        raise InvalidArgument(f"{what}: {shown(revision)} is not a revision; 0 is before the first change")
+    return revision
+
+
+def checked_part(part: int | str | None) -> int | str | None:
+    """Return ``part`` unchanged. Raises `InvalidArgument` for what names no part of a message's content."""
+    if part is None or (isinstance(part, str) and is_storable(part)):
+        return part
+    if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part <= _LAST_REVISION:
+        raise InvalidArgument(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
+    return part

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.report import LineNote
 
@@ -48,7 +49,8 @@ class ImportReport:
     thousand of each, while ``skipped_rows`` and ``repaired_rows`` count them all), ``merged`` ones became part of
     another row's entry, ``left_out`` ones, by reason, say nothing of their own. ``held_back`` rows, from the line
     ``held_back_from`` on, belong to a message that may not be complete. ``unknown_kinds`` counts entries kept although
-    their kind has no meaning here.
+    their kind has no meaning here. ``call_conflicts`` are paid calls that the ledger has with other numbers; it keeps
+    those.
     """
 
     file: str
@@ -65,6 +67,7 @@ class ImportReport:
     left_out: Mapping[str, int] = field(default_factory=dict)
     held_back: int = 0
     held_back_from: int | None = None
+    call_conflicts: tuple[CallDifference, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -125,6 +128,7 @@ class ImportReport:
             "heldBackFromLine": self.held_back_from,
             "unknownKinds": dict(self.unknown_kinds),
             "surrogatesReplaced": self.surrogates_replaced,
+            "callConflicts": [str(conflict) for conflict in self.call_conflicts],
             "sessions": sessions,
         }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.usage import UsageTotals
@@ -115,6 +116,7 @@ class _FileImport:
         self._targets: dict[str, _Target] = {}
         self._notes: list[LineNote] = []
         self._paid: dict[str, UsageTotals] = {}
+        self._conflicts: list[CallDifference] = []
         self._rewritten: set[str] = set()
 
     async def add(self, part: SessionPart) -> None:
@@ -145,6 +147,7 @@ class _FileImport:
         entries = self._storable(part)
         leaf = _last(part.leaves) if len(entries) <= most else None
         session = await self._store.import_session(replace(part.session, scope=self._scope), entries[:most], leaf=leaf)
+        self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
         target = _Target(session, created=True, newest=leaf, first_part=False)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(entries[:most])
@@ -309,7 +312,8 @@ class _FileImport:
         for start in range(0, len(entries), most):
             some = entries[start : start + most]
             is_last = start + most >= len(entries)
-            await target.session.import_entries(some, leaf=leaf if is_last else target.session.leaf_id)
+            added = await target.session.import_entries(some, leaf=leaf if is_last else target.session.leaf_id)
+            self._conflicts += added.call_conflicts
             target.added += len(some)
 
     def _storable(self, part: SessionPart) -> Sequence[NewEntry]:
@@ -420,6 +424,7 @@ class _FileImport:
             left_out=dict(rows.left_out),
             held_back=rows.held_back,
             held_back_from=rows.held_back_from,
+            call_conflicts=tuple(self._conflicts),
         )
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_name
 from flue_py.errors import InvalidArgument, shown
+from flue_py.prices.book import PricesChoice, choose_prices
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_moment
+from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources
 
@@ -41,6 +43,7 @@ async def open(
     pool_size: int | None = None,
     pool_timeout: float | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    prices: PricesChoice = None,
     clock: Callable[[], datetime] | None = None,
     ids: Callable[[], str] | None = None,
     session_ids: Callable[[], str] | None = None,
@@ -57,8 +60,12 @@ async def open(
     the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
     ``limits`` are the most that one call may bring, such as the size of an entry.
 
-    ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that
-    is taken is asked for again. Raises `InvalidArgument`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
+    ``prices`` says what calls cost whose provider did not: by default the pricing file (``~/.flue-py/pricing.json``, or
+    the one that ``FLUE_PY_PRICING`` names), then, where the extra ``prices`` is installed, published prices. A mapping,
+    a `PriceBook` or the path of a pricing file are used instead; ``False`` prices nothing.
+
+    ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
+    is asked for again. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
     """
     if not isinstance(limits, Limits):
@@ -75,7 +82,9 @@ async def open(
     )
     kind, place = _where(target, engine)
     pool = _checked_pool(place, pool_size, pool_timeout)
-    store = Store(await _open_backend(kind, place, sources, durability, create, busy_timeout, pool), limits)
+    pricer = CallPricer(choose_prices(prices), sources.now_us)
+    backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
+    store = Store(backend, limits, pricer)
     try:
         yield store
     finally:

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from flue_py.core.entries import MESSAGE, Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.projection import ContextEntry, project, project_compacted
+from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -36,6 +36,7 @@ from flue_py.sessions.arguments import (
     checked_prefix,
     checked_revision,
 )
+from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
 Result = TypeVar("Result")
@@ -65,11 +66,14 @@ class _Context:
 class SessionView:
     """The reading half of a `Session`."""
 
-    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_limits", "_path", "_revision", "_turn")
+    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_limits", "_path", "_pricer", "_revision", "_turn")
 
-    def __init__(self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER
+    ) -> None:
         self._backend = backend
         self._limits = limits
+        self._pricer = pricer
         self._turn = asyncio.Lock()
         self._path: _Path | None = None
         self._context: _Context | None = None
@@ -222,7 +226,7 @@ class SessionView:
             if read.entries is None and known is not None:
                 return known
             tail = read.entries or ()
-            items = project_compacted(read.compaction, tail) if read.compaction else project(tail)
+            items = context_of(tail, read.compaction)
             context = _Context(read.stamp, items, read.compaction, tail)
             if isinstance(leaf, Stored):
                 self._context = context
@@ -383,7 +387,12 @@ class SessionView:
 
 
 def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
+    """Return the last assistant message of the end of a path; pinned entries from before it are none of it."""
+    depth = None
     for entry in reversed(entries):
+        if depth is not None and entry.depth != depth - 1:
+            break
+        depth = entry.depth
         if entry.kind == MESSAGE and entry.role == "assistant":
             return entry
     return None

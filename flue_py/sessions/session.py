@@ -17,9 +17,12 @@ from flue_py.core.entries import (
 )
 from flue_py.core.imported import check_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
+from flue_py.core.ledger import Recorded
+from flue_py.core.log import Note
 from flue_py.core.sessions import (
     STORED,
     Appended,
+    EditMetadata,
     LeafChoice,
     Moved,
     NewSession,
@@ -30,7 +33,7 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
-from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound, shown
+from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import (
     checked_choice,
     checked_flag,
@@ -40,15 +43,18 @@ from flue_py.sessions.arguments import (
     checked_moment,
     checked_place,
     encode_metadata,
+    paid_call,
 )
 from flue_py.sessions.budgeting import SessionBudgets
+from flue_py.sessions.log import LoggedSession
+from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
 
 
-class Session(MergingSession, SessionBudgets):
+class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 
     **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an
@@ -138,11 +144,17 @@ class Session(MergingSession, SessionBudgets):
         *,
         from_id: str | None,
         details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
     ) -> Appended:
-        """Append the summary of a branch that was left (row E13). ``from_id`` is kept as given, not checked."""
-        entry = new_branch_summary(summary, from_id=from_id, details=details)
+        """Append the summary of a branch that was left (row E13). ``from_id`` is kept as given, not checked.
+
+        ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
+        over the path do not (row E25). Otherwise as `append_compaction`.
+        """
+        entry = new_branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], on_conflict, idempotency_key)
 
     async def append_custom(
@@ -165,9 +177,10 @@ class Session(MergingSession, SessionBudgets):
         checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
         check_name(idempotency_key, "idempotency_key")
         self._limits.check_entries(entries)
+        priced = self._pricer.price_entries(entries)
         return await self._commit(
             lambda: self._backend.append(
-                self.id, entries, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                self.id, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
             ),
             self._note_append,
         )
@@ -176,29 +189,59 @@ class Session(MergingSession, SessionBudgets):
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
-        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. Raises
+        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. A paid call that was
+        reported before with other numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
         check_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
+        priced = self._pricer.price_entries(entries)
         return await self._commit(
-            lambda: self._backend.import_entries(self.id, entries, leaf=leaf, expected=self._leaf_id),
+            lambda: self._backend.import_entries(self.id, priced, leaf=leaf, expected=self._leaf_id),
             lambda result: self._note(result.leaf_id, result.revision),
         )
 
+    async def record_call(
+        self,
+        usage: Mapping[str, JsonValue],
+        *,
+        provider: str = "",
+        model: str = "",
+        call_id: str | None = None,
+        purpose: str = "turn",
+        outcome: str | None = None,
+        at: datetime | None = None,
+    ) -> Recorded:
+        """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
+
+        ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
+        ...) and ``outcome`` (failed, aborted ...) are names of your own; ``at`` is when it was made, by default now.
+        With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
+        Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was reported with other numbers.
+        O(1).
+        """
+        call = paid_call(usage, provider, model, call_id, purpose, outcome, at)
+        priced = self._pricer.price_call(call)
+        return await self._commit(partial(self._backend.record_call, self.id, priced), _nothing_to_note)
+
     # -- moving the leaf --------------------------------------------------------------------------------------
 
-    async def move_leaf(self, to: str | None, *, by: str | None = None, idempotency_key: str | None = None) -> Moved:
+    async def move_leaf(
+        self, to: str | None, *, by: str | None = None, why: str | None = None, idempotency_key: str | None = None
+    ) -> Moved:
         """Set the leaf to any entry the session sees, or to None: before the first entry (row E12).
 
-        ``by`` says who did it, for the log. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
+        ``by`` and ``why`` say who did it and why, for the `log`. Raises `LeafConflict`, `EntryNotFound`,
+        `IdempotencyConflict`. O(1).
         """
         checked_place(to, "to")
-        check_label(by, "by")
+        Note(by, why)
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
-            lambda: self._backend.move(self.id, to, expected=self._leaf_id, by=by, idempotency_key=idempotency_key),
+            lambda: self._backend.move(
+                self.id, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
+            ),
             self._note_move,
         )
 
@@ -206,7 +249,14 @@ class Session(MergingSession, SessionBudgets):
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
 
-    async def rewind(self, *, to: LeafChoice = STORED, turns: int | None = None, by: str | None = None) -> Moved | None:
+    async def rewind(
+        self,
+        *,
+        to: LeafChoice = STORED,
+        turns: int | None = None,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> Moved | None:
         """Go back on the active path, and return the move; None where there is nothing to go back over.
 
         ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts user messages on
@@ -220,10 +270,9 @@ class Session(MergingSession, SessionBudgets):
         checked_leaf(to, "to")
         if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
             raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")
-        check_label(by, "by")
-        return await self._commit(partial(self._rewind_now, to, turns, by), self._note_move)
+        return await self._commit(partial(self._rewind_now, to, turns, Note(by, why)), self._note_move)
 
-    async def _rewind_now(self, to: LeafChoice, turns: int | None, by: str | None) -> Moved | None:
+    async def _rewind_now(self, to: LeafChoice, turns: int | None, note: Note) -> Moved | None:
         leaf = self._leaf_id
         if turns is not None:
             started = await self._backend.read_turns(self.id, leaf=leaf)
@@ -234,7 +283,7 @@ class Session(MergingSession, SessionBudgets):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=by)
+        return await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
@@ -246,22 +295,26 @@ class Session(MergingSession, SessionBudgets):
             return
         raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
-    async def undo(self, *, by: str | None = None) -> Moved | None:
+    async def undo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None where there is none.
 
-        Operations are appends (a batch is one), moves, retractions and imports, of this session, by whichever
-        handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` where the entry to return to has
-        been deleted. O(1).
+        Operations are appends (a batch is one), moves, retractions, imports and going back, of this session, by
+        whichever handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` where the entry to return to
+        has been deleted. O(1).
         """
-        check_label(by, "by")
-        return await self._commit(lambda: self._backend.undo(self.id, expected=self._leaf_id, by=by), self._note_move)
+        Note(by, why)
+        return await self._commit(
+            lambda: self._backend.undo(self.id, expected=self._leaf_id, by=by, why=why), self._note_move
+        )
 
-    async def redo(self, *, by: str | None = None) -> Moved | None:
+    async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
-        check_label(by, "by")
-        return await self._commit(lambda: self._backend.redo(self.id, expected=self._leaf_id, by=by), self._note_move)
+        Note(by, why)
+        return await self._commit(
+            lambda: self._backend.redo(self.id, expected=self._leaf_id, by=by, why=why), self._note_move
+        )
 
-    async def remove_leaf_message(self, entry_id: str) -> bool:
+    async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
         """Retract a failed leaf: it leaves every view of this session, and the leaf steps back (row E24).
 
         True only where the entry is the session's leaf, a message, and childless; otherwise nothing changes.
@@ -269,7 +322,8 @@ class Session(MergingSession, SessionBudgets):
         session sees the entry, it stays visible there.
         """
         checked_id(entry_id, "entry_id")
-        moved = await self._commit(partial(self._backend.retract, self.id, entry_id), self._note_move)
+        Note(by, why)
+        moved = await self._commit(partial(self._backend.retract, self.id, entry_id, by=by, why=why), self._note_move)
         return moved is not None
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -296,7 +350,7 @@ class Session(MergingSession, SessionBudgets):
         info = await self._commit(
             partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key), _nothing_to_note
         )
-        return Session(self._backend, info, self._limits)
+        return Session(self._backend, info, self._limits, self._pricer)
 
     async def create_task(
         self,
@@ -331,46 +385,66 @@ class Session(MergingSession, SessionBudgets):
             ),
             _nothing_to_note,
         )
-        return Session(self._backend, info, self._limits)
+        return Session(self._backend, info, self._limits, self._pricer)
 
     # -- the session's own row --------------------------------------------------------------------------------
 
-    async def set_label(self, entry_id: str, label: str | None) -> None:
+    # What these change is in the `log`, with the value before and after, and who did it and why.
+
+    async def set_label(
+        self, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
+    ) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`. O(1)."""
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
-        await self._commit(partial(self._backend.set_label, self.id, entry_id, label), _nothing_to_note)
+        Note(by, why)
+        await self._commit(partial(self._backend.set_label, self.id, entry_id, label, by=by, why=why), _nothing_to_note)
 
-    async def set_title(self, title: str | None) -> SessionInfo:
-        """Set or clear the title, and return the session's row. O(1)."""
+    async def set_title(
+        self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
+    ) -> SessionInfo:
+        """Set or clear the title, and return the session's row. O(1). (Rows E20, E33.)
+
+        With ``auto`` it is the title that a program made. It is kept apart: a title that was given is shown before
+        it, whichever came later (`SessionInfo.shown_title`).
+        """
         check_label(title, "title")
-        return await self._commit(partial(self._backend.update_session, self.id, title=title), self._note_row)
+        Note(by, why)
+        update = partial(self._backend.update_session, self.id, by=by, why=why)
+        change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
+        return await self._commit(change, self._note_row)
 
-    async def set_metadata(self, metadata: Mapping[str, JsonValue], *, merge: bool = False) -> SessionInfo:
+    async def set_metadata(
+        self,
+        metadata: Mapping[str, JsonValue],
+        *,
+        merge: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> SessionInfo:
         """Replace the metadata, and return the session's row.
 
-        With ``merge`` only the top-level keys given are replaced. Merging reads, then writes: of two handles
-        that merge at the same time the later one wins. Raises `InvalidArgument`, `InvalidEntry`.
+        With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
+        the same time, neither loses what the other gave. Raises `InvalidArgument`, `InvalidEntry`. (Row E34.)
         """
         checked_flag(merge, "merge")
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = encode_metadata(metadata, self._limits)
-        if merge:
-            return await self._commit(partial(self._merge_now, decode_object(text)), self._note_row)
-        return await self._commit(partial(self._backend.update_session, self.id, metadata_text=text), self._note_row)
+        Note(by, why)
+        change = self._merging(decode_object(text)) if merge else text
+        work = partial(self._backend.update_session, self.id, metadata_text=change, by=by, why=why)
+        return await self._commit(work, self._note_row)
 
-    async def _merge_now(self, added: JsonObject) -> SessionInfo:
-        info = await self._backend.get_session(self.id)
-        if info is None:
-            raise SessionNotFound(self.id)
-        text = encode_metadata({**info.metadata, **added}, self._limits)
-        return await self._backend.update_session(self.id, metadata_text=text)
+    def _merging(self, added: JsonObject) -> EditMetadata:
+        return lambda stored: encode_metadata({**decode_object(stored), **added}, self._limits)
 
-    async def set_completed(self, at: datetime | None) -> SessionInfo:
+    async def set_completed(self, at: datetime | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
-        return await self._commit(partial(self._backend.update_session, self.id, completed_us=moment), self._note_row)
+        Note(by, why)
+        work = partial(self._backend.update_session, self.id, completed_us=moment, by=by, why=why)
+        return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:
         self._info = info

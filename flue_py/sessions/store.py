@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from os import PathLike
 from typing import Literal, TypeAlias
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.imported import check_imported_entries, check_imported_session
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.core.listing import SessionFilter, SessionOrder
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
+    STORED,
     Deletion,
+    LeafChoice,
     NewSession,
     SessionInfo,
     SessionKind,
@@ -22,6 +28,7 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
+from flue_py.core.trees import CallRow
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import (
     HasId,
@@ -33,9 +40,20 @@ from flue_py.sessions.arguments import (
     checked_prefix,
     encode_metadata,
     id_of,
+    ledger_query,
 )
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.finishing import finish
+from flue_py.sessions.listing import (
+    Dollars,
+    asked_cost,
+    asked_count,
+    asked_flag,
+    asked_text,
+    asked_time,
+    checked_ordering,
+)
+from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
 
@@ -43,7 +61,8 @@ OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
 _AMBIGUOUS = 6
 _RACES = 10
-_MATCHES_IN_SCOPE = 200
+_CALLS_AT_ONCE = 500
+_MATCHES = 200
 
 
 class Store(StoreBudgets):
@@ -52,11 +71,12 @@ class Store(StoreBudgets):
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
 
-    __slots__ = ("_limits",)
+    __slots__ = ("_limits", "_pricer")
 
-    def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER) -> None:
         super().__init__(backend)
         self._limits = limits
+        self._pricer = pricer
 
     @property
     def limits(self) -> Limits:
@@ -88,7 +108,7 @@ class Store(StoreBudgets):
         return self._session(await self._backend.create_session(new))
 
     def _session(self, info: SessionInfo) -> Session:
-        return Session(self._backend, info, self._limits)
+        return Session(self._backend, info, self._limits, self._pricer)
 
     async def open_session(
         self,
@@ -148,18 +168,21 @@ class Store(StoreBudgets):
         return session
 
     async def resolve_session_id(self, prefix: str, *, scope: str | None = None) -> str:
-        """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`."""
+        """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`.
+
+        Where all others are one of them, a colon and more, it is that one: so imported task sessions are called.
+        """
         checked_prefix(prefix)
         check_label(scope, "scope")
         if await self._backend.get_session(prefix, scope) is not None:
             return prefix
-        found = await self._backend.match_session_ids(prefix, _AMBIGUOUS if scope is None else _MATCHES_IN_SCOPE)
+        found = await self._backend.match_session_ids(prefix, _MATCHES)
         if scope is not None:
             found = [match for match in found if await self._backend.get_session(match, scope) is not None]
         if not found:
             raise SessionNotFound(prefix)
-        if len(found) > 1:
-            raise AmbiguousId(prefix, tuple(found))
+        if len(found) == _MATCHES or not all(match.startswith(f"{found[0]}:") for match in found[1:]):
+            raise AmbiguousId(prefix, tuple(found[:_AMBIGUOUS]))
         return found[0]
 
     async def list_sessions(
@@ -167,33 +190,151 @@ class Store(StoreBudgets):
         *,
         scope: str | None = None,
         kind: SessionKind | None = None,
+        order_by: SessionOrder = "updated",
+        descending: bool = True,
+        title: str | None = None,
+        key: str | None = None,
+        cwd: str | None = None,
+        completed: bool | None = None,
+        min_messages: int | None = None,
+        max_messages: int | None = None,
+        min_entries: int | None = None,
+        max_entries: int | None = None,
+        min_tokens: int | None = None,
+        max_tokens: int | None = None,
+        min_cost: Dollars | None = None,
+        max_cost: Dollars | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of sessions, most recently changed first, from their rows alone. O(page).
+        """Return a page of sessions from their rows alone, by default most recently changed first. (Rows E20, E33.)
 
-        ``scope=None`` is every scope. ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the
-        page before. Raises `InvalidArgument`.
+        ``order_by`` is ``updated``, ``created``, ``title``, ``messages``, ``entries``, ``tokens`` or ``cost``, falling
+        unless ``descending`` is False; equal ones are in the order they were made. ``scope=None`` is every scope;
+        ``title`` is part of the title that is shown, in any case; costs are in US dollars, and what has no price counts
+        as nothing; ``min_`` and ``max_`` are included, ``_after`` and ``_before`` are not.
+
+        ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the page before, in the same order
+        and with the same conditions. O(page) by ``updated``, ``created`` and ``title``, while most sessions meet the
+        conditions; O(sessions) in an index by the counters. Raises `InvalidArgument`.
         """
         self._limits.check_page(limit)
         if kind is not None:
             checked_choice(kind, "kind", ("root", "fork", "task"))
         check_label(scope, "scope")
         check_label(cursor, "cursor")
-        return await self._backend.list_sessions(scope=scope, kind=kind, limit=limit, cursor=cursor)
+        where = SessionFilter(
+            title=asked_text(title, "title"),
+            key=asked_text(key, "key"),
+            cwd=asked_text(cwd, "cwd"),
+            completed=asked_flag(completed, "completed"),
+            min_messages=asked_count(min_messages, "min_messages"),
+            max_messages=asked_count(max_messages, "max_messages"),
+            min_entries=asked_count(min_entries, "min_entries"),
+            max_entries=asked_count(max_entries, "max_entries"),
+            min_tokens=asked_count(min_tokens, "min_tokens"),
+            max_tokens=asked_count(max_tokens, "max_tokens"),
+            min_cost=asked_cost(min_cost, "min_cost"),
+            max_cost=asked_cost(max_cost, "max_cost"),
+            created_after_us=asked_time(created_after),
+            created_before_us=asked_time(created_before),
+            updated_after_us=asked_time(updated_after),
+            updated_before_us=asked_time(updated_before),
+        )
+        ordering = checked_ordering(order_by, descending)
+        return await self._backend.list_sessions(
+            scope=scope, kind=kind, limit=limit, cursor=cursor, where=where, ordering=ordering
+        )
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> Session:
         """Create a session from entries that bring their own ids, parents and times, parents first.
 
         ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
-        (for a parent or the leaf). O(entries).
+        (for a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report;
+        `call_conflicts` tells where the numbers are others. O(entries).
         """
         check_imported_session(new)
         check_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
-        return self._session(await self._backend.import_session(new, entries, leaf=leaf))
+        priced = self._pricer.price_entries(entries)
+        return self._session(await self._backend.import_session(new, priced, leaf=leaf))
+
+    # -- what was paid ----------------------------------------------------------------------------------------
+
+    async def usage(
+        self,
+        session: HasId | str | None = None,
+        *,
+        tree: bool = False,
+        tasks: bool = False,
+        path: bool = False,
+        leaf: LeafChoice = STORED,
+        since: str | None = None,
+        scope: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        purpose: str | None = None,
+        outcome: str | None = None,
+        branch: BranchState | None = None,
+        first_day: date | None = None,
+        last_day: date | None = None,
+        group_by: Sequence[Dimension] = (),
+    ) -> UsageReport:
+        """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
+
+        Without a session: of the whole store. With one: the calls it paid for, also after it was deleted; ``tasks``
+        adds the task sessions it links to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``,
+        or ``since`` take the calls of the entries on its path instead, whoever paid: after ``since``, up to ``leaf``;
+        where ``since`` is not on the path the report is empty, and says so (``on_path``).
+
+        ``scope``, ``provider``, ``model``, ``purpose`` and ``outcome`` take the calls of that value, ``first_day`` and
+        ``last_day`` those of the days from one to the other (in UTC, both included). ``branch`` takes those whose entry
+        is on the active path of a session (``active``), on that of none (``abandoned``), deleted (``gone``), or that
+        never had one (``alone``). ``group_by`` names any of session, scope, provider, model, purpose, outcome,
+        price_source, branch, day.
+
+        Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
+        """
+        matches = {"scope": scope, "provider": provider, "model": model, "purpose": purpose, "outcome": outcome}
+        query = ledger_query(
+            session,
+            tree=tree,
+            tasks=tasks,
+            path=path,
+            leaf=leaf,
+            since=since,
+            matches=matches,
+            branch=branch,
+            first_day=first_day,
+            last_day=last_day,
+            group_by=group_by,
+        )
+        return await self._backend.read_ledger(query)
+
+    async def call_conflicts(self, entries: Sequence[NewEntry], *, scope: str = "") -> tuple[CallDifference, ...]:
+        """Return the paid calls of imported entries that the ledger has with other numbers, in their order.
+
+        To be asked after an import: the ledger keeps the first report of a call. O(calls).
+        """
+        check_imported_entries(entries)
+        check_label(scope, "scope")
+        reported = calls_of(entries, scope)
+        found: dict[CallId, CallRow] = {}
+        for start in range(0, len(reported), _CALLS_AT_ONCE):
+            identities = [CallId(*call.identity[1:]) for call in reported[start : start + _CALLS_AT_ONCE]]
+            known = await self._backend.find_calls(scope, identities)
+            found.update((CallId(*call.identity[1:]), call) for call in known)
+        return tuple(
+            CallDifference(call.provider, call.call_id, others)
+            for call in reported
+            if (first := found.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
+        )
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import pydantic_core
 
+from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
+from flue_py.core.ledger import call_row, default_call_id
 from flue_py.core.sessions import (
     Appended,
     LeafChoice,
@@ -21,12 +23,15 @@ from flue_py.core.sessions import (
     check_entry_id,
     is_storable,
 )
-from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
+from flue_py.core.trees import CallRow
+from flue_py.core.usage import NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
-from flue_py.store import queries
+from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.creating import create_session, require_session
+from flue_py.store.paying import check_spending, insert_calls, payer_row, spent_by
 from flue_py.store.payloads import pack
+from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
 from flue_py.store.state import content_digest, read_state, replayed_result, request_row, see_entry
 from flue_py.store.transaction import Row, Transaction
@@ -120,7 +125,7 @@ def plan_append(
         parent = None if expected is None else see_entry(tx, state, cast("str", expected))
     _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
-    ids = batch.add_chain(parent, entries)
+    ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
     replaced = sum(new.surrogates_replaced for new in entries)
     result = Appended(ids, state.leaf if on_branch else ids[-1], batch.revision, on_branch, False, replaced)
     return PlannedAppend(state, batch, result, idempotency_key, digest)
@@ -150,7 +155,8 @@ def import_entries(
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
     state = read_state(tx, session_id)
     state.require_leaf(expected)
-    batch = EntryBatch(tx, sources, state)
+    differing: list[CallDifference] = []
+    batch = EntryBatch(tx, sources, state, differing.append)
     for new in entries:
         parent = None if new.parent_id is None else batch.find(new.parent_id)
         batch.add(parent, new)
@@ -164,7 +170,7 @@ def import_entries(
     batch.write(tx, leaf)
     tx.run(queries.INSERT_MOVE, batch.move("import", state.leaf, leaf))
     replaced = sum(new.surrogates_replaced for new in entries)
-    return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced)
+    return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
 
 def import_session(
@@ -185,10 +191,17 @@ def _require_references(tx: Transaction, state: SessionState, entries: Sequence[
 class EntryBatch:
     """New entries, placed into lanes: the rows of an append, with their totals, blobs and paid calls.
 
-    Adding only reads; `write` writes everything, so that a database may do it in a single statement instead.
+    Adding only reads; `write` writes everything, so that a database may do it in a single statement instead. A paid
+    call that is in the ledger with other numbers is an error, unless there is somebody to tell of the ``conflict``.
     """
 
-    def __init__(self, tx: Transaction, sources: Sources, state: SessionState) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        sources: Sources,
+        state: SessionState,
+        conflict: Callable[[CallDifference], None] | None = None,
+    ) -> None:
         self._tx = tx
         self._sources = sources
         self.state = state
@@ -199,14 +212,15 @@ class EntryBatch:
         self.rows: list[Row] = []
         self.lanes: list[dict[str, object]] = []
         self.blobs: dict[bytes, dict[str, object]] = {}
-        self.calls: list[dict[str, object]] = []
+        self.calls: list[CallRow] = []
+        self._conflict = conflict
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
         self._filled: set[tuple[int, int]] = set()
         self._last_lane: int | None = None
         self.message_count = 0
         self.preview: str | None = None
-        self._spent = (0, 0)
+        self._spent = (0, 0, 0)
 
     def add_chain(self, parent: Position | None, entries: Sequence[NewEntry]) -> tuple[str, ...]:
         """Add entries, each the child of the one before; return their ids."""
@@ -256,14 +270,11 @@ class EntryBatch:
         for lane in self.lanes:
             tx.run(queries.INSERT_LANE, lane)
         tx.insert(queries.INSERT_ENTRY, self.rows)
-        reported = [call for call in self.calls if tx.run(queries.INSERT_CALL, call)]
-        self.note_spending(
-            sum(cast("int", call["spent_tokens"]) for call in reported),
-            sum(cast("int", call["cost"]) for call in reported),
-        )
+        reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
+        self.note_spending(*spent_by(reported))
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
-            tx.run(queries.INSERT_LEDGER_SESSION, self.payer)
+            tx.run(ledger_queries.INSERT_PAYER, self.payer)
         tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
 
     @property
@@ -274,13 +285,12 @@ class EntryBatch:
     @property
     def payer(self) -> dict[str, object]:
         """The session as the ledger names it."""
-        return {"session_key": self.state.key, "session_id": self.state.id, "tree_id": self.state.tree_id}
+        return payer_row(self.state)
 
-    def note_spending(self, tokens: int, cost: int) -> None:
+    def note_spending(self, tokens: int, cost: int, unpriced: int) -> None:
         """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
-        if max(self.state.spent_tokens + tokens, self.state.spent_cost + cost) > MAX_AMOUNT:
-            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
-        self._spent = (tokens, cost)
+        check_spending(self.state.spent_tokens + tokens, self.state.spent_cost + cost)
+        self._spent = (tokens, cost, unpriced)
 
     def session_update(self, leaf: str | None) -> dict[str, object]:
         """Return the parameters of `queries.UPDATE_AFTER_APPEND`."""
@@ -293,6 +303,7 @@ class EntryBatch:
             "first_message": self.preview,
             "spent_tokens": self._spent[0],
             "spent_cost": self._spent[1],
+            "unpriced_calls": self._spent[2],
             "session_key": self.state.key,
         }
 
@@ -318,7 +329,7 @@ class EntryBatch:
         """Return the parameters of `queries.INSERT_MOVE`: that this revision is no plain append."""
         return {
             "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry, "to_entry": to_entry,
-            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us,
+            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us, "why": None,
         }  # fmt: skip
 
     def _choose_place(self, parent: Position | None) -> tuple[int, int, int | None, int]:
@@ -368,14 +379,14 @@ class EntryBatch:
             self.message_count += 1
             self.preview = self.preview or new.preview
         for number, call in enumerate(new.calls if new.counted else ()):
-            call_id = call.call_id or (entry_id if number == 0 else f"{entry_id}#{number}")
-            usage = call.usage
-            self.calls.append({
-                "scope": self.state.scope, "provider": call.provider, "call_id": call_id,
-                "session_key": self.state.key, "tree_id": self.state.tree_id, "entry_id": entry_id,
-                "purpose": call.purpose, "model": call.model, "input_tokens": usage.input,
-                "output_tokens": usage.output, "cache_read_tokens": usage.cache_read,
-                "cache_write_5m_tokens": usage.cache_write, "cache_write_1h_tokens": 0, "reasoning_tokens": 0,
-                "total_tokens": usage.total_tokens, "cost": usage.cost_total, "price_source": None, "at": at,
-                "spent_tokens": usage.tokens,
-            })  # fmt: skip
+            call_id = call.call_id or default_call_id(entry_id, number)
+            self.calls.append(
+                call_row(
+                    call,
+                    scope=self.state.scope,
+                    call_id=call_id,
+                    session_key=self.state.key,
+                    entry_id=entry_id,
+                    at_us=at,
+                )
+            )

@@ -17,14 +17,19 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
+from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Ordering, SessionFilter
+from flue_py.core.log import LogLine
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
     Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -42,7 +47,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
+from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
@@ -81,12 +86,20 @@ class Backend(Protocol):
         """Return the session with this key in this scope, or None."""
 
     async def list_sessions(
-        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_CHANGED_FIRST,
     ) -> SessionPage:
-        """Return a page of sessions, most recently changed first (ties: newest session first).
+        """Return a page of the sessions that ``where`` asks for, by default most recently changed first.
 
-        A cursor is good for its own order only; a malformed one raises `InvalidArgument`. A session that changes
-        while pages are read may be met twice or not at all, every other exactly once.
+        Equal ones are in the order they were made (falling where the order is). A cursor is good for its own order
+        only; another one, or a malformed one, raises `InvalidArgument`. A session that changes while pages are read
+        may be met twice or not at all, every other exactly once.
         """
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
@@ -97,10 +110,17 @@ class Backend(Protocol):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
+        by: str | None = None,
+        why: str | None = None,
     ) -> SessionInfo:
-        """Change what is named, leave the rest, count one revision, and return the session."""
+        """Change what is named, leave the rest, count one revision, log it, and return the session.
+
+        Given a function, the metadata become what it makes of those that are stored, in the same transaction; it may
+        be called more than once, and what it raises changes nothing.
+        """
 
     # -- history ----------------------------------------------------------------------------------------------
 
@@ -119,7 +139,9 @@ class Backend(Protocol):
         nobody's leaf moves. An empty sequence changes nothing and only compares the leaf. The retry of a key
         returns the first result (``replayed``), before the leaf is compared. Raises `EntryNotFound` where
         ``expected`` (for a branch) or an entry's reference is not an entry the session sees, `InvalidEntry` for
-        an id that is taken, `IdempotencyConflict`. O(len(entries)), whatever the history.
+        an id that is taken, `IdempotencyConflict`, and `CallConflict` for a paid call that was reported before with
+        other numbers; with the same numbers it is the same call, and counts once. O(len(entries)), whatever the
+        history.
         """
 
     async def import_entries(
@@ -128,7 +150,8 @@ class Backend(Protocol):
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A ``parent_id`` of None is a root; any other must be an entry the session sees or an earlier one of the
-        same call. ``leaf`` must be one the session then sees, or None. Raises `EntryNotFound`, `InvalidEntry`.
+        same call. ``leaf`` must be one the session then sees, or None. A paid call that was reported before with other
+        numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises `EntryNotFound`, `InvalidEntry`.
         """
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
@@ -142,25 +165,32 @@ class Backend(Protocol):
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
         by: str | None = None,
+        why: str | None = None,
         idempotency_key: str | None = None,
     ) -> Moved:
         """Set the leaf to any entry the session sees, or to None. Raises `EntryNotFound`. O(1)."""
 
-    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
+    async def retract(
+        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
         Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
         what the session sees (row E24). The row, its cost and the move stay; `undo` brings it back.
         """
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+    async def undo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None where there is none.
 
-        Operations are appends (a batch is one), moves, retractions, imports. Raises `EntryNotFound` where the
-        entry to return to has been deleted.
+        Operations are appends (a batch is one), moves, retractions, imports, and going back. Raises `EntryNotFound`
+        where the entry to return to has been deleted.
         """
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
+    async def redo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since."""
 
     async def fork(
@@ -169,6 +199,25 @@ class Backend(Protocol):
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
         The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`. O(1): one row.
+        """
+
+    # -- paid calls -------------------------------------------------------------------------------------------
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        """Write a paid call that made no entry, and count one revision; what was reported before changes nothing.
+
+        A call without an id gets one. Raises `CallConflict` where it was reported with other numbers, as `append` does.
+        O(1).
+        """
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        """Return those of these calls that are in the ledger, in no order."""
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        """Sum up the paid calls that the query means, by the groups it names.
+
+        Sessions that were deleted are answered for; raises `SessionNotFound` for one that never was, or that is asked
+        for its path and gone. O(calls of the sessions meant), or O(ledger) where none is named.
         """
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
@@ -219,9 +268,10 @@ class Backend(Protocol):
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        """Return what `project_compacted` or `project` needs: the kept part of the path, and the compaction.
+        """Return what `context_of` needs: the kept part of the path, and the compaction.
 
-        O(kept entries + forks on the path), however long the history before them.
+        Where that one has pinned entries, they come first, with the exclusions that lie before the kept part.
+        O(kept entries + forks on the path), however long the history before them; with pins, also O(exclusions).
         """
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
@@ -265,10 +315,51 @@ class Backend(Protocol):
     def notifications(self, session_id: str) -> AsyncIterator[None]:
         """Yield at once, then whenever the session may have changed, in this process or another."""
 
+    # -- the log ----------------------------------------------------------------------------------------------
+    # ``by`` and ``why`` say who did something, and for what reason; both are kept as given (`InvalidArgument` for what
+    # cannot be stored, or is too long).
+
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
+
+        O(lines), from indexes: of a revision with many entries, only the first are looked at.
+        """
+
+    async def go_back(
+        self,
+        session_id: str,
+        revision: int,
+        *,
+        before: bool = False,
+        expected: LeafChoice = STORED,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> LogLine | None:
+        """Bring back what a line of the log says, and return the new line; None where nothing changed.
+
+        Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
+        the leaf as it was then, as a move that can be undone; entries on its path that were retracted since come back
+        (and undoing it retracts them again). With ``before``: as it was before that line. 0 is the session as it was
+        created. Raises `InvalidArgument` for a revision that was not yet, `EntryNotFound` for a leaf that has been
+        deleted, `LeafConflict` where a leaf is to be moved.
+        """
+
     # -- marks ------------------------------------------------------------------------------------------------
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+    async def set_label(
+        self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
+    ) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`."""
+
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
+    ) -> tuple[str, ...]:
+        """Pin an entry, or let go of it, with what belongs to it (a tool call and its results); return all their ids.
+
+        A compaction that is appended later writes down which pinned entries lie on its path before its first kept
+        entry (``pinnedEntryIds``); those of the latest compaction stay pinned until they are let go of. What is so
+        already changes nothing. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no context has.
+        """
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         """Return the session's marks, by entry id and kind."""

@@ -1,20 +1,20 @@
-"""Creating sessions, forks and tasks; changing what a session's row says; marks."""
+"""Creating sessions, forks and tasks; and writing down what is changed of a session beside its history."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     LeafChoice,
     NewSession,
     SessionInfo,
     SessionKind,
     Stored,
-    check_entry_label,
-    check_label,
     check_name,
     is_storable,
 )
@@ -29,7 +29,6 @@ from flue_py.store.state import (
     remember_result,
     replayed_result,
     request_row,
-    see_entry,
 )
 from flue_py.store.transaction import Row, Transaction
 
@@ -256,48 +255,20 @@ def _insert_link(tx: Transaction, sources: Sources, state: SessionState, task_id
             "child_id": child_id,
         },
     )
-    _count_revision(tx, sources, state)
+    write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
 
 
-def _count_revision(tx: Transaction, sources: Sources, state: SessionState) -> None:
-    tx.run(
-        queries.UPDATE_REVISION,
-        {"revision": state.revision + 1, "at": sources.now_us(), "session_key": state.key},
-    )
+def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
+    """Write down what was changed beside the history, and count one revision."""
+    revision, at = state.revision + 1, sources.now_us()
+    tx.run(queries.UPDATE_REVISION, {"revision": revision, "at": at, "session_key": state.key})
+    for edit in edits:
+        tx.run(queries.INSERT_EDIT, edit_row(state.key, revision, edit, note, at))
 
 
-def update_session(
-    tx: Transaction,
-    sources: Sources,
-    session_id: str,
-    title: str | None | Stored,
-    metadata_text: str | None,
-    completed_us: int | None | Stored,
-) -> SessionInfo:
-    """Change what is named (see `Backend.update_session`)."""
-    state = read_state(tx, session_id)
-    if not isinstance(title, Stored):
-        check_label(title, "title")
-        tx.run(queries.UPDATE_TITLE, {"title": title, "session_key": state.key})
-    if metadata_text is not None:
-        tx.run(queries.UPDATE_METADATA, {"metadata": metadata_text, "session_key": state.key})
-    if not isinstance(completed_us, Stored):
-        tx.run(queries.UPDATE_COMPLETED, {"completed_at": completed_us, "session_key": state.key})
-    _count_revision(tx, sources, state)
-    return require_session(tx, session_id)
-
-
-def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None) -> None:
-    """Set or clear a label (see `Backend.set_label`)."""
-    check_entry_label(label)
-    state = read_state(tx, session_id)
-    see_entry(tx, state, entry_id)
-    mark = {"session_key": state.key, "entry_id": entry_id, "kind": "label"}
-    present = tx.first(queries.MARK, mark)
-    if (label or None) == (None if present is None else present[0]):
-        return
-    if label:
-        tx.run(queries.PUT_MARK, {**mark, "value": label, "at": sources.now_us()})
-    else:
-        tx.run(queries.DROP_MARK, mark)
-    _count_revision(tx, sources, state)
+def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> dict[str, object]:
+    """Return the parameters of `queries.INSERT_EDIT`."""
+    return {
+        "session_key": session_key, "revision": revision, "what": edit.what, "entry_id": edit.entry_id,
+        "before": edit.before, "after": edit.after, "edited_by": note.by, "why": note.why, "at": at,
+    }  # fmt: skip

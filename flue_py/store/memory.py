@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.ledger import Recorded, call_row, default_call_id, differences
+from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
     Appended,
-    Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Moved,
     MoveReason,
@@ -28,13 +31,13 @@ from flue_py.core.sessions import (
     Stored,
     TaskLink,
     check_entry_id,
-    check_entry_label,
     check_label,
     check_name,
 )
 from flue_py.core.trees import CallRow
-from flue_py.core.usage import MAX_AMOUNT, NO_USAGE
+from flue_py.core.usage import NO_USAGE
 from flue_py.errors import (
+    CallConflict,
     EntryNotFound,
     FlueError,
     IdempotencyConflict,
@@ -45,12 +48,14 @@ from flue_py.errors import (
 )
 from flue_py.store.backend import MAX_TASK_DEPTH
 from flue_py.store.memory_budgets import MemoryBudgets, unused
-from flue_py.store.memory_copying import MemoryCopying
-from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session, call_row
+from flue_py.store.memory_marks import MemoryMarks, row_value
+from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session
+from flue_py.store.memory_pins import with_pins
+from flue_py.store.paying import check_spending, spent_by
 from flue_py.store.state import content_digest
 
 
-class MemoryBackend(MemoryCopying, MemoryBudgets):
+class MemoryBackend(MemoryMarks, MemoryBudgets):
     """A `Backend` that lives and dies with the process."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
@@ -64,20 +69,34 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
+        by: str | None = None,
+        why: str | None = None,
     ) -> SessionInfo:
-        session = self._session(session_id)
+        session, note = self._session(session_id), Note(by, why)
         info = session.info
+        edits = []
         if not isinstance(title, Stored):
             check_label(title, "title")
             info = replace(info, title=title)
+            edits.append(Edit("title", None, session.info.title, title))
+        if not isinstance(auto_title, Stored):
+            check_label(auto_title, "auto_title")
+            info = replace(info, auto_title=auto_title)
+            edits.append(Edit("auto_title", None, session.info.auto_title, auto_title))
+        if callable(metadata_text):
+            metadata_text = metadata_text(info.metadata_text)
         if metadata_text is not None:
             info = replace(info, metadata_text=metadata_text)
+            edits.append(Edit("metadata", None, session.info.metadata_text, metadata_text))
         if not isinstance(completed_us, Stored):
+            before, after = row_value(info, "completed"), None if completed_us is None else str(completed_us)
             info = replace(info, completed_us=completed_us)
+            edits.append(Edit("completed", None, before, after))
         session.info = info
-        self._commit(session, None)
+        self._edit(session, edits, note)
         return session.info
 
     # -- history ----------------------------------------------------------------------------------------------
@@ -104,7 +123,7 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
             session.check_leaf(expected)
         elif entries:
             session.check_sees(below)
-        rows = self._make_rows(session, entries, below)
+        rows = self._make_rows(session, with_pins(session, entries, below), below)
         if rows:
             last = leaf if on_branch else rows[-1].entry.id
             self._add_rows(session, entries, rows)
@@ -124,11 +143,12 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         if leaf is not None and all(row.entry.id != leaf for row in rows):
             session.check_sees(leaf)
         before = session.info.leaf_id
+        differing: list[CallDifference] = []
         if rows or leaf != before:
-            self._add_rows(session, entries, rows)
+            self._add_rows(session, entries, rows, differing)
             self._commit(session, "import", rows, to=leaf)
             session.do(before, leaf)
-        return _appended(session, entries, rows, on_branch=False)
+        return replace(_appended(session, entries, rows, on_branch=False), call_conflicts=tuple(differing))
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
         info = await self.create_session(new)
@@ -147,10 +167,10 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
         by: str | None = None,
+        why: str | None = None,
         idempotency_key: str | None = None,
     ) -> Moved:
-        session = self._session(session_id)
-        check_label(by, "by")
+        session, said = self._session(session_id), Note(by, why)
         content = _content(idempotency_key, "move", to)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, Moved):
@@ -159,59 +179,70 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
-            self._commit(session, reason, to=to, note=MoveNote(None, by))
+            self._commit(session, reason, to=to, note=MoveNote(None, said.by, said.why))
             session.do(before, to)
         result = Moved(before, to, session.info.revision, reason)
         _remember(session, idempotency_key, content, result)
         return result
 
-    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
-        session = self._session(session_id)
+    async def retract(
+        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        session, said = self._session(session_id), Note(by, why)
         if entry_id != session.info.leaf_id:
             return None
         entry = session.tree[entry_id].entry
         if entry.kind != MESSAGE or session.has_visible_child(entry_id):
             return None
         self._set_retracted(session, entry_id, retracted=True)
-        self._commit(session, "retract", to=entry.parent_id)
+        self._commit(session, "retract", to=entry.parent_id, note=MoveNote(None, said.by, said.why))
         session.marked_us[entry_id, "retracted"] = session.info.updated_us
         session.do(entry_id, entry.parent_id, retracted=entry_id)
         return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        session = self._session(session_id)
-        check_label(by, "by")
+    async def undo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        session, said = self._session(session_id), Note(by, why)
         session.check_leaf(expected)
         if not session.done:
             return None
         operation = session.done[-1]
-        self._step(session, operation, operation.before, "undo", by)
+        self._step(session, operation, operation.before, "undo", said)
         session.undone.append(session.done.pop())
         return Moved(operation.after, operation.before, session.info.revision, "undo")
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        session = self._session(session_id)
-        check_label(by, "by")
+    async def redo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        session, said = self._session(session_id), Note(by, why)
         session.check_leaf(expected)
         if not session.undone:
             return None
         operation = session.undone[-1]
         if operation.retracted is not None and session.has_visible_child(operation.retracted):
             return None  # a branch landed below it since: retracting it now would tear the branch off
-        self._step(session, operation, operation.after, "redo", by)
+        self._step(session, operation, operation.after, "redo", said)
         session.done.append(session.undone.pop())
         return Moved(operation.before, operation.after, session.info.revision, "redo")
 
     def _step(
-        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], by: str | None
+        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], said: Note
     ) -> None:
         if to is not None and to not in session.tree:
             raise EntryNotFound(session.info.id, to)
+        hidden: list[str] = []
         if operation.retracted is not None:
             self._set_retracted(session, operation.retracted, retracted=reason == "redo")
-        self._commit(session, reason, to=to, note=MoveNote(operation.revision, by))
-        if operation.retracted is not None and reason == "redo":
-            session.marked_us[operation.retracted, "retracted"] = session.info.updated_us
+            hidden += [operation.retracted] if reason == "redo" else []
+        for entry_id in operation.brought_back:
+            if reason == "undo" and (not session.sees(entry_id) or session.has_visible_child(entry_id)):
+                break  # a branch landed below it since: retracting it again would tear the branch off
+            self._set_retracted(session, entry_id, retracted=reason == "undo")
+            hidden += [entry_id] if reason == "undo" else []
+        self._commit(session, reason, to=to, note=MoveNote(operation.revision, said.by, said.why))
+        for entry_id in hidden:
+            session.marked_us[entry_id, "retracted"] = session.info.updated_us
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
@@ -226,6 +257,19 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
         fork = self._create(new, "fork", session.info.scope, source=session, leaf=leaf)
         _remember(session, idempotency_key, content, fork.info.id)
         return fork.info
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        session = self._session(session_id)
+        now = self._sources.now_us()
+        call_id = self._sources.entry_id() if call.call_id is None else call.call_id
+        row = call_row(
+            call, scope=session.info.scope, call_id=call_id, session_key=session.number, entry_id=None, at_us=now
+        )
+        is_new = self._pay(session, [row], None)
+        if is_new:
+            self._commit(session, None)
+        known = self._ledger[row.identity]
+        return Recorded(row.provider, call_id, is_new, known.cost, known.price_source, session.info.revision)
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
@@ -279,7 +323,7 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
     def _link(self, parent: Session, child_id: str, task_id: str) -> None:
         if all(link.child_id != child_id for link in parent.links):
             parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id))
-            self._commit(parent, None)
+            self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
 
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         self._check_open()
@@ -325,21 +369,6 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
             if session.info.key is not None:
                 del self._keys[session.info.scope, session.info.key]
             self._notify(session_id)
-
-    # -- marks ------------------------------------------------------------------------------------------------
-
-    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
-        session = self._session(session_id)
-        check_entry_label(label)
-        session.check_sees(entry_id)
-        if (label or None) == session.labels.get(entry_id):
-            return
-        if label:
-            session.labels[entry_id] = label
-        else:
-            del session.labels[entry_id]
-        self._commit(session, None)
-        session.marked_us[entry_id, "label"] = session.info.updated_us
 
     # -- how it is done ---------------------------------------------------------------------------------------
 
@@ -447,71 +476,64 @@ class MemoryBackend(MemoryCopying, MemoryBudgets):
             raise InvalidEntry(f"entry id: {new.id!r} is already taken; leave it out to have one made")
         return new.id
 
-    def _add_rows(self, session: Session, entries: Sequence[NewEntry], rows: list[Row]) -> None:
+    def _add_rows(
+        self,
+        session: Session,
+        entries: Sequence[NewEntry],
+        rows: list[Row],
+        differing: list[CallDifference] | None = None,
+    ) -> None:
         info = session.info
-        calls: dict[tuple[str, str, str], CallRow] = {}
-        for new, row in zip(entries, rows, strict=True):
-            for number, call in enumerate(new.calls if new.counted else ()):
-                call_id = call.call_id or (f"{row.entry.id}#{number}" if number else row.entry.id)
-                paid = call_row(session, call, call_id, row.entry)
-                if paid.identity not in self._ledger:
-                    calls.setdefault(paid.identity, paid)
-        tokens = info.spent_tokens + sum(call.tokens for call in calls.values())
-        picodollars = info.spent_picodollars + sum(call.cost or 0 for call in calls.values())
-        if max(tokens, picodollars) > MAX_AMOUNT:
-            raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
-        self._ledger.update(calls)
-        if calls:
-            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+        reported = [
+            call_row(
+                call,
+                scope=info.scope,
+                call_id=call.call_id or default_call_id(row.entry.id, number),
+                session_key=session.number,
+                entry_id=row.entry.id,
+                at_us=row.entry.created_us,
+            )
+            for new, row in zip(entries, rows, strict=True)
+            for number, call in enumerate(new.calls if new.counted else ())
+        ]
+        self._pay(session, reported, differing)
         session.tree.update((row.entry.id, row) for row in rows)
         session.created += [row.entry.id for row in rows]
         session.info = replace(
-            info,
+            session.info,
             entry_count=info.entry_count + len(rows),
             message_count=info.message_count + sum(row.entry.kind == MESSAGE for row in rows),
             first_message=next(
                 (text for text in (info.first_message, *(new.preview for new in entries)) if text is not None), None
             ),
-            spent_tokens=tokens,
-            spent_picodollars=picodollars,
         )
 
-    def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
-        if retracted:
-            session.retracted.add(entry_id)
-        else:
-            session.retracted.discard(entry_id)
-        if entry_id in session.created:  # an inherited entry is not among what the session counts
-            step = -1 if retracted else 1
-            session.info = replace(
-                session.info,
-                entry_count=session.info.entry_count + step,
-                message_count=session.info.message_count + step,
-            )
+    def _pay(self, session: Session, reported: Sequence[CallRow], differing: list[CallDifference] | None) -> bool:
+        """Write calls into the ledger that are not there; return whether there were any. What raises changes nothing.
 
-    def _commit(
-        self,
-        session: Session,
-        reason: Literal["append"] | MoveReason | None,
-        rows: Sequence[Row] = (),
-        *,
-        to: LeafChoice = STORED,
-        note: MoveNote | None = None,
-    ) -> None:
-        """Count one revision, record the change, and wake those who watch."""
-        now = self._sources.now_us()
-        before = session.info.leaf_id
-        leaf = before if isinstance(to, Stored) else to
-        revision = session.info.revision + 1
-        session.info = replace(session.info, revision=revision, leaf_id=leaf, updated_us=now)
-        change = Change(session.info.id, revision, reason)
-        if reason is not None:
-            entries = tuple(row.entry for row in rows)
-            at = rows[-1].entry.created_us if reason == "append" else now
-            change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
-            session.notes[revision] = note or MoveNote(None, None)
-        session.changes.append(change)
-        self._notify(session.info.id)
+        One that is there with other numbers is a `CallConflict`, or is added to ``differing``.
+        """
+        calls: dict[tuple[str, str, str], CallRow] = {}
+        for call in reported:
+            known = self._ledger.get(call.identity) or calls.setdefault(call.identity, call)
+            others = differences(known, call)
+            if others and differing is None:
+                raise CallConflict(call.provider, call.call_id, others)
+            if others and differing is not None:
+                differing.append(CallDifference(call.provider, call.call_id, others))
+        info = session.info
+        tokens, picodollars, unpriced = spent_by(list(calls.values()))
+        check_spending(info.spent_tokens + tokens, info.spent_picodollars + picodollars)
+        self._ledger.update(calls)
+        if calls:
+            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+        session.info = replace(
+            info,
+            spent_tokens=info.spent_tokens + tokens,
+            spent_picodollars=info.spent_picodollars + picodollars,
+            unpriced_calls=info.unpriced_calls + unpriced,
+        )
+        return bool(calls)
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

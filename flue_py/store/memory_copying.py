@@ -21,8 +21,8 @@ from flue_py.core.trees import (
     standing_of,
 )
 from flue_py.store.memory_lanes import lay_out
+from flue_py.store.memory_ledger import MemoryLedger
 from flue_py.store.memory_model import PayerNote, Session
-from flue_py.store.memory_reads import MemoryReads
 from flue_py.store.memory_rows import (
     Rebuilding,
     entry_row,
@@ -35,7 +35,7 @@ from flue_py.store.memory_rows import (
 from flue_py.store.payloads import pack
 
 
-class MemoryCopying(MemoryReads):
+class MemoryCopying(MemoryLedger):
     """What `Backend` says of moving house."""
 
     def _new_number(self) -> int:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice, takewhile
+from operator import attrgetter
+from typing import NamedTuple, cast
 
 from flue_py.core.budgets import Covers, ReservationState, Unit
-from flue_py.core.entries import MESSAGE, Entry, PaidCall
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.log import (
+    LOGGED_IDS,
+    Edit,
+    EditKind,
+    LoggedEdits,
+    LoggedEntries,
+    LoggedMove,
+    LogLine,
+    Note,
+    make_line,
+)
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow, EditRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
@@ -36,12 +51,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step of undo and redo: its revision, the leaf before and after, and the entry it retracted."""
+    """One step of undo and redo: its revision, the leaf before and after, the entry it retracted or those it brought
+    back from being retracted (the deepest first)."""
 
     revision: int
     before: str | None
     after: str | None
     retracted: str | None = None
+    brought_back: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +125,9 @@ class Session:
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
     the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
-    by revision, ``edits`` are in order of it, ``marked_us`` says when a mark was made, by entry and kind. ``stamp``
-    tells a copy of another store's session: the fingerprint of its tree as it was copied.
+    by revision, ``edits`` are in order of it, ``pins`` (``on`` or ``off``) by entry, ``marked_us`` says when a mark
+    was made, by entry and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it
+    was copied.
     """
 
     info: SessionInfo
@@ -123,6 +141,7 @@ class Session:
     undone: list[Operation] = field(default_factory=list)
     retracted: set[str] = field(default_factory=set)
     labels: dict[str, str] = field(default_factory=dict)
+    pins: dict[str, str] = field(default_factory=dict)
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     notes: dict[int, MoveNote] = field(default_factory=dict)
@@ -140,9 +159,15 @@ class Session:
                 entry_id = self.tree[entry_id].entry.parent_id
         return found
 
-    def do(self, before: str | None, after: str | None, retracted: str | None = None) -> None:
+    def do(
+        self,
+        before: str | None,
+        after: str | None,
+        retracted: str | None = None,
+        brought_back: tuple[str, ...] = (),
+    ) -> None:
         """Remember the operation just done for undo; what was undone before it cannot be redone any more."""
-        self.done.append(Operation(self.info.revision, before, after, retracted))
+        self.done.append(Operation(self.info.revision, before, after, retracted, brought_back))
         self.undone.clear()
 
     def sees(self, entry_id: str) -> bool:
@@ -158,6 +183,50 @@ class Session:
         """Raise `LeafConflict` where the stored leaf is not the expected one."""
         if not isinstance(expected, Stored) and expected != self.info.leaf_id:
             raise LeafConflict(self.info.id, expected, self.info.leaf_id)
+
+    def log_line(self, revision: int) -> LogLine:
+        """Return the line of a revision."""
+        change, note = self.changes[revision - 1], self.notes.get(revision, MoveNote(None, None))
+        moved = added = None
+        if change.reason not in (None, "append"):
+            told = Note.stored(note.by, note.why)
+            moved = LoggedMove(change.reason, note.undoes, change.from_id, change.to_id, told, change.at_us or 0)
+        if entries := change.entries:
+            first = entries[:LOGGED_IDS]
+            added = LoggedEntries(
+                len(entries),
+                tuple(entry.id for entry in first),
+                tuple(entry.kind for entry in first),
+                entries[0].payload,
+                entries[0].parent_id,
+                entries[-1].id,
+                entries[-1].created_us,
+            )
+        return make_line(self.info.id, revision, moved, added, self._edited(revision))
+
+    def edits_at(self, revision: int) -> list[EditRow]:
+        """Return what was edited at a revision."""
+        start = bisect_left(self.edits, revision, key=attrgetter("revision"))
+        return list(takewhile(lambda row: row.revision == revision, islice(self.edits, start, None)))
+
+    def _edited(self, revision: int) -> LoggedEdits | None:
+        if not (rows := self.edits_at(revision)):
+            return None
+        edits = tuple(Edit(cast("EditKind", row.what), row.entry_id, row.before, row.after) for row in rows)
+        return LoggedEdits(edits, Note.stored(rows[0].edited_by, rows[0].why), rows[0].at)
+
+    def note_edits(self, edits: Sequence[Edit], note: Note) -> None:
+        """Write down what the last revision edited."""
+        number, revision, now = self.number, self.info.revision, self.info.updated_us
+        self.edits += [
+            EditRow(number, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, now)
+            for edit in sorted(edits, key=lambda edit: edit.what)
+        ]
+
+    def leaf_at(self, revision: int) -> str | None:
+        """Return what the leaf was after a revision."""
+        changed = (change.to_id for change in self.changes[:revision][::-1] if change.reason is not None)
+        return next(changed, self.info.forked_from_entry)
 
     def path(self, leaf: str | None) -> list[Entry]:
         """Return the entries from the root to ``leaf``."""
@@ -175,30 +244,6 @@ class Session:
     def has_visible_child(self, entry_id: str) -> bool:
         """Return whether the session sees an entry below this one."""
         return any(self.tree[other].entry.parent_id == entry_id for other in self.reach() - self.retracted)
-
-
-def call_row(session: Session, call: PaidCall, call_id: str, entry: Entry) -> CallRow:
-    """Return a paid call as the ledger keeps it."""
-    usage = call.usage
-    return CallRow(
-        scope=session.info.scope,
-        provider=call.provider,
-        call_id=call_id,
-        session_key=session.number,
-        entry_id=entry.id,
-        purpose=call.purpose,
-        model=call.model,
-        input_tokens=usage.input,
-        output_tokens=usage.output,
-        cache_read_tokens=usage.cache_read,
-        cache_write_5m_tokens=usage.cache_write,
-        cache_write_1h_tokens=0,
-        reasoning_tokens=0,
-        total_tokens=usage.total_tokens,
-        cost=usage.cost_total,
-        price_source=None,
-        at=entry.created_us,
-    )
 
 
 def tree_problems(tree: dict[str, Row]) -> list[Problem]:
@@ -234,9 +279,10 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "entry_count": info.entry_count == len(counted),
         "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
         "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
-        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
+        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
+        "edits": all(edit.revision <= info.revision for edit in session.edits),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
     }
     return [Problem(what, info.id, "it is not what the history says") for what, holds in checks.items() if not holds]

@@ -6,8 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from flue_py.core.entries import MESSAGE, Entry
-from flue_py.core.projection import latest_compaction, project, project_compacted
+from flue_py.core.entries import EXCLUSION, MESSAGE, Entry
+from flue_py.core.listing import (
+    ANY_SESSION,
+    LAST_CHANGED_FIRST,
+    Ordering,
+    Place,
+    SessionFilter,
+    read_cursor,
+    sort_value,
+    write_cursor,
+)
+from flue_py.core.log import LogLine
+from flue_py.core.projection import context_of, latest_compaction, pinned_ids
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -30,7 +41,6 @@ from flue_py.core.trees import CallRow
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
 from flue_py.store.backend import FORMAT_VERSION, Sources
-from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.memory_model import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
 
 
@@ -64,25 +74,30 @@ class MemoryReads:
         return None if session_id is None else self._sessions[session_id].info
 
     async def list_sessions(
-        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_CHANGED_FIRST,
     ) -> SessionPage:
         self._check_open()
         if limit < 1:
             raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
-        before = None if cursor is None else read_cursor(cursor)
-        found = sorted(
-            (
-                ((session.info.updated_us, session.number), session.info)
-                for session in self._sessions.values()
-                if (scope is None or session.info.scope == scope)
-                and (kind is None or session.info.kind == kind)
-                and (before is None or (session.info.updated_us, session.number) < before)
-            ),
-            key=lambda item: item[0],
-            reverse=True,
-        )
-        page = tuple(info for _, info in found[:limit])
-        return SessionPage(page, write_cursor(*found[limit - 1][0]) if len(found) > limit else None)
+        last = None if cursor is None else read_cursor(cursor, ordering)
+        listed = [
+            (Place(sort_value(session.info, ordering.order), session.number), session.info)
+            for session in self._sessions.values()
+            if scope in (None, session.info.scope) and kind in (None, session.info.kind) and where.matches(session.info)
+        ]
+        # Python compares texts by code points, which is the order of their bytes in UTF-8.
+        listed.sort(key=lambda item: item[0], reverse=ordering.descending)
+        if last is not None:
+            listed = [item for item in listed if (item[0] < last if ordering.descending else item[0] > last)]
+        page = tuple(info for _, info in listed[:limit])
+        return SessionPage(page, write_cursor(ordering, listed[limit - 1][0]) if len(listed) > limit else None)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         self._check_open()
@@ -126,13 +141,16 @@ class MemoryReads:
         if compaction is not None:
             first_kept = compaction.fields.get("firstKeptEntryId")
             kept_from = (entry.depth for entry in path[: compaction.depth] if entry.id == first_kept)
-            path = path[next(kept_from, compaction.depth) :]
+            start = next(kept_from, compaction.depth)
+            pinned = pinned_ids(compaction.fields)
+            counted = (entry for entry in path[:start] if entry.kind == EXCLUSION or entry.id in pinned)
+            path = [*(counted if pinned else ()), *path[start:]]
         return replace(_path_read(session, at, path), compaction=compaction)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
         read = await self.read_context(session_id, leaf=leaf)
         kept = read.entries or ()
-        items = project_compacted(read.compaction, kept) if read.compaction else project(kept)
+        items = context_of(kept, read.compaction)
         return MessagesRead(read.leaf_id, read.stored_leaf_id, read.revision, [item.data for item in items])
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
@@ -192,6 +210,11 @@ class MemoryReads:
         session = self._session(session_id)
         return [change for change in session.changes if change.revision > after][:limit]
 
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        session = self._session(session_id)
+        last = len(session.changes) if before is None else min(before - 1, len(session.changes))
+        return [session.log_line(revision) for revision in range(last, max(last - limit, 0), -1)]
+
     def notifications(self, session_id: str) -> AsyncIterator[None]:
         self._check_open()
         return self._watch(session_id)
@@ -215,8 +238,9 @@ class MemoryReads:
     async def read_marks(self, session_id: str) -> list[Mark]:
         session = self._session(session_id)
         labels = [Mark(entry_id, "label", text) for entry_id, text in session.labels.items()]
+        pins = [Mark(entry_id, "pin", value) for entry_id, value in session.pins.items()]
         retracted = [Mark(entry_id, "retracted") for entry_id in session.retracted]
-        return sorted(labels + retracted, key=lambda mark: (mark.entry_id, mark.kind))
+        return sorted(labels + pins + retracted, key=lambda mark: (mark.entry_id, mark.kind))
 
     # -- the store itself -------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import pydantic_core
 
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import payload_digest
+from flue_py.core.log import decode_ids
 from flue_py.core.sessions import Appended, Change, Moved, MoveReason, SessionInfo, SessionKind, TaskLink
 from flue_py.core.trees import (
     EditRow,
@@ -124,6 +125,7 @@ def _result_text(result: Appended | Moved | str) -> str:
 def mark_rows(session: Session) -> Iterator[MarkRow]:
     marks: list[tuple[str, str, str | None]]
     marks = [(entry_id, "label", value) for entry_id, value in session.labels.items()]
+    marks += [(entry_id, "pin", value) for entry_id, value in session.pins.items()]
     marks += [(entry_id, "retracted", None) for entry_id in session.retracted]
     for entry_id, kind, value in sorted(marks, key=lambda mark: mark[:2]):
         yield MarkRow(session.number, entry_id, kind, value, session.marked_us[entry_id, kind])
@@ -195,6 +197,7 @@ class Rebuilding:
             changes=changes,
             retracted={mark.entry_id for mark in marks if mark.kind == "retracted"},
             labels={mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"},
+            pins={mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin"},
             links=[TaskLink(row.id, *link[1:]) for link in self._links.get(key, ())],
             requests={
                 request.idempotency_key: Request(
@@ -289,5 +292,10 @@ def _replay(session: Session, changes: Iterable[Change]) -> None:
             session.done.append(session.undone.pop())
         elif change.reason not in (None, "branch", "undo", "redo"):
             retracted = change.from_id if change.reason == "retract" else None
-            session.done.append(Operation(change.revision, change.from_id, change.to_id, retracted))
+            back = session.edits_at(change.revision) if change.reason == "back" else []
+            brought_back = [
+                entry_id for edit in back if edit.what == "retracted" for entry_id in decode_ids(edit.before)
+            ]
+            operation = Operation(change.revision, change.from_id, change.to_id, retracted, tuple(brought_back))
+            session.done.append(operation)
             session.undone.clear()

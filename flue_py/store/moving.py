@@ -7,17 +7,20 @@ before r, so the walk goes on below r; a redo of r leaves things as after r, so 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pydantic_core
 
-from flue_py.core.sessions import LeafChoice, Moved, MoveReason, check_label
+from flue_py.core.log import Note, decode_ids
+from flue_py.core.sessions import LeafChoice, Moved, MoveReason
 from flue_py.errors import CorruptStore, EntryNotFound
 from flue_py.store import queries
 from flue_py.store.backend import Sources
 from flue_py.store.session_state import Position, SessionState
 from flue_py.store.state import (
     content_digest,
+    find_held,
     find_visible,
     is_held,
     is_retracted,
@@ -45,11 +48,10 @@ def move(
     to: str | None,
     expected: LeafChoice,
     reason: MoveReason,
-    by: str | None,
+    note: Note,
     idempotency_key: str | None,
 ) -> Moved:
     """Set the leaf (see `Backend.move`)."""
-    check_label(by, "by")
     state = read_state(tx, session_id)
     digest = b""
     if idempotency_key is not None:
@@ -64,24 +66,25 @@ def move(
     if to == state.leaf:
         moved = Moved(to, to, state.revision, reason)
     else:
-        moved = _write_move(tx, sources, state, to, reason, by)
+        moved = write_move(tx, sources, state, to, reason, note)
     remember_result(
         tx, state, idempotency_key, "move", digest, [moved.from_id, moved.to_id, moved.revision, moved.reason]
     )
     return moved
 
 
-def _write_move(
+def write_move(
     tx: Transaction,
     sources: Sources,
     state: SessionState,
     to: str | None,
     reason: MoveReason,
-    by: str | None = None,
+    note: Note,
     *,
     undoes: int | None = None,
     entries_back: int = 0,
 ) -> Moved:
+    """Set the leaf, write that down, and count what comes back or goes away among the session's own entries."""
     revision = state.revision + 1
     at = sources.now_us()
     tx.run(
@@ -104,14 +107,15 @@ def _write_move(
             "to_entry": to,
             "reason": reason,
             "undoes": undoes,
-            "moved_by": by,
+            "moved_by": note.by,
             "at": at,
+            "why": note.why,
         },
     )
     return Moved(state.leaf, to, revision, reason)
 
 
-def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str) -> Moved | None:
+def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str, note: Note) -> Moved | None:
     """Retract a failed leaf message (see `Backend.retract`)."""
     state = read_state(tx, session_id)
     if entry_id != state.leaf or state.position is None:
@@ -122,7 +126,7 @@ def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str) -
     back_to = parent_id(tx, state.tree_id, state.position.lane_id, state.position.depth)
     _mark_retracted(tx, sources, state, entry_id)
     is_own = row[1] == state.key
-    return _write_move(tx, sources, state, back_to, "retract", entries_back=-1 if is_own else 0)
+    return write_move(tx, sources, state, back_to, "retract", note, entries_back=-1 if is_own else 0)
 
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
@@ -142,9 +146,8 @@ def _has_visible_child(tx: Transaction, state: SessionState, position: Position)
     return False
 
 
-def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, by: str | None) -> Moved | None:
+def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, note: Note) -> Moved | None:
     """Undo the last operation that is not undone (see `Backend.undo`)."""
-    check_label(by, "by")
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     operation = _operation_to_undo(tx, state)
@@ -152,17 +155,17 @@ def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoic
         return None
     comes_back = 0
     if operation.reason == "retract" and operation.from_id is not None:
-        tx.run(queries.DROP_MARK, {"session_key": state.key, "entry_id": operation.from_id, "kind": "retracted"})
-        comes_back = _own_entries(tx, state, operation.from_id)
+        comes_back = bring_back(tx, state, [operation.from_id])
+    elif operation.reason == "back":
+        comes_back = -_retract_again(tx, sources, state, operation.revision)
     _require_target(tx, state, operation.from_id, "undo")
-    return _write_move(
-        tx, sources, state, operation.from_id, "undo", by, undoes=operation.revision, entries_back=comes_back
+    return write_move(
+        tx, sources, state, operation.from_id, "undo", note, undoes=operation.revision, entries_back=comes_back
     )
 
 
-def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, by: str | None) -> Moved | None:
+def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, note: Note) -> Moved | None:
     """Redo what was undone last (see `Backend.redo`)."""
-    check_label(by, "by")
     state = read_state(tx, session_id)
     state.require_leaf(expected)
     operation = _operation_to_redo(tx, state)
@@ -176,10 +179,70 @@ def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoic
             return None
         _mark_retracted(tx, sources, state, operation.from_id)
         goes_away = -_own_entries(tx, state, operation.from_id)
+    elif operation.reason == "back":
+        goes_away = bring_back(tx, state, _brought_back(tx, state, operation.revision))
     _require_target(tx, state, operation.to_id, "redo")
-    return _write_move(
-        tx, sources, state, operation.to_id, "redo", by, undoes=operation.revision, entries_back=goes_away
+    return write_move(
+        tx, sources, state, operation.to_id, "redo", note, undoes=operation.revision, entries_back=goes_away
     )
+
+
+def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
+    """Take back the retraction of entries; return how many of them are the session's own."""
+    dropped = [
+        entry_id
+        for entry_id in ids
+        if tx.run(queries.DROP_MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
+    ]
+    return sum(_own_entries(tx, state, entry_id) for entry_id in dropped)
+
+
+def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revision: int) -> int:
+    """Retract what going back had brought back; return how many entries of the session's own that hides.
+
+    What something grew below since stays, with all above it: else what the session sees would be torn off.
+    """
+    hidden = 0
+    for entry_id in _brought_back(tx, state, revision):
+        position = find_visible(tx, state, entry_id)
+        if position is None or _has_visible_child(tx, state, position):
+            break
+        _mark_retracted(tx, sources, state, entry_id)
+        hidden += _own_entries(tx, state, entry_id)
+    return hidden
+
+
+def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
+    """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
+    where = {"session_key": state.key, "revision": revision - 1, "last_revision": revision}
+    for row in tx.rows(queries.EDITS_AFTER, where):
+        if row[1] == "retracted":
+            return decode_ids(row[3])
+    return []
+
+
+def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
+    """Return what the session's leaf was after a revision. O(1)."""
+    record = _latest_record(tx, state, revision)
+    return state.forked_from_entry if record is None else _operation_at(tx, state, record.revision).to_id
+
+
+def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
+    """Return the entries on the path to a place that the session has retracted, the deepest first."""
+    found = []
+    for (entry_id,) in tx.rows(queries.RETRACTED_IDS, {"session_key": state.key}):
+        held, _ = find_held(tx, state, entry_id)
+        if held is not None and _is_on_path(tx, state, held, position):
+            found.append((held.depth, entry_id))
+    return [entry_id for _, entry_id in sorted(found, reverse=True)]
+
+
+def _is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
+    if held.lane_id == of.lane_id:
+        return held.depth <= of.depth
+    where = {"tree_id": state.tree_id, "lane_id": of.lane_id, "depth": of.depth}
+    lane = {"other_lane": held.lane_id, "other_depth": held.depth}
+    return tx.first(queries.IS_ON_PATH, {**where, **lane}) is not None
 
 
 def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:

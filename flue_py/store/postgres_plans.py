@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from flue_py.core.sessions import Appended, SessionInfo
 from flue_py.core.usage import MAX_AMOUNT
-from flue_py.store import queries
+from flue_py.store import ledger_queries, queries
 from flue_py.store.appending import EntryBatch, PlannedAppend
 from flue_py.store.creating import PlannedFork
+from flue_py.store.paying import distinct_calls, spent_by
+from flue_py.store.postgres_errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres_transaction import PostgresTransaction
 from flue_py.store.transaction import Row, Statement, parameter_type
 
@@ -23,11 +25,13 @@ from flue_py.store.transaction import Row, Statement, parameter_type
 def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> Appended | None:
     """Write a planned append; return its result, or None, with nothing written, where the session has moved on.
 
+    Raises `CallConflict` where it reports a call twice, with other numbers.
     Leaves the session's new state in ``tx.states``, except after an append beside the leaf.
     """
     batch = planned.batch
     if batch is None or not _is_spending_in_range(batch):
         return None
+    calls = distinct_calls(batch.calls)
     update = batch.session_update(planned.result.leaf_id)
     arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
     parts = _parts(
@@ -35,16 +39,22 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         ("entries", queries.INSERT_ENTRY, batch.rows),
         ("lanes", queries.INSERT_LANE, _columns(queries.INSERT_LANE, batch.lanes)),
         ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
-        ("calls", queries.INSERT_CALL, _columns(queries.INSERT_CALL, batch.calls)),
-        ("payer", queries.INSERT_LEDGER_SESSION, _columns(queries.INSERT_LEDGER_SESSION, _payer(batch))),
+        ("calls", ledger_queries.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
+        ("payer", ledger_queries.INSERT_PAYER, _columns(ledger_queries.INSERT_PAYER, _payer(batch))),
         ("move", queries.INSERT_MOVE, _optional(queries.INSERT_MOVE, planned.move)),
         ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
     )
-    written = tx.connection.fetch(_append_statement(parts), arguments)
+    try:
+        written = tx.connection.fetch(_append_statement(parts), arguments)
+    except DRIVER_ERRORS as error:
+        # A call that is in the ledger has other numbers: the other way of writing says which.
+        if sqlstate_of(error) != DIVISION_BY_ZERO:
+            raise
+        return None
     if not written:
         return None
-    spent_tokens, spent_cost, _ = written[0]
-    batch.note_spending(spent_tokens - batch.state.spent_tokens, spent_cost - batch.state.spent_cost)
+    spent_tokens, spent_cost, *_ = written[0]
+    batch.note_spending(spent_tokens - batch.state.spent_tokens, spent_cost - batch.state.spent_cost, 0)
     if planned.move is None:
         tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
     return planned.result
@@ -76,8 +86,7 @@ def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]
 
 def _is_spending_in_range(batch: EntryBatch) -> bool:
     """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
-    tokens = sum(cast("int", call["spent_tokens"]) for call in batch.calls)
-    cost = sum(cast("int", call["cost"]) for call in batch.calls)
+    tokens, cost, _ = spent_by(batch.calls)
     return max(batch.state.spent_tokens + tokens, batch.state.spent_cost + cost) <= MAX_AMOUNT
 
 
@@ -139,7 +148,7 @@ def _fork_statement(parts: tuple[_Part, ...]) -> str:
 def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
     """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
     into, _, rest = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
-    on_conflict = rest.partition(")")[2]
+    on_conflict = ledger_queries.REFUSE_OTHER_NUMBERS if part.name == "calls" else rest.partition(")")[2]
     return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
 
 
@@ -167,8 +176,9 @@ _FROM = " FROM planned WHERE s.session_key = planned.session_key"
 _RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {queries.ANNOUNCEMENT}"
 _UPDATE = _SET + _FROM + _RETURNING
 _UPDATE_SPENDING = (
-    f"{_SET}, spent_tokens = spent_tokens + paid.tokens, spent_cost = spent_cost + paid.cost"
+    f"{_SET}, spent_tokens = spent_tokens + paid.tokens, spent_cost = spent_cost + paid.cost,"
+    " unpriced_calls = unpriced_calls + paid.unpriced"
     " FROM planned, (SELECT COALESCE(CAST(SUM(tokens) AS BIGINT), 0) AS tokens,"
-    " COALESCE(CAST(SUM(cost) AS BIGINT), 0) AS cost FROM calls) paid"
+    " COALESCE(CAST(SUM(cost) AS BIGINT), 0) AS cost, COUNT(*) - COUNT(cost) AS unpriced FROM calls) paid"
     " WHERE s.session_key = planned.session_key" + _RETURNING
 )

@@ -7,8 +7,10 @@ statement with both texts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from flue_py.core.listing import Ordering, SessionOrder
 from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.store.transaction import Statement
 
@@ -35,6 +37,20 @@ def _in_keys(column: str, dialect: Dialect) -> str:
     if dialect == "sqlite":
         return f"{column} IN (SELECT CAST(value AS BIGINT) FROM json_each(:keys))"
     return f"{column} = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:keys AS json))))"
+
+
+def _numbers(dialect: Dialect) -> str:
+    """The numbers of the JSON array ``:keys``, as rows."""
+    if dialect == "sqlite":
+        return "SELECT CAST(value AS BIGINT) AS number FROM json_each(:keys)"
+    return "SELECT CAST(value AS BIGINT) AS number FROM json_array_elements_text(CAST(:keys AS json)) AS value"
+
+
+def _in_ids(column: str, dialect: Dialect) -> str:
+    """Whether a column is one of the texts of the JSON array ``:ids``."""
+    if dialect == "sqlite":
+        return f"{column} IN (SELECT value FROM json_each(:ids))"
+    return f"{column} = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))"
 
 
 def _tails_in(dialect: Dialect) -> str:
@@ -130,26 +146,71 @@ SESSION_BY_KEY = Statement(
     f"SELECT {_SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
     " AND s.trashed_at IS NULL"
 )
-# The page is ordered by (updated_at, session_key), both falling, which is the index read backwards.
-_PAGE = (
-    f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.trashed_at IS NULL"
-    " AND (s.updated_at < :last_at OR (s.updated_at = :last_at AND s.session_key < :last_key))"
-)
-_PAGE_ORDER = " ORDER BY s.updated_at DESC, s.session_key DESC LIMIT :count"
-
-
-def session_page(*, by_scope: bool, by_kind: bool) -> Statement:
-    """Return the statement for a page of sessions, filtered as asked."""
-    return _PAGES[by_scope, by_kind]
-
-
-_PAGES = {
-    (by_scope, by_kind): Statement(
-        _PAGE + (" AND s.scope = :scope" if by_scope else "") + (" AND s.kind = :kind" if by_kind else "") + _PAGE_ORDER
-    )
-    for by_scope in (False, True)
-    for by_kind in (False, True)
+# What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
+# beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
+_SORTED_BY: dict[SessionOrder, str] = {
+    "updated": "s.updated_at",
+    "created": "s.created_at",
+    "title": "substr(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), ''), 1, 200)",
+    "messages": "s.message_count",
+    "entries": "s.entry_count",
+    "tokens": "s.spent_tokens",
+    "cost": "s.spent_cost",
 }
+_COUNTED: frozenset[SessionOrder] = frozenset({"messages", "entries", "tokens", "cost"})
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
+_WHERE = {
+    "scope": "s.scope = :scope",
+    "kind": "s.kind = :kind",
+    "key": "s.key = :key",
+    "cwd": "s.cwd = :cwd",
+    "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
+    "min_messages": "s.message_count >= :min_messages",
+    "max_messages": "s.message_count <= :max_messages",
+    "min_entries": "s.entry_count >= :min_entries",
+    "max_entries": "s.entry_count <= :max_entries",
+    "min_tokens": "s.spent_tokens >= :min_tokens",
+    "max_tokens": "s.spent_tokens <= :max_tokens",
+    "min_cost": "s.spent_cost >= :min_cost",
+    "max_cost": "s.spent_cost <= :max_cost",
+    "created_after_us": "s.created_at > :created_after_us",
+    "created_before_us": "s.created_at < :created_before_us",
+    "updated_after_us": "s.updated_at > :updated_after_us",
+    "updated_before_us": "s.updated_at < :updated_before_us",
+}
+
+
+@lru_cache(maxsize=256)
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement:
+    """Return the statement for a page of sessions in an order, filtered by what is named.
+
+    Its rows are those of `SESSION_COLUMNS`, with the session's key. Unless it ``is_first``, it begins behind the
+    session with ``last_number`` (``last_text``, for titles) and ``last_key``.
+    """
+    return _per_dialect(lambda dialect: _session_page(ordering, filters, dialect, is_first=is_first))
+
+
+def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect, *, is_first: bool) -> str:
+    value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
+    found = "instr" if dialect == "sqlite" else "strpos"
+    conditions = ["s.trashed_at IS NULL"]
+    conditions += [
+        f"{found}({_SHOWN_TITLE}, :title_part) > 0" if name == "title" else _WHERE[name] for name in sorted(filters)
+    ]
+    if not is_first:
+        last = "last_text" if ordering.order == "title" else "last_number"
+        below = "<" if ordering.descending else ">"
+        # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
+        conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
+    tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
+    # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
+    if ordering.order not in _COUNTED or dialect == "postgresql":
+        return f"SELECT {_SESSION}, s.session_key FROM sessions s {tail}"
+    return (
+        f"SELECT {_SESSION}, s.session_key FROM sessions s WHERE s.session_key IN"
+        f" (SELECT s.session_key FROM sessions s {tail}) ORDER BY {value} {way}, s.session_key {way}"
+    )
+
 
 SESSION_IDS_FROM = Statement(
     "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
@@ -196,7 +257,8 @@ UPDATE_AFTER_APPEND = _per_dialect(
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
-        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost"
+        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
+        " unpriced_calls = unpriced_calls + :unpriced_calls"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -214,6 +276,7 @@ UPDATE_REVISION = _per_dialect(
     )
 )
 UPDATE_TITLE = Statement("UPDATE sessions SET title = :title WHERE session_key = :session_key")
+UPDATE_AUTO_TITLE = Statement("UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key")
 UPDATE_METADATA = Statement("UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key")
 UPDATE_COMPLETED = Statement("UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key")
 
@@ -328,6 +391,21 @@ DEPTH_ON_PATH = Statement(
     _SPANS + f"SELECT e.depth FROM entries e JOIN spans s ON {_IN_SPAN}"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
+# Entries on a path that are named, and its exclusions, up to a depth.
+NAMED_ON_PATH = _per_dialect(
+    lambda dialect: (
+        _SPANS + f"SELECT {_ENTRY} FROM entries e JOIN spans s ON {_IN_SPAN}"
+        f" WHERE e.tree_id = :tree_id AND {_in_ids('e.id', dialect)} AND e.depth <= :last_depth"
+    )
+)
+EXCLUSIONS_ON_PATH = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.kind = 'exclusion'"
+    " WHERE e.depth <= :last_depth"
+)
+PATH_STRETCH = Statement(
+    _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN}"
+    " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
+)
 TURNS = Statement(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
@@ -362,7 +440,7 @@ CHILDREN_IN_OTHER_LANES = Statement(
 # -- moves, marks, requests, ledger --------------------------------------------------------------------------------
 
 INSERT_MOVE = insert_into(
-    "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at")
+    "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at", "why")
 )
 LAST_MOVE = Statement(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
@@ -372,6 +450,47 @@ MOVES_AFTER = Statement(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
+)
+INSERT_EDIT = insert_into(
+    "session_edits", ("session_key", "revision", "what", "entry_id", "before", "after", "edited_by", "why", "at")
+)
+EDITS_AFTER = Statement(
+    'SELECT x.revision, x.what, x.entry_id, x."before", x."after", x.edited_by, x.why, x.at FROM session_edits x'
+    " WHERE x.session_key = :session_key AND x.revision > :revision AND x.revision <= :last_revision"
+    " ORDER BY x.revision, x.what"
+)
+LOGGED_MOVES = Statement(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.moved_by, m.why, m.at FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
+)
+_LAST_LOGGED = (
+    "FROM entries l WHERE l.session_key = e.session_key AND l.revision = e.revision ORDER BY l.ordinal DESC LIMIT 1"
+)
+_PARENT_ID = (
+    "COALESCE((SELECT p.id FROM entries p WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id"
+    " AND p.depth = e.depth - 1), (SELECT p.id FROM lanes l JOIN entries p ON p.tree_id = l.tree_id"
+    " AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth WHERE l.tree_id = e.tree_id"
+    " AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1))"
+)
+# The first entries of each of some revisions: the first itself, with its parent and what the last one is.
+LOGGED_ENTRIES = _per_dialect(
+    lambda dialect: (
+        "SELECT e.revision, e.id, e.kind,"
+        + ", ".join(
+            f" CASE WHEN e.ordinal = 0 THEN ({value}) END"
+            for value in (
+                f"SELECT l.ordinal {_LAST_LOGGED}",
+                f"SELECT l.id {_LAST_LOGGED}",
+                f"SELECT l.created_at {_LAST_LOGGED}",
+                _PARENT_ID,
+                "e.payload",
+                "e.packed",
+                "e.blob",
+            )
+        )
+        + f" FROM ({_numbers(dialect)}) r JOIN entries e ON e.session_key = :session_key AND e.revision = r.number"
+        " AND e.ordinal < :count ORDER BY e.revision, e.ordinal"
+    )
 )
 LAST_APPEND = Statement(
     "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
@@ -404,6 +523,9 @@ MARK = Statement(
 MARKS = Statement(
     "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
 )
+MARKS_OF_KIND = Statement(
+    "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind"
+)
 RETRACTED_IDS = Statement("SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'")
 
 REQUEST = Statement(
@@ -411,20 +533,6 @@ REQUEST = Statement(
     " WHERE r.session_key = :session_key AND r.idempotency_key = :idempotency_key"
 )
 INSERT_REQUEST = insert_into("requests", ("session_key", "idempotency_key", "operation", "digest", "result"))
-
-INSERT_CALL = insert_into(
-    "ledger",
-    (
-        "scope", "provider", "call_id", "session_key", "tree_id", "entry_id", "purpose", "model", "input_tokens",
-        "output_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "reasoning_tokens",
-        "total_tokens", "cost", "price_source", "at",
-    ),
-    " ON CONFLICT DO NOTHING",
-)  # fmt: skip
-
-INSERT_LEDGER_SESSION = insert_into(
-    "ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING"
-)
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 

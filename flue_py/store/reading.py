@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, cast
 
-from flue_py.core.entries import Entry
+import pydantic_core
+
+from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, encode_json
-from flue_py.core.projection import CONTEXT_KINDS, synthetic_message
+from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
+from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     Change,
     LeafChoice,
@@ -17,7 +20,6 @@ from flue_py.core.sessions import (
     MoveReason,
     PathRead,
     ReadStamp,
-    SessionKind,
     SessionPage,
     Stored,
     TaskLink,
@@ -28,7 +30,6 @@ from flue_py.errors import InvalidArgument
 from flue_py.store import queries
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import require_session, session_info
-from flue_py.store.cursors import read_cursor, write_cursor
 from flue_py.store.moving import parent_id
 from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.session_state import Position, SessionState
@@ -47,7 +48,6 @@ _DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
 # The same in the rows of queries.LATEST_COMPACTION.
 _COMPACTION_LANE = 1
 _LAST_DEPTH = 2**62
-_FIRST_PAGE = (2**63 - 1, 0)
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
@@ -86,10 +86,46 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
     stamp = ReadStamp(at, epoch)
     if compaction is None:
         return PathRead(at, state.leaf, state.revision, stamp, _path_entries(tx, state, position, -1))
-    first = _depth_kept_from(tx, state, compaction)
+    first, pinned = _kept_by(tx, state, compaction)
     entries = _path_entries(tx, state, position, first - 1)
     summary = next(entry for entry in entries if entry.depth == compaction[_DEPTH])
+    if pinned and position is not None:
+        named = named_on_path(tx, state, position, pinned, first - 1)
+        entries = named + exclusions_on_path(tx, state, position, first - 1) + entries
+        entries = list({entry.depth: entry for entry in sorted(entries, key=attrgetter("depth"))}.values())
     return PathRead(at, state.leaf, state.revision, stamp, entries, summary)
+
+
+def named_on_path(
+    tx: Transaction, state: SessionState, position: Position, ids: Iterable[str], last_depth: int
+) -> list[Entry]:
+    """Return those of some entries that lie on the path to a place, no deeper than ``last_depth``, root first."""
+    named = pydantic_core.to_json(sorted(each for each in ids if is_storable(each))).decode()
+    where = {**_spans_of(state, position), "ids": named, "last_depth": last_depth}
+    return _scattered(tx, state, tx.rows(queries.NAMED_ON_PATH, where))
+
+
+def exclusions_on_path(tx: Transaction, state: SessionState, position: Position, last_depth: int) -> list[Entry]:
+    """Return the exclusions on the path to a place, no deeper than ``last_depth``, root first."""
+    where = {**_spans_of(state, position), "last_depth": last_depth}
+    return _scattered(tx, state, tx.rows(queries.EXCLUSIONS_ON_PATH, where))
+
+
+def path_stretch(tx: Transaction, state: SessionState, position: Position, above: int, last: int) -> list[Entry]:
+    """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
+    where = {**_spans_of(state, position), "low_depth": above, "last_depth": last}
+    return _scattered(tx, state, tx.rows(queries.PATH_STRETCH, where))
+
+
+def _scattered(tx: Transaction, state: SessionState, rows: Sequence[Row]) -> list[Entry]:
+    """Return entries of a path that need not follow each other, root first."""
+    if rows:
+        tx.require_snapshot()
+    creators = _creators(tx, state, rows)
+    return [
+        _entry(tx, state.tree_id, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators)
+        for row in sorted(rows, key=itemgetter(_DEPTH))
+    ]
 
 
 def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
@@ -102,13 +138,20 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         state = read_state(tx, session_id)
         at, position = place(tx, state, leaf)
         compaction = _latest_compaction(tx, state, position)
-    messages: list[JsonObject] = []
+    messages: list[JsonObject] | None = []
     if position is not None:
         summary_depth = -1 if compaction is None else int(compaction[_DEPTH])
-        above = -1 if compaction is None else _depth_kept_from(tx, state, compaction) - 1
-        with collector_held(position.depth - above):
-            rows = _rows_of_path(tx, state, position, above, queries.LANE_BODIES, queries.SPANS_BODIES)
-            messages = _messages(tx, state.tree_id, rows, summary_depth)
+        first, pinned = (0, frozenset[str]()) if compaction is None else _kept_by(tx, state, compaction)
+        messages = None
+        if not pinned:
+            with collector_held(position.depth - first + 1):
+                rows = _rows_of_path(tx, state, position, first - 1, queries.LANE_BODIES, queries.SPANS_BODIES)
+                messages = _messages(tx, state.tree_id, rows, summary_depth)
+    if messages is None:
+        # What is pinned or excluded is told by ids, which are not among the bodies.
+        tx.require_snapshot()
+        read = read_context(tx, session_id, leaf, None)
+        messages = [item.data for item in context_of(read.entries or (), read.compaction)]
     return MessagesRead(at, state.leaf, state.revision, messages)
 
 
@@ -128,6 +171,12 @@ def _latest_compaction(tx: Transaction, state: SessionState, position: Position 
     return None if position is None else tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
 
 
+def latest_compaction_fields(tx: Transaction, state: SessionState, position: Position | None) -> JsonObject | None:
+    """Return the fields of the latest compaction on the path to a place; None where there is none."""
+    row = _latest_compaction(tx, state, position)
+    return None if row is None else decode_object(stored_payload(tx, state.tree_id, row))
+
+
 def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
     """Return a leaf to read at, and its place; on one snapshot where that has to be looked up."""
     if not isinstance(leaf, Stored):
@@ -135,8 +184,11 @@ def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str 
     return place(tx, state, leaf)
 
 
-def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth: int) -> list[JsonObject]:
-    """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others."""
+def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth: int) -> list[JsonObject] | None:
+    """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
+
+    None where an exclusion is among them.
+    """
     messages = []
     summary: list[JsonObject] = []
     for depth, other_kind, created_at, payload, packed, blob in rows:
@@ -144,24 +196,30 @@ def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth:
         if other_kind is None and payload is not None:
             messages.append(decode_object(payload))
         elif other_kind is None:
-            messages.append(decode_object(_payload_text(tx, tree_id, (payload, packed, blob))))
+            messages.append(decode_object(stored_payload(tx, tree_id, (payload, packed, blob))))
         elif other_kind in CONTEXT_KINDS or depth == summary_depth:
-            data = decode_json(_payload_text(tx, tree_id, (payload, packed, blob)))
+            data = decode_json(stored_payload(tx, tree_id, (payload, packed, blob)))
             into = summary if depth == summary_depth else messages
             into.append(synthetic_message(other_kind, data, created_at))
+        elif other_kind == EXCLUSION:
+            return None
     return summary + messages
 
 
-def _depth_kept_from(tx: Transaction, state: SessionState, compaction: Row) -> int:
-    """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing (row E09)."""
-    fields = decode_object(_payload_text(tx, state.tree_id, compaction))
+def _kept_by(tx: Transaction, state: SessionState, compaction: Row) -> tuple[int, frozenset[str]]:
+    """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing (row E09).
+
+    And the ids of the entries that the compaction has pinned.
+    """
+    fields = decode_object(stored_payload(tx, state.tree_id, compaction))
     first_kept = fields.get("firstKeptEntryId")
+    pinned = pinned_ids(fields)
     at_compaction = int(compaction[_DEPTH])
     if not isinstance(first_kept, str) or not is_storable(first_kept):
-        return at_compaction
+        return at_compaction, pinned
     where = {**_place_of(state, compaction[_COMPACTION_LANE], at_compaction), "entry_id": first_kept}
     row = tx.first(queries.DEPTH_ON_PATH, where)
-    return at_compaction if row is None else int(row[0])
+    return at_compaction if row is None else int(row[0]), pinned
 
 
 def _spans_of(state: SessionState, position: Position) -> dict[str, object]:
@@ -230,7 +288,8 @@ def _entry(tx: Transaction, tree_id: int, row: Row, parent: str | None, creators
     )
 
 
-def _payload_text(tx: Transaction, tree_id: int, row: Sequence[Any]) -> str:
+def stored_payload(tx: Transaction, tree_id: int, row: Sequence[Any]) -> str:
+    """Return the text of a payload from a row that ends with its three columns."""
     payload, packed, blob = row[-3:]
     if payload is not None:
         return str(payload)
@@ -270,6 +329,21 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafCh
     if anchor is None:
         return UsageWindow(Usage(), at, since, on_path=False)
     return UsageWindow(Usage.from_totals(totals_at(position).minus(anchor.totals)), at, since)
+
+
+def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> dict[str, object] | None:
+    """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    above = -1
+    if since is not None:
+        anchor = _ancestor(tx, state, since, position)
+        if anchor is None:
+            return None
+        above = anchor.depth
+    if position is None:
+        return {**_place_of(state, -1, -1), "low_depth": above}
+    return {**_spans_of(state, position), "low_depth": above}
 
 
 def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
@@ -434,24 +508,28 @@ def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: R
     return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
 
 
-def list_sessions(
-    tx: Transaction, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
-) -> SessionPage:
+def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | None) -> SessionPage:
     """Return a page of sessions (see `Backend.list_sessions`)."""
     if limit < 1:
         raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
-    before, before_key = _FIRST_PAGE if cursor is None else read_cursor(cursor)
-    if scope is not None and not is_storable(scope):
+    ordering, where = listing.ordering, listing.where
+    last = None if cursor is None else read_cursor(cursor, ordering)
+    if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
         return SessionPage(())
-    statement = queries.session_page(by_scope=scope is not None, by_kind=kind is not None)
-    rows = tx.rows(
-        statement,
-        {"last_at": before, "last_key": before_key, "scope": scope, "kind": kind, "count": limit + 1},
-    )
+    asked = where.asked
+    asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
+    parameters: dict[str, object] = {**asked, "count": limit + 1, "title_part": asked.get("title")}
+    if last is not None:
+        parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
+    if "completed" in asked:
+        parameters["completed"] = int(where.completed is True)
+    statement = queries.session_page(ordering, frozenset(asked), is_first=last is None)
+    rows = tx.rows(statement, {name: parameters[name] for name in statement.parameters})
     page = tuple(session_info(row) for row in rows[:limit])
     if len(rows) <= limit:
         return SessionPage(page)
-    return SessionPage(page, write_cursor(page[-1].updated_us, rows[limit - 1][-1]))
+    end = Place(sort_value(page[-1], ordering.order), rows[limit - 1][-1])
+    return SessionPage(page, write_cursor(ordering, end))
 
 
 def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:

@@ -106,7 +106,7 @@ class Witnesses:
                 self.session_keys[key] = (scope, name)
             case "sessions", ("tree_id", _), (int(tree), int(key)):
                 self.session_trees[key] = tree
-            case "sessions", ("updated_at", *_), (int(at), *_, int(key)):
+            case "sessions", ("updated_at", "session_key" | "rowid", *_), (int(at), int(key), *_):
                 self.session_times[key] = at
             case "lanes", ("owner_key", *_), (int(owner), int(tree), int(lane)):
                 self.lane_owners[tree, lane] = owner

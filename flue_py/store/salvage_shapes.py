@@ -25,7 +25,7 @@ _WORDS = {
     ("sessions", "kind"): frozenset({"root", "fork", "task"}),
     ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
     ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
-    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import"}),
+    ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
     ("budgets", "unit"): frozenset({"tokens", "picodollars"}),
@@ -130,7 +130,9 @@ def shapes(page_size: int) -> Shapes:
                 continue
             columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
             order = (
-                [row[2] for row in made.execute(f"PRAGMA index_xinfo({name})")] if kind == "index" else list(columns)
+                [_name(*row[1:3]) for row in made.execute(f"PRAGMA index_xinfo({name})")]
+                if kind == "index"
+                else list(columns)
             )
             has_rowid = not _is_without_rowid(made, table)
             keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
@@ -147,9 +149,16 @@ def _is_without_rowid(made: sqlite3.Connection, table: str) -> bool:
     return any(row[1] == table and row[4] for row in made.execute("PRAGMA table_list"))
 
 
-def _column(table: str, name: str | None, columns: dict[str, tuple[object, ...]]) -> Column:
-    if name is None or name == "rowid":
+def _name(number: int, name: str | None) -> str:
+    """Return what a column of an index is called; the numbers that SQLite has for what is no column of the table."""
+    return {-1: "rowid", -2: "expression"}.get(number, name or "")
+
+
+def _column(table: str, name: str, columns: dict[str, tuple[object, ...]]) -> Column:
+    if name == "rowid":
         return Column("rowid", int, required=True)
+    if name == "expression":
+        return Column(name, str, required=False)
     row = columns[name]
     declared = str(row[2])
     kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int

@@ -133,6 +133,8 @@ class Scan:
             return named.get(name, root) == root and (not rows or any(shape.fits(cell) for cell in rows))
 
         made_in: list[Mapping[str, int]] = [self._shapes.roots, FORMAT_1_ROOTS]
+        known = self._shapes.by_name.keys()
+        made_in = [{name: roots[name] for name in roots.keys() & known} for roots in made_in]
         return max(made_in, key=lambda roots: sum(is_likely(*place) for place in roots.items()) / len(roots))
 
     def _tree(self, shape: Shape, root: int, sink: Sink | None = None) -> None:

@@ -87,7 +87,28 @@ sessions = Table(
         sqlite_where=text("key IS NOT NULL AND trashed_at IS NULL"),
         postgresql_where=text("key IS NOT NULL AND trashed_at IS NULL"),
     ),
-    Index("ix_sessions_updated_at", "updated_at", "session_key"),
+    # An append changes updated_at, and so writes an entry of this index anyway: what else it changes, and what listings
+    # are filtered by, lies there for little more (decision 0014).
+    Index(
+        "ix_sessions_listing",
+        "updated_at",
+        "session_key",
+        "trashed_at",
+        "message_count",
+        "entry_count",
+        "spent_tokens",
+        "spent_cost",
+        "scope",
+        "kind",
+        "created_at",
+        "completed_at",
+    ),
+    Index("ix_sessions_created_at", "created_at", "session_key"),
+    Index(
+        "ix_sessions_title",
+        text("substr(COALESCE(NULLIF(title, ''), NULLIF(auto_title, ''), ''), 1, 200)"),
+        "session_key",
+    ),
     Index("ix_sessions_tree_id", "tree_id"),
 )
 
@@ -156,6 +177,14 @@ entries = Table(
         "depth",
         sqlite_where=text("kind = 'compaction'"),
         postgresql_where=text("kind = 'compaction'"),
+    ),
+    Index(
+        "ix_entries_exclusion",
+        "tree_id",
+        "lane_id",
+        "depth",
+        sqlite_where=text("kind = 'exclusion'"),
+        postgresql_where=text("kind = 'exclusion'"),
     ),
     Index(
         "ix_entries_blob",

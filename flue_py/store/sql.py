@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
+from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Listing, Ordering, SessionFilter
+from flue_py.core.log import LogLine, Note
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
     Change,
     Deletion,
+    EditMetadata,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -37,10 +42,24 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
+from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
-from flue_py.store import appending, budgeting, copying, creating, deleting, moving, queries, reading, verifying
+from flue_py.store import (
+    appending,
+    budgeting,
+    copying,
+    creating,
+    deleting,
+    editing,
+    log,
+    moving,
+    paying,
+    queries,
+    reading,
+    spending,
+    verifying,
+)
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
 from flue_py.store.backing_up import back_up
 from flue_py.store.transaction import Transaction
@@ -110,9 +129,17 @@ class SqlBackend(Backend):
         return await self._runner.read(lambda tx: creating.find_session(tx, key, scope), loose=True)
 
     async def list_sessions(
-        self, *, scope: str | None, kind: SessionKind | None, limit: int, cursor: str | None
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_CHANGED_FIRST,
     ) -> SessionPage:
-        return await self._runner.read(lambda tx: reading.list_sessions(tx, scope, kind, limit, cursor), loose=True)
+        listing = Listing(scope, kind, where, ordering)
+        return await self._runner.read(lambda tx: reading.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         return await self._runner.read(lambda tx: reading.match_session_ids(tx, prefix, limit), loose=True)
@@ -122,11 +149,17 @@ class SqlBackend(Backend):
         session_id: str,
         *,
         title: str | None | Stored = STORED,
-        metadata_text: str | None = None,
+        auto_title: str | None | Stored = STORED,
+        metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
+        by: str | None = None,
+        why: str | None = None,
     ) -> SessionInfo:
+        note = Note(by, why)
         return await self._runner.write(
-            lambda tx: creating.update_session(tx, self._sources, session_id, title, metadata_text, completed_us),
+            lambda tx: editing.update_session(
+                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, note
+            ),
             repeatable=True,
         )
 
@@ -162,21 +195,32 @@ class SqlBackend(Backend):
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
         by: str | None = None,
+        why: str | None = None,
         idempotency_key: str | None = None,
     ) -> Moved:
+        note = Note(by, why)
         return await self._runner.write(
-            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, by, idempotency_key),
+            lambda tx: moving.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
             repeatable=idempotency_key is not None,
         )
 
-    async def retract(self, session_id: str, entry_id: str) -> Moved | None:
-        return await self._runner.write(lambda tx: moving.retract(tx, self._sources, session_id, entry_id))
+    async def retract(
+        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: moving.retract(tx, self._sources, session_id, entry_id, note))
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        return await self._runner.write(lambda tx: moving.undo(tx, self._sources, session_id, expected, by))
+    async def undo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: moving.undo(tx, self._sources, session_id, expected, note))
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None) -> Moved | None:
-        return await self._runner.write(lambda tx: moving.redo(tx, self._sources, session_id, expected, by))
+    async def redo(
+        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
+    ) -> Moved | None:
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: moving.redo(tx, self._sources, session_id, expected, note))
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
@@ -185,6 +229,17 @@ class SqlBackend(Backend):
             lambda tx: creating.fork(tx, self._sources, session_id, at, new, idempotency_key),
             repeatable=idempotency_key is not None,
         )
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        return await self._runner.write(
+            lambda tx: paying.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
+        )
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        return await self._runner.read(lambda tx: paying.find_calls(tx, scope, identities), loose=True)
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        return await self._runner.read(lambda tx: spending.read_ledger(tx, query))
 
     async def create_task(
         self,
@@ -276,9 +331,38 @@ class SqlBackend(Backend):
                 last = revision
                 yield
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None) -> None:
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        return await self._runner.read(lambda tx: log.read_log(tx, session_id, before, limit))
+
+    async def go_back(
+        self,
+        session_id: str,
+        revision: int,
+        *,
+        before: bool = False,
+        expected: LeafChoice = STORED,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> LogLine | None:
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: log.go_back(tx, self._sources, session_id, revision, before=before, expected=expected, note=note)
+        )
+
+    async def set_label(
+        self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
+    ) -> None:
+        note = Note(by, why)
         await self._runner.write(
-            lambda tx: creating.set_label(tx, self._sources, session_id, entry_id, label), repeatable=True
+            lambda tx: editing.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
+        )
+
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
+    ) -> tuple[str, ...]:
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: editing.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
         )
 
     async def read_marks(self, session_id: str) -> list[Mark]:

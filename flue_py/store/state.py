@@ -57,17 +57,23 @@ def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
 
 def find_visible(tx: Transaction, state: SessionState, entry_id: str) -> Position | None:
     """Return the place of an entry, or None where the session does not see it. O(lanes the session builds on)."""
+    position, is_hidden = find_held(tx, state, entry_id)
+    return None if is_hidden else position
+
+
+def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Position | None, bool]:
+    """Return the place of an entry that the session holds (or None), and whether the session has retracted it."""
     if entry_id == state.leaf:
-        return state.position
+        return state.position, False
     if not is_storable(entry_id):
-        return None
+        return None, False
     where = {"tree_id": state.tree_id, "entry_id": entry_id, "session_key": state.key}
     row = tx.first(queries.ENTRY_AND_MARK, where)
-    if row is None or row[-1] is not None:
-        return None
-    position = _position(row)
+    if row is None:
+        return None, False
+    position, is_retracted = _position(row), row[-1] is not None
     is_seen = position.owner_key == state.key or is_held(tx, state, position.lane_id, position.depth)
-    return position if is_seen else None
+    return (position if is_seen else None), is_retracted
 
 
 def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> bool:

@@ -21,6 +21,9 @@ from flue_py.testing.contract_deletion import DeletionContract
 from flue_py.testing.contract_forks import ForkContract
 from flue_py.testing.contract_idempotency import IdempotencyContract
 from flue_py.testing.contract_imports import ImportContract
+from flue_py.testing.contract_listing import ListingContract
+from flue_py.testing.contract_log import LogContract
+from flue_py.testing.contract_marks import MarkContract
 from flue_py.testing.contract_merging import MergingContract
 from flue_py.testing.contract_moves import MoveContract
 from flue_py.testing.contract_reads import ReadContract
@@ -29,6 +32,7 @@ from flue_py.testing.contract_size import SizeContract
 from flue_py.testing.contract_tasks import TaskContract
 from flue_py.testing.contract_undo import UndoContract
 from flue_py.testing.contract_usage import UsageContract
+from flue_py.testing.contract_usage_ledger import LedgerContract
 from flue_py.testing.sources import OpenBackend, counted_sources
 
 
@@ -55,12 +59,15 @@ class NewStore:
 class BackendContract(
     NewStore,
     SessionContract,
+    ListingContract,
     AppendContract,
     ImportContract,
     ConflictContract,
     IdempotencyContract,
     MoveContract,
     UndoContract,
+    LogContract,
+    MarkContract,
     ForkContract,
     MergingContract,
     TaskContract,
@@ -68,6 +75,7 @@ class BackendContract(
     ReadContract,
     UsageContract,
     BudgetContract,
+    LedgerContract,
     BadInputContract,
     SizeContract,
 ):

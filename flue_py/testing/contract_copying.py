@@ -177,7 +177,7 @@ class CopyContract:
         assert (await session_info(other, session.id)).auto_title == "About a build"
         assert (await other.verify()).problems == []
         # An earlier copy is replaced, and says no more than the later one.
-        await backend.move(session.id, row.leaf)
+        await backend.move(session.id, tree.entries[1].id)
         later = replace((await whole_trees(backend))[0], calls=told_more.calls, edits=told_more.edits[:1])
         later = replace(later, sessions=[later.sessions[0]._replace(unpriced_calls=1, spent_cost=CENT)])
         await other.write_whole_tree(later)

@@ -17,7 +17,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.ledger import DIMENSIONS, LedgerQuery
+from flue_py.core.log import LogLine
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
 from flue_py.errors import FlueError, LeafConflict
@@ -33,8 +36,11 @@ MAX_SESSIONS = 10
 GHOSTS = ("ghost-1", "ghost-2")
 """Ids of sessions and entries that never are."""
 
+_LEDGER_EVERY = 5
+
 picks = st.integers(0, 119)
 """Which of the things that are there at the time a rule means."""
+whys = st.sampled_from([None, "because"])
 
 
 def check_against_model(open_backend: OpenBackend, share: float = 1.0, step_share: float = 1.0) -> None:
@@ -167,6 +173,12 @@ class BackendMachine(RuleBasedStateMachine):
         new = data.draw(strategies.compactions(self._entry(session_id, kept)))
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
 
+    @rule(pick=picks, call=strategies.calls)
+    def record_call(self, pick: int, call: PaidCall) -> None:
+        """Write a paid call without an entry."""
+        session_id = self._session(pick)
+        self._change(session_id, lambda backend: backend.record_call(session_id, call))
+
     @rule(pick=picks, shape=st.lists(st.tuples(picks, strategies.entries), max_size=5), leaf=picks, expected=picks)
     def import_entries(self, pick: int, shape: list[tuple[int, NewEntry]], leaf: int, expected: int) -> None:
         """Import a small tree below what is there."""
@@ -261,12 +273,37 @@ class BackendMachine(RuleBasedStateMachine):
         assert self._both(lambda backend: backend.delete_tree(session_id, scope=scope)) == foretold
         self._compare_stores()
 
-    @rule(pick=picks, entry=picks, label=st.none() | st.just("") | strategies.labels)
-    def label(self, pick: int, entry: int, label: str | None) -> None:
+    @rule(pick=picks, entry=picks, label=st.none() | st.just("") | strategies.labels, why=whys)
+    def label(self, pick: int, entry: int, label: str | None, why: str | None) -> None:
         """Label an entry, or clear its label."""
         session_id = self._session(pick)
         entry_id = self._entry(session_id, entry)
-        self._change(session_id, lambda backend: backend.set_label(session_id, entry_id, label))
+        self._change(session_id, lambda backend: backend.set_label(session_id, entry_id, label, why=why))
+
+    @rule(pick=picks, entry=picks, pinned=st.booleans())
+    def pin(self, pick: int, entry: int, pinned: bool) -> None:
+        """Pin an entry, or let go of it."""
+        session_id = self._session(pick)
+        entry_id = self._entry(session_id, entry)
+        self._change(session_id, lambda backend: backend.set_pin(session_id, entry_id, pinned, by="pinner"))
+
+    @rule(pick=picks, entry=picks, part=st.sampled_from([None, None, 0, 1, "call"]), excluded=st.booleans(), why=whys)
+    def exclude(self, pick: int, entry: int, part: int | str | None, excluded: bool, why: str | None) -> None:
+        """Leave an entry, or a part of it, out of the context, or take it back in; also what is not on the path."""
+        session_id = self._session(pick)
+        new = new_exclusion(self._entry(session_id, entry), part, excluded=excluded, why=why)
+        self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks, revision=picks, before=st.booleans(), expected=picks)
+    def go_back(self, pick: int, revision: int, before: bool, expected: int) -> None:
+        """Go back to a line of the log, now and then to one that is not there yet."""
+        session_id = self._session(pick)
+        found = self._run(self._model.get_session(session_id))
+        line = revision % (2 + (0 if found is None else found.revision))
+        named = self._choice(session_id, expected) if expected % 10 == 9 else STORED
+        self._change(
+            session_id, lambda backend: backend.go_back(session_id, line, before=before and line > 0, expected=named)
+        )
 
     @rule(pick=picks, title=st.none() | strategies.labels, completed=st.sampled_from([STORED, None, 5]))
     def update(self, pick: int, title: str | None, completed: int | Stored | None) -> None:
@@ -346,6 +383,11 @@ class BackendMachine(RuleBasedStateMachine):
         for what in expected.keys() | actual.keys():
             assert actual.get(what) == expected.get(what), f"{what} of {session_id}"
         self._is_alike = True
+        if self._compared % _LEDGER_EVERY == 0:
+            bills = _bills(session_id, known[self._compared % len(known)])
+            bill = bills[self._compared // _LEDGER_EVERY % len(bills)]
+            paid = [self._run(_answer(partial(_read_ledger, bill), each)) for each in (self._model, self._store)]
+            assert paid[1] == paid[0], f"{bill}"
         if self._is_there(session_id):
             self._run(_check_reads(self._store, session_id))
 
@@ -379,6 +421,8 @@ async def _answer(call: Callable[[Backend], Awaitable[object]], backend: Backend
         return type(error)
     if isinstance(result, SessionInfo):
         return comparable(result)
+    if isinstance(result, LogLine):
+        return replace(result, at_us=None)
     if isinstance(result, Deletion):
         # Which session an entry counts with once its creator is gone is the store's own affair.
         return replace(
@@ -402,11 +446,27 @@ async def _told(backend: Backend, session_id: str, probes: Iterable[str]) -> dic
     shown = await snapshot(backend, session_id)
     told = {each.name: getattr(shown, each.name) for each in fields(shown)}
     told["info"] = comparable(shown.info)
+    told["log"] = [replace(line, at_us=None) for line in shown.log]
     told["changes"] = [replace(change, at_us=None) for change in shown.changes]
     for entry_id in probes:
         for what, call in _questions(session_id, shown.info.leaf_id, entry_id).items():
             told[f"{what} {entry_id}"] = await _answer(call, backend)
     return told
+
+
+def _bills(session_id: str, entry_id: str) -> tuple[LedgerQuery, ...]:
+    """Return what is asked of the ledger, one after the other."""
+    return (
+        LedgerQuery(session_id, group_by=DIMENSIONS),
+        LedgerQuery(session_id, tree=True, tasks=True, group_by=("session", "purpose")),
+        LedgerQuery(session_id, on_path=True, group_by=("purpose",)),
+        LedgerQuery(session_id, on_path=True, since=entry_id),
+        LedgerQuery(branch="abandoned", group_by=("session",)),
+    )
+
+
+async def _read_ledger(query: LedgerQuery, backend: Backend) -> object:
+    return await backend.read_ledger(query)
 
 
 def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Callable[[Backend], Awaitable[object]]]:

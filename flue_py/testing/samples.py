@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from flue_py.core.budgets import Budget
 from flue_py.core.entries import Entry, NewEntry, new_compaction, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.projection import ContextEntry, project, project_compacted
+from flue_py.core.log import LogLine
+from flue_py.core.projection import ContextEntry
+from flue_py.core.projection import context_of as context_items
 from flue_py.core.sessions import (
     STORED,
     Change,
@@ -107,8 +109,7 @@ async def context_of(backend: Backend, session_id: str, leaf: LeafChoice = STORE
 
 def projected(read: PathRead) -> list[ContextEntry]:
     """Return the context items that a read of the context stands for."""
-    entries = entries_of(read)
-    return project(entries) if read.compaction is None else project_compacted(read.compaction, entries)
+    return context_items(entries_of(read), read.compaction)
 
 
 def entries_of(read: PathRead) -> list[Entry]:
@@ -134,6 +135,7 @@ class Snapshot:
     turns: Sequence[Entry]
     marks: Sequence[Mark]
     changes: Sequence[Change]
+    log: Sequence[LogLine]
     links: Sequence[TaskLink]
     parents: Sequence[TaskLink]
 
@@ -149,6 +151,7 @@ async def snapshot(backend: Backend, session_id: str) -> Snapshot:
         await backend.read_turns(session_id),
         await backend.read_marks(session_id),
         await backend.changes(session_id, 0, 1_000_000),
+        await backend.read_log(session_id, before=None, limit=20),
         await backend.task_links(session_id),
         await backend.task_parents(session_id),
     )

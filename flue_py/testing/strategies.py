@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from flue_py.core.calls import PaidCall, read_call
 from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue
 
@@ -71,7 +72,7 @@ dollars: st.SearchStrategy[float] = st.one_of(
     st.sampled_from([0.0, 0.1, 1e-12, 4e-13, 5e-13, 1 / 3]),
 )
 
-usages: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
+_whole_usages: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
     {},
     optional={
         "input": token_counts,
@@ -85,7 +86,22 @@ usages: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
         ),
     },
 )
-"""What providers report: any of the ten numbers may be missing."""
+
+
+def _with_parts(usage: JsonObject, hour: int | None, reasoning: int | None) -> JsonObject:
+    """Return a usage with parts of its cache writes and of its output told apart."""
+    parts: JsonObject = {}
+    for name, whole, tokens in (("cacheWrite1h", "cacheWrite", hour), ("reasoning", "output", reasoning)):
+        most = usage.get(whole)
+        if tokens is not None and isinstance(most, int):
+            parts[name] = min(tokens, most)
+    return {**usage, **parts}
+
+
+usages: st.SearchStrategy[JsonObject] = st.builds(
+    _with_parts, _whole_usages, st.none() | token_counts, st.none() | token_counts
+)
+"""What providers report: any of the numbers may be missing."""
 
 
 _message_fields = (
@@ -127,6 +143,14 @@ def _parts(value: str) -> JsonValue:
     return [{"type": "text", "text": value}]
 
 
+_call_ids = st.sampled_from(["call", "call-1"])
+
+
+def _calls(value: str, ids: list[str]) -> JsonValue:
+    calls: list[JsonValue] = [{"type": "toolCall", "id": call_id, "name": "read", "arguments": {}} for call_id in ids]
+    return [{"type": "text", "text": value}, *calls]
+
+
 def _message(role: str, content: JsonValue, fields: JsonObject, further: JsonObject) -> JsonObject:
     return {"role": role, "content": content, **fields, **further}
 
@@ -137,7 +161,7 @@ user_messages: st.SearchStrategy[JsonObject] = st.builds(
 assistant_messages: st.SearchStrategy[JsonObject] = st.builds(
     _message,
     st.just("assistant"),
-    texts.map(_parts),
+    texts.map(_parts) | st.builds(_calls, texts, st.lists(_call_ids, unique=True, max_size=2)),
     st.fixed_dictionaries(
         {}, optional={"usage": usages, "provider": st.sampled_from(["p", "q"]), "model": labels, "stopReason": texts}
     ),
@@ -147,7 +171,7 @@ tool_results: st.SearchStrategy[JsonObject] = st.builds(
     _message,
     st.just("toolResult"),
     texts.map(_parts),
-    st.fixed_dictionaries({"toolCallId": texts, "toolName": texts, "isError": st.booleans()}),
+    st.fixed_dictionaries({"toolCallId": _call_ids | texts, "toolName": texts, "isError": st.booleans()}),
     unknown_fields,
 )
 other_messages: st.SearchStrategy[JsonObject] = st.builds(
@@ -176,11 +200,29 @@ entries: st.SearchStrategy[NewEntry] = st.builds(
 )
 """Entries that refer to no other: messages, summaries, further kinds; some carry extra fields or are not counted."""
 
-_paid_calls: st.SearchStrategy[JsonObject] = st.builds(
-    lambda usage, named: {**usage, **named},
-    usages,
-    st.fixed_dictionaries({"provider": st.just("p")}, optional={"callId": st.sampled_from(["c1", "c2", "c3"])}),
+_numbers_of: dict[str, JsonObject] = {
+    "c1": {"input": 5, "cost": {"total": 0.1}},
+    "c2": {"output": 7, "reasoning": 3},
+    "c3": {"cacheWrite": 9, "cacheWrite1h": 4, "totalTokens": 10},
+}
+_known_calls: st.SearchStrategy[JsonObject] = st.sampled_from(sorted(_numbers_of)).map(
+    lambda call_id: {"callId": call_id, "provider": "p", **_numbers_of[call_id]}
 )
+_paid_calls: st.SearchStrategy[JsonObject] = st.one_of(
+    st.builds(lambda usage: {**usage, "provider": "p"}, usages),
+    _known_calls,
+    _known_calls,
+    _known_calls.map(lambda call: {**call, "output": 8}),
+)
+"""Calls without an id, calls that are reported again and again, and now and then with other numbers."""
+
+calls: st.SearchStrategy[PaidCall] = st.builds(
+    lambda reported, purpose, outcome: replace(read_call(reported, "usage", purpose), outcome=outcome),
+    _paid_calls,
+    st.sampled_from(["turn", "title"]),
+    st.none() | st.just("failed"),
+)
+"""Paid calls that made no entry."""
 
 
 def compactions(first_kept: str) -> st.SearchStrategy[NewEntry]:

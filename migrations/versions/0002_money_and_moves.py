@@ -22,6 +22,21 @@ def upgrade() -> None:
     """Add columns at the ends of the tables, which rewrites no row, and the new tables."""
     op.add_column("sessions", sa.Column("auto_title", TEXT))
     op.add_column("sessions", sa.Column("unpriced_calls", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
+    op.drop_index("ix_sessions_updated_at", table_name="sessions")
+    op.create_index(
+        "ix_sessions_listing",
+        "sessions",
+        [
+            "updated_at", "session_key", "trashed_at", "message_count", "entry_count", "spent_tokens", "spent_cost",
+            "scope", "kind", "created_at", "completed_at",
+        ],
+    )  # fmt: skip
+    op.create_index("ix_sessions_created_at", "sessions", ["created_at", "session_key"])
+    op.create_index(
+        "ix_sessions_title",
+        "sessions",
+        [sa.text("substr(COALESCE(NULLIF(title, ''), NULLIF(auto_title, ''), ''), 1, 200)"), "session_key"],
+    )
     op.add_column("leaf_moves", sa.Column("why", TEXT))
     op.add_column("ledger", sa.Column("outcome", TEXT))
     op.add_column("ledger_sessions", sa.Column("tree_id", sa.BigInteger()))
@@ -32,6 +47,14 @@ def upgrade() -> None:
     unpriced = "FROM ledger g WHERE g.session_key = sessions.session_key AND g.cost IS NULL"
     op.execute(f"UPDATE sessions SET unpriced_calls = (SELECT COUNT(*) {unpriced}) WHERE EXISTS (SELECT 1 {unpriced})")
     op.create_index("ix_ledger_sessions_tree_id", "ledger_sessions", ["tree_id"])
+    excluding = sa.text("kind = 'exclusion'")
+    op.create_index(
+        "ix_entries_exclusion",
+        "entries",
+        ["tree_id", "lane_id", "depth"],
+        sqlite_where=excluding,
+        postgresql_where=excluding,
+    )
     op.create_table(
         "session_edits",
         sa.Column("session_key", sa.BigInteger(), nullable=False),

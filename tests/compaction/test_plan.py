@@ -292,3 +292,34 @@ def test_a_session_is_always_cut_at_a_message_entry(context: list[JsonObject], k
         assert by_id[outcome.first_kept_entry_id].data == context[outcome.plan.first_kept_index]
     else:
         assert outcome.reason == "no_cut_point"
+
+
+# -- pins -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_pinned_is_not_summarized_and_counts_as_kept() -> None:
+    context = [user(words) for words in ("a" * 40, "b" * 40, "c" * 40, "d" * 40)]
+    items = session_items(context)
+    plain = plan_session_compaction(items, None, keeping(15))
+    pinned = plan_session_compaction(items, None, keeping(15), pinned={items[0].entry_id})
+    assert isinstance(plain, SessionCompactionPlan)
+    assert isinstance(pinned, SessionCompactionPlan)
+    assert (plain.plan.first_kept_index, pinned.plan.first_kept_index) == (2, 3)
+    assert plain.plan.messages_to_summarize == tuple(context[:2])
+    assert pinned.plan.messages_to_summarize == tuple(context[1:3])
+
+
+def test_what_was_pinned_and_is_no_more_is_summarized_now() -> None:
+    context = [user(words) for words in ("summary", "p" * 40, "q" * 40, "c" * 40, "d" * 40)]
+    items = session_items(context, e0="compaction")
+    latest = Latest("so far")
+    outcome = plan_session_compaction(items, latest, keeping(10), pinned={"e2"}, carried=["e1", "e2"])
+    assert isinstance(outcome, SessionCompactionPlan)
+    assert outcome.plan.messages_to_summarize == (context[1], context[3])
+    assert outcome.first_kept_entry_id == "e4"
+
+
+def test_there_is_nothing_to_compact_where_all_that_could_go_is_pinned() -> None:
+    items = session_items([user("a" * 40), user("b" * 40), user("c" * 40)])
+    outcome = plan_session_compaction(items, None, keeping(10), pinned={"e0", "e1"})
+    assert outcome == NoCompaction("no_cut_point")

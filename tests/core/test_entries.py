@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ from flue_py.core.entries import (
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object
 from flue_py.core.messages import UserMessage, parse_message
-from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage
+from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 
 USAGE: JsonObject = {
@@ -81,7 +81,11 @@ def test_a_user_message_is_kept_key_by_key_and_reports_nothing() -> None:
 
 def test_an_assistant_message_reports_its_usage_and_one_paid_call() -> None:
     new = new_message(assistant(usage=USAGE, provider="p", model="m"))
-    assert (new.role, new.usage, new.calls) == ("assistant", TOTALS, (PaidCall(TOTALS, "p", "m"),))
+    assert (new.role, new.usage, new.calls) == (
+        "assistant",
+        TOTALS,
+        (PaidCall(TOTALS, "p", "m", cost=TOTALS.cost_total),),
+    )
     assert new.calls[0].purpose == "turn"
     assert new.calls[0].call_id is None
     assert new.preview is None
@@ -205,7 +209,7 @@ def test_a_compaction_without_usage_has_three_fields_and_no_call() -> None:
 def test_a_compaction_with_usage_is_one_paid_call_and_keeps_the_usage_as_given() -> None:
     usage = {"totalTokens": 13, **USAGE, "extra": 1}
     new = compaction(usage=usage, details={"readFiles": ["b", "a"]})
-    assert (new.usage, new.calls) == (TOTALS, (PaidCall(TOTALS, purpose="compaction"),))
+    assert (new.usage, new.calls) == (TOTALS, (PaidCall(TOTALS, purpose="compaction", cost=TOTALS.cost_total),))
     fields = decode_object(new.payload)
     assert list(fields) == ["summary", "firstKeptEntryId", "tokensBefore", "details", "usage"]
     assert fields["usage"] == usage
@@ -221,8 +225,8 @@ def test_with_calls_alone_the_usage_is_their_sum() -> None:
     new = compaction(calls=calls)
     small = UsageTotals(input=1, cost_total=1)
     assert new.calls == (
-        PaidCall(TOTALS, "p", "m1", "c1", "compaction"),
-        PaidCall(small, "", "m2", None, "compaction"),
+        PaidCall(TOTALS, "p", "m1", "c1", "compaction", cost=TOTALS.cost_total),
+        PaidCall(small, "", "m2", None, "compaction", cost=1),
         PaidCall(NO_USAGE, purpose="compaction"),
     )
     assert new.usage == TOTALS.plus(small)
@@ -419,3 +423,21 @@ def test_an_entry_tells_its_time_in_utc() -> None:
 def test_a_naive_moment_is_refused() -> None:
     with pytest.raises(ValueError, match="naive"):
         to_microseconds(datetime(2026, 1, 1))  # noqa: DTZ001 - the point of the test
+
+
+def test_parts_of_tokens_and_an_unknown_cost_are_kept_with_the_call() -> None:
+    usage: JsonObject = {"output": 9, "cacheWrite": 5, "cacheWrite1h": 2, "reasoning": 4}
+    (call,) = new_message(assistant(usage=usage, stopReason="aborted")).calls
+    assert (call.cache_write_1h, call.reasoning, call.outcome) == (2, 4, "aborted")
+    assert (call.known_cost, call.source) == (None, None)
+
+
+def test_a_branch_summary_has_paid_calls_and_adds_nothing_to_its_path() -> None:
+    new = new_branch_summary("left", from_id="x", calls=[{"input": 1, "callId": "a"}, {"input": 2}])
+    assert new.usage == NO_USAGE
+    assert [(call.call_id, call.purpose, call.known_cost) for call in new.calls] == [
+        ("a", "branch_summary", None),
+        (None, "branch_summary", None),
+    ]
+    assert cast("JsonObject", decode_object(new.payload)["usage"])["cost"] is None
+    assert reported_usage("branch_summary", None, decode_object(new.payload)) == NO_USAGE

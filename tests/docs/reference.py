@@ -26,7 +26,17 @@ GROUPS = {
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
-    "Usage": ("UsageWindow", "Usage", "Cost"),
+    "Usage": (
+        "UsageWindow",
+        "Usage",
+        "Cost",
+        "UsageReport",
+        "UsageRow",
+        "Recorded",
+        "CallDifference",
+        "PriceBook",
+    ),
+    "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
     "Branches side by side": (
         "LeafDiff",
         "DiffSide",
@@ -80,6 +90,7 @@ REMEDIES = {
     "InvalidEntry": "Mend the field that the message names.",
     "InvalidArgument": "Mend the argument that the message names.",
     "IdempotencyConflict": "Take a new key for a new operation. See [retry safely](../how-to/retry-safely.md).",
+    "CallConflict": "Report the same numbers, or give the call an id of its own. See [costs](../how-to/costs.md).",
     "AmbiguousId": "Give more characters; `matches` has the first ids that fit.",
     "TaskDepthExceeded": "Start the task from a session further up.",
     "BudgetExceeded": "Raise the budget with `set_budget()` and go on, wait until calls under way are settled, or stop."
@@ -96,6 +107,7 @@ REMEDIES = {
     "StoreUnavailable": "See to what the message says: the path, its permissions, the disk.",
     "CorruptStore": "Run `verify()`. Where it tells of damage, restore the last good backup, or rescue what is"
     " readable: see [back up and rescue](../how-to/back-up-and-rescue.md).",
+    "InvalidPrices": "Correct what it names. See [prices](../how-to/prices.md).",
     "MissingExtra": "Install the extra that the message names.",
 }
 """What to do about each error."""

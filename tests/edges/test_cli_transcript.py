@@ -41,4 +41,4 @@ def test_a_transcript_is_printed_written_and_continued(flue: Flue, tmp_path: Pat
 )
 def test_options_that_do_not_go_together_are_refused(flue: Flue, options: list[str]) -> None:
     session = flue.import_every_type()
-    assert "Usage" in flue.run("transcript", session, *options, code=2).stderr
+    assert "see flue-py transcript --help" in flue.run("transcript", session, *options, code=2).stderr

@@ -89,7 +89,8 @@ def test_labels_are_set_shown_and_cleared(flue: Flue) -> None:
     session = flue.import_every_type()
     flue.run("label", session, "u0000001", "the question")
     assert flue.json("show", session, "u0000001")["label"] == "the question"
-    assert flue.lines("label", session, "u0000001", "--clear") == ["entry u0000001 has no label"]
+    (said,) = flue.lines("label", session, "u0000001", "--clear")
+    assert said == "entry u0000001 has no label; context 37 tokens, unchanged"
     assert flue.json("show", session, "u0000001")["label"] is None
 
 

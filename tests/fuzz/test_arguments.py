@@ -66,11 +66,20 @@ def usual_of_session(first: str, last: str) -> Usual:
         "diff": {},
         "cherry_pick": {"entry_ids": [first], "source": "s"},
         "merge_back": {"summary": "s", "source_leaf": last},
+        "record_call": {"usage": {}},
         "get_entry": {"entry_id": first},
         "resolve_entry_id": {"prefix": first},
         "get_tree": {},
         "labels": {},
         "set_label": {"entry_id": first, "label": "l"},
+        "pin": {"entry_id": first},
+        "unpin": {"entry_id": first},
+        "pins": {},
+        "exclude": {"entry_id": first},
+        "include": {"entry_id": first},
+        "exclusions": {},
+        "log": {},
+        "go_back": {"to": 0},
         "set_title": {"title": "t"},
         "set_metadata": {"metadata": {}},
         "set_completed": {"at": None},
@@ -95,6 +104,8 @@ def usual_of_store(session_id: str) -> Usual:
         "find_session": {"prefix": session_id},
         "resolve_session_id": {"prefix": session_id},
         "list_sessions": {},
+        "usage": {"session": session_id},
+        "call_conflicts": {"entries": []},
         "import_session": {"new": NewSession(), "entries": [], "leaf": None},
         "link_task": {"parent": session_id, "child": "c", "task_id": "t"},
         "delete_session_tree": {"session": "zz"},
@@ -195,17 +206,22 @@ def test_postgresql_refuses_alike(new_database: Callable[[], str]) -> None:
     assert asyncio.run(all_outcomes(new_database(), FEW)) == asyncio.run(all_outcomes(":memory:", FEW))
 
 
+LISTED = ("messages", "entries", "tokens", "cost")
+
+
 def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     outcomes = asyncio.run(all_outcomes(str(tmp_path / "s.db"), ("an integer", "bytes", "a list with None", "a class")))
     accepted = {key for key, outcome in outcomes.items() if outcome == "accepted"}
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
+        *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"),
+        ("list_sessions", "limit"), ("watch", "after"), ("log", "limit"), ("log", "before"), ("go_back", "to"),
     }  # fmt: skip
     assert {name for *_, name in accepted} == {"an integer", "a list with None"}
 

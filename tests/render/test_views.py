@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Usage, UsageWindow
@@ -192,3 +193,14 @@ def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
             "label": "mark",
         }
     ]
+
+
+def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:
+    window = UsageWindow(Usage(input=5, output=7, total_tokens=12), "leaf")
+    shown = plain(usage_lines(window, UsageRow(calls=2, unpriced_calls=2)))
+    assert [line.split()[-1] for line in shown[1:6]] == ["-", "-", "0.00", "0.00", "-"]
+    assert shown[6] == "what 2 calls of 2 cost is not known, and not in the sum"
+    priced = plain(usage_lines(window, UsageRow(calls=2, unpriced_calls=1, picodollars=10**10)))
+    assert priced[-1] == "priced by the ledger beside that: 0.01; see --path"
+    free = plain(usage_lines(window, UsageRow(calls=2)))
+    assert free[-1].split() == ["total", "12", "0.00"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ import pytest
 
 import flue_py
 from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, Session, Store
+from flue_py.core.limits import Limits
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 
 pytestmark = pytest.mark.anyio
@@ -334,6 +336,66 @@ async def test_title_metadata_and_completion_are_replaced_or_merged(store: Store
     assert stored is not None
     assert stored.metadata == session.metadata == {"a": 1, "b": 3}
     assert stored.revision == session.revision
+
+
+async def test_of_two_handles_that_merge_metadata_at_once_neither_loses_what_the_other_gave(
+    store: Store, session: Session
+) -> None:
+    handles = [await store.get_session(session.id) for _ in range(2)]
+    assert None not in handles
+    first, second = (handle for handle in handles if handle is not None)
+    await asyncio.gather(
+        *[first.set_metadata({f"a{number}": number}, merge=True) for number in range(5)],
+        *[second.set_metadata({f"b{number}": number, "last": number}, merge=True) for number in range(5)],
+    )
+    info = await session.refresh()
+    assert info.metadata.keys() == {*(f"{name}{number}" for name in "ab" for number in range(5)), "last"}
+
+
+async def test_merged_metadata_are_held_to_the_limit_as_a_whole(store: Store) -> None:
+    session = await Store(store._backend, Limits(metadata_bytes=60)).create_session(metadata={"a": "x" * 30})
+    with pytest.raises(InvalidArgument, match="metadata"):
+        await session.set_metadata({"b": "y" * 30}, merge=True)
+    assert (await session.refresh()).metadata == {"a": "x" * 30}
+    assert (await session.set_metadata({"a": "z"}, merge=True)).metadata == {"a": "z"}
+
+
+async def test_a_given_title_beats_a_made_one(store: Store, session: Session) -> None:
+    await session.set_title("Made", auto=True)
+    await session.set_title("Given")
+    info = await session.set_title("Made later", auto=True)
+    assert (info.title, info.auto_title, info.shown_title) == ("Given", "Made later", "Given")
+    assert (await session.set_title(None)).shown_title == "Made later"
+    with pytest.raises(InvalidArgument, match="auto"):
+        await session.set_title("x", auto=1)  # type: ignore[arg-type]
+
+
+async def test_sessions_are_listed_in_an_order_and_by_what_they_are(store: Store) -> None:
+    made = [await store.create_session(title=title) for title in ("b", "a", None)]
+    for number, session in enumerate(made):
+        await session.append_messages([{"role": "user", "content": f"text {number}"}] * (number + 1))
+    await made[0].set_completed(datetime(2026, 1, 2, tzinfo=UTC))
+    listed = [info.id for info in (await store.list_sessions(order_by="title", descending=False)).sessions]
+    assert listed == [made[2].id, made[1].id, made[0].id]
+    page = await store.list_sessions(order_by="messages", min_messages=2, limit=1, completed=False, min_cost=0)
+    assert [info.id for info in page.sessions] == [made[2].id]
+    rest = await store.list_sessions(order_by="messages", min_messages=2, cursor=page.next_cursor)
+    assert [info.id for info in rest.sessions] == [made[1].id]
+    assert (await store.list_sessions(created_before=datetime(1999, 1, 1, tzinfo=UTC))).sessions == ()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"order_by": "size"}, {"descending": 1}, {"min_messages": -1}, {"max_entries": 1.5}, {"min_tokens": True},
+        {"max_cost": "much"}, {"min_cost": -1}, {"min_cost": True}, {"completed": "yes"}, {"title": 5},
+        {"created_after": datetime(2026, 1, 1)}, {"updated_before": 5}, {"cwd": "\0"},  # noqa: DTZ001
+    ],
+    ids=repr,
+)  # fmt: skip
+async def test_a_listing_that_makes_no_sense_is_refused(store: Store, asked: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument):
+        await store.list_sessions(**asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("metadata", [[], "text", 1, None])

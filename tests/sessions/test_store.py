@@ -105,6 +105,15 @@ async def test_a_session_is_found_by_its_id_or_the_beginning_of_it(store: Store)
     with pytest.raises(AmbiguousId) as caught:
         await store.find_session("alpha")
     assert caught.value.matches == ("alpha-1", "alpha-2")
+    # The beginning of a task session's id is its parent's: that one is meant, until more is said.
+    await store.create_session(id="alpha-2:s1")
+    assert (await store.find_session("alpha-2")).id == await store.resolve_session_id("alpha-2") == "alpha-2"
+    await store.create_session(id="delta-2")
+    await store.create_session(id="delta-2:s1")
+    assert await store.resolve_session_id("del") == "delta-2"
+    assert await store.resolve_session_id("delta-2:") == "delta-2:s1"
+    with pytest.raises(AmbiguousId):
+        await store.resolve_session_id("bet")
     with pytest.raises(SessionNotFound):
         await store.find_session("gamma")
     for nothing in ("", None):

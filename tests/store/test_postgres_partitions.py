@@ -13,6 +13,9 @@ from flue_py.core.sessions import NewSession
 from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend, Sources
 from flue_py.testing.contract import BackendContract, MovingHouseContract
+from flue_py.testing.contract_bad_input import BadInputContract
+from flue_py.testing.contract_budgets import BudgetContract
+from flue_py.testing.contract_listing import ListingContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages
@@ -149,8 +152,19 @@ class Partitioned:
             partitioned_databases.give_back(url)
 
 
+# Promises about tables that are not partitioned: `test_contract` keeps them on PostgreSQL, and --run-slow here as well.
+NOT_OF_TREES = (ListingContract, BudgetContract, BadInputContract)
+
+
 class TestPartitionedContract(Partitioned, BackendContract):
-    """The contract, all of it."""
+    """The contract."""
+
+    @pytest.fixture(autouse=True)
+    def on_trees(self, request: pytest.FixtureRequest) -> None:
+        name = request.function.__name__
+        promised_by = next(cls for cls in type(self).__mro__ if name in vars(cls))
+        if promised_by in NOT_OF_TREES and not request.config.getoption("--run-slow"):
+            pytest.skip("slow: needs --run-slow")
 
 
 @pytest.mark.slow

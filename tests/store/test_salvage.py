@@ -358,8 +358,10 @@ def test_what_hangs_below_a_lost_entry_is_a_branch_of_its_own(small: Small) -> N
     (loss, mark) = report.losses
     assert (loss.what, loss.session_id, loss.entry_id) == ("entry", small.root, small.ids[2])
     assert (mark.what, mark.session_id, mark.entry_id) == ("mark", small.root, small.ids[2])
-    (change,) = report.changes
-    assert (change.what, change.session_id, change.entry_id) == ("entry", small.root, small.ids[3])
+    assert [(change.what, change.session_id, change.entry_id) for change in report.changes] == [
+        ("entry", small.root, small.ids[3]),
+        ("edit", small.root, small.ids[2]),
+    ]
     paths = asyncio.run(paths_of(new))
     assert paths[small.root] == (small.ids[9], small.ids[3:])
     assert paths[small.fork] == (small.fork_ids[-1], small.ids[3:5] + small.fork_ids)

@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flue_py.core.listing import ORDERS, Ordering, SessionOrder
 from flue_py.core.sessions import STORED, NewSession
+from flue_py.store import queries
 from flue_py.store.backend import Backend
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import (
@@ -288,6 +290,11 @@ async def test_another_program_reads_beside_a_store_that_is_open(path: Path) -> 
         "INSERT INTO leaf_moves (session_key, revision, reason, at) VALUES (999, 1, 'move', 0)",
         "INSERT INTO task_links (parent_key, position, task_id, child_id) VALUES (999, 0, 't', 'c')",
         "INSERT INTO ledger SELECT * FROM ledger",
+        "INSERT INTO session_edits (session_key, revision, what, at) VALUES (999, 1, 'title', 0)",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', 'x', 'tokens', 1, 0, 0, 0, 0, 0)",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'other', NULL, 'tokens', 1, 0, 0, 0, 0, 0)",
+        "INSERT INTO budgets VALUES (1, 'b', '', 'scope', NULL, 'dollars', 1, 0, 0, 0, 0, 0)",
+        "INSERT INTO reservations VALUES ('r', 999, NULL, 1, 'held', NULL, 0, 0, NULL)",
     ],
 )
 def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) -> None:
@@ -312,7 +319,7 @@ def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) ->
             "SELECT * FROM sessions WHERE scope = '' AND key = 'x' AND key IS NOT NULL AND trashed_at IS NULL",
             "uq_sessions_scope_key",
         ),
-        ("SELECT * FROM sessions ORDER BY updated_at DESC, session_key DESC LIMIT 9", "ix_sessions_updated_at"),
+        ("SELECT * FROM sessions ORDER BY updated_at DESC, session_key DESC LIMIT 9", "ix_sessions_listing"),
         ("SELECT * FROM lanes WHERE owner_key = 1", "ix_lanes_owner_key"),
         ("SELECT * FROM task_links WHERE child_id = 'x'", "ix_task_links_child_id"),
         ("SELECT * FROM ledger WHERE session_key = 1", "ix_ledger_session_key"),
@@ -323,3 +330,25 @@ def test_a_common_question_is_answered_by_an_index_without_sorting(store: Store,
     assert index in plan
     assert "SCAN entries" not in plan
     assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("descending", [True, False], ids=["most first", "least first"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first page", "further page"])
+def test_a_page_of_a_listing_is_read_from_indexes(
+    store: Store, order: SessionOrder, descending: bool, is_first: bool
+) -> None:
+    statement = queries.session_page(
+        Ordering(order, descending), frozenset({"scope", "kind", "min_cost"}), is_first=is_first
+    )
+    values = dict.fromkeys(statement.parameters, 1)
+    with closing(sqlite3.connect(store.path)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values)]
+    if order in ("messages", "entries", "tokens", "cost"):
+        assert any("USING COVERING INDEX ix_sessions_listing" in step for step in plan), plan
+        assert not any(step == "SCAN s" for step in plan)
+    else:
+        name = {"updated": "ix_sessions_listing", "created": "ix_sessions_created_at", "title": "ix_sessions_title"}
+        (step,) = plan
+        assert f"USING INDEX {name[order]}" in step
+        assert step.startswith("SCAN" if is_first else "SEARCH")

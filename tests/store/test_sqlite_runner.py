@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, Appended, NewSession
 from flue_py.errors import (
     EntryNotFound,
@@ -30,7 +31,7 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
-from flue_py.store import appending, creating, queries, sqlite
+from flue_py.store import appending, editing, queries, sqlite
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite import open_sqlite
@@ -151,9 +152,11 @@ class Mishap(Exception):
 
 
 def failing_late(error: BaseException) -> Callable[..., None]:
-    """A stand-in for `creating.set_label` that fails when it has written."""
+    """A stand-in for `editing.set_label` that fails when it has written."""
 
-    def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None) -> None:
+    def set_label(
+        tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note
+    ) -> None:
         appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
         tx.run(queries.UPDATE_TITLE, {"title": "never", "session_key": 1})
         raise error
@@ -178,7 +181,7 @@ async def test_an_operation_that_fails_after_it_wrote_leaves_its_neighbours_inta
 ) -> None:
     async with opened(path) as backend:
         session = await new_session(backend, user("a"))
-        monkeypatch.setattr(creating, "set_label", failing_late(error))
+        monkeypatch.setattr(editing, "set_label", failing_late(error))
         results = await in_one_batch(
             backend,
             backend.append(session.id, [user("1")]),
@@ -216,7 +219,7 @@ async def test_a_batch_larger_than_the_limit_is_committed_in_parts(
 STOP_ITERATION = """
 import asyncio, sys
 from flue_py.core.sessions import NewSession
-from flue_py.store import creating
+from flue_py.store import editing
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import user
 from flue_py.testing.sources import counted_sources
@@ -225,7 +228,7 @@ def set_label(*args):
     next(iter(()))  # as a source of ids does when it has run out
 
 async def main():
-    creating.set_label = set_label
+    editing.set_label = set_label
     backend = await open_sqlite(sys.argv[1], sources=counted_sources(), durability="normal")
     session = await backend.create_session(NewSession())
     results = await asyncio.gather(
@@ -416,7 +419,7 @@ async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_le
             gate.hold()
             raise Mishap
 
-        monkeypatch.setattr(creating, "set_label", failing)
+        monkeypatch.setattr(editing, "set_label", failing)
         async with unchanged(backend):
             task = asyncio.create_task(backend.set_label(session.id, "x", "x"))
             await gate.reached.wait()

@@ -8,6 +8,7 @@ from flue_py.testing.budget_machine import check_budgets
 from flue_py.testing.deletion import check_deletion
 from flue_py.testing.machine import check_against_model
 from flue_py.testing.sources import OpenBackend
+from flue_py.testing.spending import check_spending
 
 
 class HasShare(Protocol):
@@ -27,3 +28,7 @@ def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backe
 
 def test_a_store_keeps_budgets_as_the_model_does(kind: HasShare, open_backend: OpenBackend) -> None:
     check_budgets(open_backend, kind.share / 3, kind.step_share)
+
+
+def test_the_ledger_sums_up_to_what_was_reported_once(kind: HasShare, open_backend: OpenBackend) -> None:
+    check_spending(open_backend, kind.share / 2)

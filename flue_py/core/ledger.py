@@ -1,0 +1,299 @@
+"""The ledger as values: the row a paid call makes, what is asked of it, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from flue_py.core.calls import REPORTED, PaidCall
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.core.trees import CallRow
+from flue_py.core.usage import picodollars_to_usd
+
+DAY_US = 86_400_000_000
+
+Dimension: TypeAlias = Literal[
+    "session", "scope", "provider", "model", "purpose", "outcome", "price_source", "branch", "day"
+]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+BranchState: TypeAlias = Literal["active", "abandoned", "gone", "alone"]
+BRANCH_STATES: tuple[BranchState, ...] = get_args(BranchState)
+"""Of a call: its entry is on the active path of a session; on none; deleted; it never had one."""
+
+TOKEN_COLUMNS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "reasoning_tokens",
+)
+_JSON_NAMES = {"price_source": "priceSource"}
+_NUMBERS = (*TOKEN_COLUMNS, "total_tokens")
+
+
+class CallId(NamedTuple):
+    """What tells a paid call from all others of a scope."""
+
+    provider: str
+    call_id: str
+
+
+def call_row(
+    call: PaidCall, *, scope: str, call_id: str, session_key: int, entry_id: str | None, at_us: int
+) -> CallRow:
+    """Return a paid call as the ledger keeps it; ``at_us`` is when, unless the call itself says so."""
+    usage = call.usage
+    return CallRow(
+        scope,
+        call.provider,
+        call_id,
+        session_key,
+        entry_id,
+        call.purpose,
+        call.model,
+        usage.input,
+        usage.output,
+        usage.cache_read,
+        usage.cache_write - call.cache_write_1h,
+        call.cache_write_1h,
+        call.reasoning,
+        usage.total_tokens,
+        call.known_cost,
+        call.source,
+        at_us if call.at_us is None else call.at_us,
+        call.outcome,
+    )
+
+
+def calls_of(entries: Iterable[NewEntry], scope: str) -> list[CallRow]:
+    """Return the calls of entries that bring their own ids, as rows that no session has paid for yet."""
+    return [
+        call_row(
+            call,
+            scope=scope,
+            call_id=call.call_id or default_call_id(entry.id or "", number),
+            session_key=-1,
+            entry_id=entry.id,
+            at_us=entry.created_us or 0,
+        )
+        for entry in entries
+        for number, call in enumerate(entry.calls if entry.counted else ())
+    ]
+
+
+def default_call_id(entry_id: str, number: int) -> str:
+    """Return what a call without an id is known by: its entry, and its number among the calls of that."""
+    return entry_id if number == 0 else f"{entry_id}#{number}"
+
+
+def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
+    """Return in what two reports of a call differ: none where they have the same numbers.
+
+    Costs are compared where both were reported: one that was computed depends on the prices of its day.
+    """
+    differing = [
+        f"{name} {getattr(known, name):,} and {getattr(again, name):,}"
+        for name in _NUMBERS
+        if getattr(known, name) != getattr(again, name)
+    ]
+    if known.price_source == again.price_source == REPORTED and known.cost != again.cost:
+        differing.append(f"cost {known.cost:,} and {again.cost:,} picodollars")
+    return tuple(differing)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What recording a paid call did. ``is_new`` is False where it had been reported before, and nothing was changed.
+
+    ``picodollars`` and ``price_source`` are the ledger's: None where the cost is not known.
+    """
+
+    provider: str
+    call_id: str
+    is_new: bool
+    picodollars: int | None
+    price_source: str | None
+    revision: int
+
+    @property
+    def usd(self) -> Decimal | None:
+        """The cost in US dollars, exact; None where it is not known."""
+        return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
+
+
+# -- asking -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerQuery:
+    """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC."""
+
+    session_id: str | None = None
+    tree: bool = False
+    tasks: bool = False
+    on_path: bool = False
+    leaf: LeafChoice = STORED
+    since: str | None = None
+    scope: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    purpose: str | None = None
+    outcome: str | None = None
+    branch: BranchState | None = None
+    from_us: int | None = None
+    before_us: int | None = None
+    group_by: tuple[Dimension, ...] = ()
+
+    @property
+    def matches(self) -> dict[str, str]:
+        """The columns that have to have a value, and the value."""
+        names = ("scope", "provider", "model", "purpose", "outcome")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def fits(self, call: CallRow) -> bool:
+        """Return whether a call has those values, and was made in that time."""
+        return (
+            all(getattr(call, name) == value for name, value in self.matches.items())
+            and (self.from_us is None or call.at >= self.from_us)
+            and (self.before_us is None or call.at < self.before_us)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """What some paid calls used: tokens by kind, and cost.
+
+    ``group`` says what they have in common, by dimension (a ``day`` is a `datetime.date`). ``reasoning`` is part of
+    ``output``. ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
+    costs that are known; ``unpriced_calls`` counts the calls without one.
+    """
+
+    group: Mapping[str, str | date | None] = field(default_factory=dict)
+    calls: int = 0
+    unpriced_calls: int = 0
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    reasoning: int = 0
+    total_tokens: int = 0
+    picodollars: int = 0
+
+    @property
+    def cache_write(self) -> int:
+        """Tokens written to a cache, for whatever time."""
+        return self.cache_write_5m + self.cache_write_1h
+
+    @property
+    def cost(self) -> Decimal | None:
+        """The sum of the known costs in US dollars, exact; None where there are calls and none has a known cost."""
+        if self.calls and self.unpriced_calls == self.calls:
+            return None
+        return picodollars_to_usd(self.picodollars)
+
+    def plus(self, other: UsageRow) -> UsageRow:
+        """Return the sum of two rows, under the group of this one."""
+        return UsageRow(self.group, *(mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)))
+
+    @property
+    def sums(self) -> tuple[int, ...]:
+        """The ten numbers, in their order: calls, unpriced calls, tokens by kind, all tokens, picodollars."""
+        return (
+            self.calls, self.unpriced_calls, self.input, self.output, self.cache_read, self.cache_write_5m,
+            self.cache_write_1h, self.reasoning, self.total_tokens, self.picodollars,
+        )  # fmt: skip
+
+    def to_json(self) -> JsonObject:
+        """Return the row as JSON: ``costUsd`` is the exact decimal as text, null where the cost is not known."""
+        cost = self.cost
+        return {
+            **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
+            "calls": self.calls,
+            "unpricedCalls": self.unpriced_calls,
+            "input": self.input,
+            "output": self.output,
+            "cacheRead": self.cache_read,
+            "cacheWrite5m": self.cache_write_5m,
+            "cacheWrite1h": self.cache_write_1h,
+            "reasoning": self.reasoning,
+            "totalTokens": self.total_tokens,
+            "costPicodollars": None if cost is None else self.picodollars,
+            "costUsd": None if cost is None else f"{cost.normalize():f}",
+        }
+
+
+def _json(value: str | date | None) -> str | None:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
+
+    ``on_path`` is False where ``since`` is not on the path that was asked for: the report is then empty (row E25).
+    """
+
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
+    on_path: bool = True
+
+    def to_json(self) -> JsonObject:
+        """Return the report as JSON."""
+        return {"total": self.total.to_json(), "rows": [row.to_json() for row in self.rows], "onPath": self.on_path}
+
+
+def usage_report(rows: Iterable[UsageRow], group_by: tuple[Dimension, ...], *, on_path: bool = True) -> UsageReport:
+    """Return a report of rows in any order. Without groups, there is the total alone."""
+    found = sorted(rows, key=lambda row: [_sortable(row.group[name]) for name in group_by])
+    total = UsageRow()
+    for row in found:
+        total = total.plus(row)
+    return UsageReport(tuple(found) if group_by else (), total, on_path)
+
+
+def _sortable(value: str | date | None) -> tuple[bool, str]:
+    return (value is not None, value.isoformat() if isinstance(value, date) else value or "")
+
+
+def day_of(at_us: int) -> int:
+    """Return the number of the day, in UTC, that a time is on; 0 is 1 January 1970."""
+    return at_us // DAY_US
+
+
+def date_of(day: int) -> date:
+    """Return the day with this number."""
+    return date.fromordinal(date(1970, 1, 1).toordinal() + day)
+
+
+def number_of(day: date) -> int:
+    """Return the number of a day, as `date_of` takes it."""
+    return day.toordinal() - date(1970, 1, 1).toordinal()
+
+
+def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> list[UsageRow]:
+    """Return a row for each group that calls were put in."""
+    found: dict[tuple[object, ...], UsageRow] = {}
+    for call, group in calls:
+        row = UsageRow(
+            group,
+            1,
+            int(call.cost is None),
+            call.input_tokens,
+            call.output_tokens,
+            call.cache_read_tokens,
+            call.cache_write_5m_tokens,
+            call.cache_write_1h_tokens,
+            call.reasoning_tokens,
+            call.tokens,
+            call.cost or 0,
+        )
+        known = found.get(tuple(group.values()))
+        found[tuple(group.values())] = row if known is None else known.plus(row)
+    return list(found.values())

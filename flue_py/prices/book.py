@@ -1,0 +1,201 @@
+"""A price book: the user's own prices, then published ones, for calls whose provider did not say what they cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal, NoReturn, TypeAlias
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import NewEntry
+from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning, shown
+from flue_py.prices.published import published_prices
+from flue_py.prices.rates import ModelRates, Pricing, read_pricing
+
+PRICING_FILE = "~/.flue-py/pricing.json"
+PRICING_VARIABLE = "FLUE_PY_PRICING"
+_LARGEST_FILE = 16 * 2**20
+
+PricesChoice: TypeAlias = "PriceBook | Pricing | str | PathLike[str] | Literal[False] | None"
+
+
+class PriceBook:
+    """Prices by model: those given, those of a pricing file, then (``published``) those of genai-prices.
+
+    ``prices`` maps ``model`` or ``provider/model`` to ``[input, output]`` in US dollars per 1,000 tokens, or to an
+    object with ``input`` and ``output``, and where they differ ``cacheRead``, ``cacheWrite``, ``cacheWrite1h`` and
+    ``reasoning``, in dollars per million tokens (``"per": 1000``: per 1,000). ``file`` holds the same as JSON; it is
+    read again when it changes. ``provider/model`` goes before ``model``. Raises `InvalidPrices` naming the model.
+    """
+
+    def __init__(
+        self,
+        prices: Pricing | None = None,
+        *,
+        file: str | PathLike[str] | None = None,
+        published: bool = True,
+    ) -> None:
+        self._given = {} if prices is None else read_pricing(prices, "prices")
+        self._file = None if file is None else _PricingFile(_path_of(file))
+        self._published = published
+
+    def priced(self, call: PaidCall, now_us: Callable[[], int]) -> PaidCall:
+        """Return the call with its cost and where that is from; as it is where the cost was reported or is unknown.
+
+        ``now_us`` is asked for the time where the call has none. Raises `InvalidEntry` where it would cost more than
+        can be stored.
+        """
+        if call.known_cost is not None or not call.model:
+            return call
+        rates = self._rates_for(call, now_us)
+        if rates is None:
+            return call
+        return replace(call, cost=rates.cost_of(call), price_source=rates.source)
+
+    def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
+        """Return entries whose calls have a cost where one is known, each at its entry's time."""
+        if not any(call.known_cost is None for entry in entries for call in entry.calls):
+            return entries
+        return [self._priced_entry(entry, now_us) for entry in entries]
+
+    def _priced_entry(self, entry: NewEntry, now_us: Callable[[], int]) -> NewEntry:
+        if not entry.calls:
+            return entry
+        at_us = entry.created_us
+        time_of = now_us if at_us is None else lambda: at_us
+        return replace(entry, calls=tuple(self.priced(call, time_of) for call in entry.calls))
+
+    def _rates_for(self, call: PaidCall, now_us: Callable[[], int]) -> ModelRates | None:
+        names = (f"{call.provider}/{call.model}", call.model) if call.provider else (call.model,)
+        for prices in (self._given, {} if self._file is None else self._file.prices()):
+            for name in names:
+                if (rates := prices.get(name)) is not None:
+                    return rates
+        published = published_prices() if self._published else None
+        if published is None:
+            return None
+        return published.rates_for(call, now_us() if call.at_us is None else call.at_us)
+
+
+class _PricingFile:
+    """A pricing file as it was last read. One that is missing has no prices."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, ...] | None = None
+        self._prices: dict[str, ModelRates] = {}
+        self._read()
+
+    def prices(self) -> dict[str, ModelRates]:
+        """Return the prices as of now. A change that cannot be read is warned of, and those before it stay."""
+        try:
+            self._read()
+        except InvalidPrices as error:
+            warnings.warn(f"{error} (the prices before this change stay in use)", StoreWarning, stacklevel=2)
+        return self._prices
+
+    def _read(self) -> None:
+        stamp = self._current_stamp()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        self._prices = {} if stamp is None else parse_pricing(self._text(), self._path.name)
+
+    def _current_stamp(self) -> tuple[int, ...] | None:
+        try:
+            found = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._refuse(error)
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    def _text(self) -> str:
+        try:
+            with self._path.open(encoding="utf-8") as file:
+                text = file.read(_LARGEST_FILE + 1)
+        except (OSError, UnicodeDecodeError) as error:
+            self._refuse(error)
+        if len(text) > _LARGEST_FILE:
+            raise InvalidPrices(f"{self._path}: is larger than 16 MiB, and no pricing file")
+        return text
+
+    def _refuse(self, error: OSError | UnicodeDecodeError) -> NoReturn:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidPrices(f"{self._path} cannot be read: {reason or error}") from error
+
+
+def parse_pricing(text: str, where: str) -> dict[str, ModelRates]:
+    """Return the prices of a pricing file's text. Raises `InvalidPrices` naming the line, or the model and field."""
+    try:
+        value = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_without_twins)
+    except json.JSONDecodeError as error:
+        raise InvalidPrices(f"{where}, line {error.lineno}: {error.msg}") from error
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise InvalidPrices(f"{where}: {error}") from error
+    return read_pricing(value, where)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of dollars")
+
+
+def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{shown(twin)} is there twice; keep one")
+    return found
+
+
+def _path_of(file: str | PathLike[str]) -> Path:
+    location = fspath(file) if isinstance(file, (str, PathLike)) else None
+    if not isinstance(location, str) or not location or "\0" in location:
+        raise InvalidArgument(f"file: {shown(file)} is not the path of a pricing file")
+    try:
+        return Path(location).expanduser()
+    except RuntimeError as error:
+        raise InvalidArgument(f"{location}: there is no such home directory; write the path in full") from error
+
+
+def choose_prices(choice: PricesChoice) -> PriceBook | None:
+    """Return the price book that ``prices=`` of `flue_py.open` means; None for none at all.
+
+    None: the pricing file at its usual place (the variable ``FLUE_PY_PRICING``, or ``~/.flue-py/pricing.json``), then
+    published prices. A path: the file there instead. Raises `InvalidPrices`, and `InvalidArgument` for what is neither.
+    """
+    if choice is False:
+        return None
+    if choice is None:
+        return _usual_prices()
+    if isinstance(choice, PriceBook):
+        return choice
+    if isinstance(choice, Mapping):
+        return PriceBook(choice)
+    if isinstance(choice, (str, PathLike)):
+        if not _path_of(choice).exists():
+            raise InvalidPrices(f"{fspath(choice)}: there is no such pricing file")
+        return PriceBook(file=choice)
+    raise InvalidArgument(f"prices: {shown(choice)} is no PriceBook, mapping of prices, path, False or None")
+
+
+def _usual_prices() -> PriceBook:
+    named = os.environ.get(PRICING_VARIABLE)
+    if named:
+        return PriceBook(file=named)
+    try:
+        path = _path_of(PRICING_FILE)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (InvalidArgument, PermissionError):
+        # Nobody's home has no pricing file, nor has one whose folder this user may not even look into.
+        return PriceBook()
+    return PriceBook(file=path)

@@ -1,0 +1,128 @@
+"""Published prices, from the data that genai-prices brings along (the extra ``prices``). No network.
+
+Only what the data says is taken from there; the sum is made here, exactly. A model without a price of what a call used
+has no price: its cost is unknown, and never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import from_microseconds
+from flue_py.prices.rates import PER_MILLION, PER_THOUSAND, ModelRates, model_rates, per_token
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo
+
+_MOST_MODELS = 1_000
+# A later one wins: a price of five-minute writes goes before one of writes.
+_KINDS = {
+    "input_mtok": ("input", PER_MILLION),
+    "output_mtok": ("output", PER_MILLION),
+    "cache_read_mtok": ("cache_read", PER_MILLION),
+    "cache_write_mtok": ("cache_write", PER_MILLION),
+    "cache_write_5m_mtok": ("cache_write", PER_MILLION),
+    "cache_write_1h_mtok": ("cache_write_1h", PER_MILLION),
+    "output_reasoning_mtok": ("reasoning", PER_MILLION),
+    "requests_kcount": ("request", PER_THOUSAND),
+}
+
+
+class PublishedPrices:
+    """The prices of one release of genai-prices, of models as they are met."""
+
+    def __init__(self, find: Callable[[str | None, str], ModelInfo], source: str) -> None:
+        self._find = find
+        self._source = source
+        self._models: dict[tuple[str, str], ModelInfo | None] = {}
+        self._rates: dict[tuple[int, int], tuple[object, ModelRates | None]] = {}
+
+    def rates_for(self, call: PaidCall, at_us: int) -> ModelRates | None:
+        """Return the rates for a call at its time; None for an unknown model, or one without a price of its tokens."""
+        model = self._model(call.provider, call.model)
+        if model is None:
+            return None
+        price = model.get_prices(_moment(at_us))
+        usage = call.usage
+        read = usage.input + usage.cache_read + usage.cache_write
+        prices: dict[str, object] = vars(price)
+        tier = _tier(prices, read)
+        known = self._rates.get((id(price), tier))
+        # The price itself is kept beside the rates: as long as it is there, nothing else has its id.
+        rates = known[1] if known is not None else self._note(price, tier, self._read(prices, read))
+        if rates is None or (usage.output and prices.get("output_mtok") is None):
+            return None
+        return rates
+
+    def _model(self, provider: str, name: str) -> ModelInfo | None:
+        if (provider, name) in self._models:
+            return self._models[provider, name]
+        if len(self._models) >= _MOST_MODELS:
+            self._models.clear()
+        try:
+            model = self._find(provider or None, name)
+        except LookupError:
+            model = None
+        self._models[provider, name] = model
+        return model
+
+    def _note(self, price: object, tier: int, rates: ModelRates | None) -> ModelRates | None:
+        if len(self._rates) >= _MOST_MODELS:
+            self._rates.clear()
+        self._rates[id(price), tier] = (price, rates)
+        return rates
+
+    def _read(self, prices: dict[str, object], read: int) -> ModelRates | None:
+        """Return the rates of a price where a call has read so many tokens; None where input has no price."""
+
+        exact: dict[str, Fraction] = {"output": Fraction(0)}
+        for name, (kind, tokens) in _KINDS.items():
+            amount = _amount(prices.get(name), read)
+            if amount is not None:
+                exact[kind] = per_token(amount, tokens)
+        return model_rates(exact, self._source) if "input" in exact else None
+
+
+def _moment(at_us: int) -> datetime:
+    return from_microseconds(at_us)
+
+
+def _amount(price: object, read: int) -> Decimal | None:
+    """Return dollars of a price that may have tiers: the one that so many tokens of input reach holds for all."""
+    tiers = getattr(price, "tiers", None)
+    if tiers is None:
+        return price if isinstance(price, Decimal) else None
+    amount: Decimal = price.base  # type: ignore[attr-defined]  # it has tiers, and so a base
+    for tier in tiers:
+        if read > tier.start:
+            amount = tier.price
+    return amount
+
+
+def _tier(prices: dict[str, object], read: int) -> int:
+    """Return the highest start of a tier that so many tokens reach: it tells the rates of a price apart."""
+    starts = [tier.start for price in prices.values() for tier in getattr(price, "tiers", ())]
+    return max((start for start in starts if read > start), default=-1)
+
+
+@cache
+def published_prices() -> PublishedPrices | None:
+    """Return the published prices, loaded now (half a second, once); None where genai-prices is not installed."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - heavy, and only for calls without a cost
+    except ImportError:
+        return None
+    from importlib.metadata import version  # noqa: PLC0415 - slow to import
+
+    snapshot = get_snapshot()
+
+    def find(provider: str | None, model: str) -> ModelInfo:
+        return snapshot.find_provider_model(model, None, provider, None)[1]
+
+    return PublishedPrices(find, f"genai-prices {version('genai-prices')}")

@@ -1,0 +1,141 @@
+"""What a model's tokens cost, as exact numbers, and what a call comes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import lcm
+from typing import TypeAlias
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR
+from flue_py.errors import InvalidEntry, InvalidPrices, shown
+
+Amount: TypeAlias = Decimal | int | float | str
+Pricing: TypeAlias = "Mapping[str, ModelRates | list[Amount] | tuple[Amount, ...] | Mapping[str, Amount]]"
+"""Prices by model, or by ``provider/model``: ``[input, output]`` in dollars per 1,000 tokens, or an object."""
+
+PER_THOUSAND = 1_000
+PER_MILLION = 1_000_000
+_HIGHEST = 10**9
+_FINEST = -30
+_KINDS = {"input": "input", "output": "output", "cacheRead": "cache_read", "cacheWrite": "cache_write",
+          "cacheWrite1h": "cache_write_1h", "reasoning": "reasoning"}  # fmt: skip
+_FORMS = "[input, output] in dollars per 1,000 tokens, or {input, output, cacheRead ...} in dollars per million"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRates:
+    """What one token of each kind costs, and one request, in picodollars: whole numbers of 1/``scale`` of one.
+
+    ``source`` says where the prices are from.
+    """
+
+    scale: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cache_write_1h: int
+    reasoning: int
+    request: int
+    source: str
+
+    def cost_of(self, call: PaidCall) -> int:
+        """Return what a call costs, in picodollars, rounded half up once. Raises `InvalidEntry` beyond 64 bits."""
+        usage = call.usage
+        scaled = (
+            self.request
+            + usage.input * self.input
+            + (usage.output - call.reasoning) * self.output
+            + call.reasoning * self.reasoning
+            + usage.cache_read * self.cache_read
+            + (usage.cache_write - call.cache_write_1h) * self.cache_write
+            + call.cache_write_1h * self.cache_write_1h
+        )
+        picodollars = (2 * scaled + self.scale) // (2 * self.scale)
+        if picodollars > MAX_AMOUNT:
+            raise InvalidEntry(f"usage: at the prices of {self.source} the call costs more than can be stored")
+        return picodollars
+
+
+def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
+    """Return rates from exact prices by kind; ``input`` and ``output`` have to be there.
+
+    What is left out costs what it is a kind of: a cache read or write as input, a one-hour write as any write,
+    reasoning as output; a request costs nothing.
+    """
+    write = exact.get("cache_write", exact["input"])
+    whole = (
+        exact["input"],
+        exact["output"],
+        exact.get("cache_read", exact["input"]),
+        write,
+        exact.get("cache_write_1h", write),
+        exact.get("reasoning", exact["output"]),
+        exact.get("request", Fraction(0)),
+    )
+    scale = lcm(*(price.denominator for price in whole))
+    given, output, read, written, hour, reasoning, request = (int(price * scale) for price in whole)
+    return ModelRates(scale, given, output, read, written, hour, reasoning, request, source)
+
+
+def per_token(amount: Amount, tokens: int) -> Fraction:
+    """Return dollars per so many tokens as picodollars per token, exact. Raises `ValueError` for what is no price."""
+    if isinstance(amount, bool) or not isinstance(amount, (Decimal, int, float, str)):
+        raise ValueError(f"{shown(amount)} is not a number of dollars")
+    try:
+        # A float stands for the shortest decimal that prints as it.
+        exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
+    except ArithmeticError as error:
+        raise ValueError(f"{shown(amount)} is not a number of dollars") from error
+    if not exact.is_finite() or not 0 <= exact <= _HIGHEST or (exact and exact.adjusted() < _FINEST):
+        raise ValueError(f"{shown(amount)} is not a price; use a finite number of dollars from 0 to {_HIGHEST:,}")
+    return Fraction(exact) * PICODOLLARS_PER_DOLLAR / tokens
+
+
+def read_rates(model: str, value: object, where: str) -> ModelRates:
+    """Return the price of one model as it was written down. Raises `InvalidPrices` naming the model and the field."""
+    if isinstance(value, ModelRates):
+        return value
+    if isinstance(value, (list, tuple)):
+        if len(value) != 2:
+            raise InvalidPrices(f"{where}: model {model!r} has {len(value)} prices in its list; write {_FORMS}")
+        return _rates(model, {"input": value[0], "output": value[1]}, PER_THOUSAND, where)
+    if not isinstance(value, Mapping):
+        raise InvalidPrices(f"{where}: model {model!r} is {shown(value)}; write {_FORMS}")
+    fields = dict(value)
+    tokens = fields.pop("per", PER_MILLION)
+    if isinstance(tokens, bool) or tokens not in (PER_THOUSAND, PER_MILLION):
+        raise InvalidPrices(f"{where}: model {model!r}: per: {shown(tokens)} is neither 1000 nor 1000000")
+    return _rates(model, fields, int(tokens), where)
+
+
+def _rates(model: str, fields: Mapping[object, object], tokens: int, where: str) -> ModelRates:
+    rates: dict[str, Fraction] = {}
+    for name, amount in fields.items():
+        kind = _KINDS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise InvalidPrices(f"{where}: model {model!r}: {shown(name)} is none of {', '.join(_KINDS)}, per")
+        try:
+            rates[kind] = per_token(amount, tokens)  # type: ignore[arg-type]  # checked there
+        except ValueError as error:
+            raise InvalidPrices(f"{where}: model {model!r}: {name}: {error}") from error
+    for name in ("input", "output"):
+        if name not in rates:
+            raise InvalidPrices(f"{where}: model {model!r} has no price of {name}; write {_FORMS}")
+    return model_rates(rates, where)
+
+
+def read_pricing(prices: object, where: str) -> dict[str, ModelRates]:
+    """Return prices by model, checked. Raises `InvalidPrices` naming the model and the field."""
+    if not isinstance(prices, Mapping):
+        raise InvalidPrices(f"{where}: should be an object of models and their prices, not {type(prices).__name__}")
+    found = {}
+    for model, value in prices.items():
+        if not isinstance(model, str) or not model:
+            raise InvalidPrices(f"{where}: {shown(model)} is not the name of a model")
+        found[model] = read_rates(model, value, where)
+    return found

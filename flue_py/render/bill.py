@@ -1,0 +1,38 @@
+"""What was paid, as a table: tokens by kind, and dollars to the last digit. What is not known is a dash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from flue_py.core.ledger import UsageReport, UsageRow
+from flue_py.render.lines import Line, Span, table
+from flue_py.render.views import dollars
+
+DASH = "-"
+_NUMBERS = ("calls", "input", "output", "cache read", "cache write", "tokens", "US dollars")
+
+
+def bill_lines(report: UsageReport, group_by: Sequence[str]) -> list[Line]:
+    """Return a report as a table with a line for each group, and the total."""
+    rows: list[list[Span]] = [[(name.replace("_", " "), "dim") for name in (*group_by, *_NUMBERS)]]
+    rows += [_row([_shown(row.group[name]) for name in group_by], row, "") for row in report.rows]
+    rows.append(_row(["total", *[""] * (len(group_by) - 1)][: len(group_by)], report.total, "bold"))
+    lines = table(rows, right=frozenset(range(len(group_by), len(group_by) + len(_NUMBERS))))
+    unpriced = report.total.unpriced_calls
+    if unpriced:
+        calls = "1 call has" if unpriced == 1 else f"{unpriced:,} calls have"
+        lines.append(((f"{calls} no known cost: the tokens are counted, the dollars are not", "yellow"),))
+    if not report.on_path:
+        lines.append((("that entry is not on the path: nothing is counted", "yellow"),))
+    return lines
+
+
+def _shown(value: str | date | None) -> str:
+    return value.isoformat() if isinstance(value, date) else value or DASH
+
+
+def _row(group: list[str], row: UsageRow, style: str) -> list[Span]:
+    tokens = (row.calls, row.input, row.output, row.cache_read, row.cache_write, row.total_tokens)
+    cost = DASH if row.cost is None else dollars(row.cost)
+    return [(text, style) for text in (*group, *(f"{number:,}" for number in tokens), cost)]

@@ -1,0 +1,125 @@
+"""The statements of the ledger: rows in, and sums out."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
+from flue_py.core.trees import CallRow
+from flue_py.store.queries import _in_keys, _per_dialect, insert_into
+from flue_py.store.transaction import Statement
+
+INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
+INSERT_PAYER = insert_into("ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING")
+FIND_CALL = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+)
+
+
+def _found_calls(pairs: str, provider: str, call_id: str) -> str:
+    """The calls of a scope that a JSON array of [provider, call id] names."""
+    columns = ", ".join(f"g.{name}" for name in CallRow._fields)
+    return (
+        f"SELECT {columns} FROM {pairs} AS pair JOIN ledger g ON g.scope = :scope AND g.provider = {provider}"
+        f" AND g.call_id = {call_id}"
+    )
+
+
+FIND_CALLS = Statement(
+    _found_calls("json_each(:ids)", "json_extract(pair.value, '$[0]')", "json_extract(pair.value, '$[1]')"),
+    _found_calls("json_array_elements(CAST(:ids AS json))", "(pair.value ->> 0)", "(pair.value ->> 1)"),
+)
+
+_COMPARED = (*TOKEN_COLUMNS, "total_tokens")
+REFUSE_OTHER_NUMBERS = (
+    " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0 WHERE "
+    + " OR ".join(f"ledger.{name} <> excluded.{name}" for name in _COMPARED)
+    + " OR (ledger.price_source = 'reported' AND excluded.price_source = 'reported' AND ledger.cost <> excluded.cost)"
+)
+"""What PostgreSQL does with a call that is there, in one statement with all else: fail where it has other numbers."""
+
+_TOKENS = (
+    "CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE g.input_tokens + g.output_tokens + g.cache_read_tokens"
+    " + g.cache_write_5m_tokens + g.cache_write_1h_tokens END"
+)
+SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), _TOKENS, "COALESCE(g.cost, 0)")
+
+PAYERS_OF = Statement(
+    "SELECT n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
+    "SELECT n.session_key, n.tree_id FROM ledger_sessions n"
+    " WHERE n.session_id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
+)
+TREES_OF = Statement(
+    "SELECT s.id, s.tree_id FROM sessions s WHERE s.id IN (SELECT value FROM json_each(:ids))",
+    "SELECT s.id, s.tree_id FROM sessions s"
+    " WHERE s.id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
+)
+PAYERS_OF_TREES = _per_dialect(
+    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {_in_keys('n.tree_id', dialect)}"
+)
+
+# Where the active paths run: of each lane of the trees concerned, the deepest entry that is on one.
+_ACTIVE = (
+    "WITH RECURSIVE reached(tree_id, lane_id, high) AS ("
+    "  SELECT e.tree_id, e.lane_id, e.depth FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    "   WHERE s.trashed_at IS NULL{of_trees}"
+    "  UNION SELECT r.tree_id, l.parent_lane, l.fork_depth FROM reached r"
+    "   JOIN lanes l ON l.tree_id = r.tree_id AND l.lane_id = r.lane_id WHERE l.parent_lane IS NOT NULL"
+    "), active(tree_id, lane_id, high) AS ("
+    "  SELECT r.tree_id, r.lane_id, MAX(r.high) FROM reached r GROUP BY r.tree_id, r.lane_id) "
+)
+_PATH = (
+    "WITH RECURSIVE active(tree_id, lane_id, high, parent_lane, low) AS ("
+    "  SELECT l.tree_id, l.lane_id, CAST(:depth AS BIGINT), l.parent_lane, l.fork_depth FROM lanes l"
+    "   WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
+    "  UNION ALL SELECT l.tree_id, l.lane_id, a.low, l.parent_lane, l.fork_depth FROM active a"
+    "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.parent_lane WHERE a.parent_lane IS NOT NULL) "
+)
+_WITH_ENTRY = (
+    " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id"
+    " LEFT JOIN active a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth"
+)
+_BRANCH = (
+    "CASE WHEN g.entry_id IS NULL THEN 'alone' WHEN e.id IS NULL THEN 'gone' WHEN a.lane_id IS NULL THEN 'abandoned'"
+    " ELSE 'active' END"
+)
+# Whole days since 1970, rounded down before it, too.
+_DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+_GROUPS = {"session": "n.session_id", "branch": _BRANCH, "day": _DAY}
+
+
+@lru_cache(maxsize=256)
+def ledger_sums(
+    group_by: tuple[Dimension, ...], *, matches: tuple[str, ...], by_keys: bool, by_branch: bool, on_path: bool
+) -> Statement:
+    """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
+
+    Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.
+    """
+    groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
+    sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
+    counts = ["COUNT(*)", "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)"]
+    needs_entry = by_branch or on_path or "branch" in group_by
+    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if "session" in group_by else "") + (
+        _WITH_ENTRY if needs_entry else ""
+    )
+    conditions = [f"g.{name} = :{name}" for name in matches]
+    conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if by_branch:
+        conditions.append(f"{_BRANCH} = :branch_name")
+    if on_path:
+        conditions.append("g.tree_id = :tree_id AND a.lane_id IS NOT NULL AND e.depth > :low_depth")
+    grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
+
+    def text(keys: str) -> str:
+        of_trees = f" AND s.tree_id IN (SELECT g.tree_id FROM ledger g WHERE {keys})" if by_keys else ""
+        start = (_PATH if on_path else _ACTIVE.format(of_trees=of_trees)) if needs_entry else ""
+        where = " AND ".join([*conditions, keys] if by_keys else conditions)
+        return f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
+
+    return Statement(text(_in_keys("g.session_key", "sqlite")), text(_in_keys("g.session_key", "postgresql")))
+
+
+def _halved() -> list[str]:
+    return [f"({amount})" for amount in SUMMED]

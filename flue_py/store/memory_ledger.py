@@ -1,0 +1,98 @@
+"""What was spent, from the ledger of the store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, date_of, day_of, summed, usage_report
+from flue_py.core.sessions import Stored
+from flue_py.core.trees import CallRow
+from flue_py.errors import SessionNotFound
+from flue_py.store.memory_reads import MemoryReads
+
+
+class MemoryLedger(MemoryReads):
+    """The questions about paid calls. Nothing here changes what is stored."""
+
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        self._check_open()
+        found = {self._ledger.get((scope, *identity)) for identity in identities}
+        return [call for call in found if call is not None]
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        self._check_open()
+        payers = None
+        on_path: set[tuple[int, str]] | None = None
+        if query.session_id is not None and query.on_path:
+            on_path = self._stretch(query.session_id, query)
+            if on_path is None:
+                return usage_report([], query.group_by, on_path=False)
+        elif query.session_id is not None:
+            payers = self._payers_meant(query.session_id, query)
+        active = self._active()
+        calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
+            (call, {name: self._group_value(name, call, active) for name in query.group_by})
+            for call in self._ledger.values()
+            if query.fits(call)
+            and (payers is None or call.session_key in payers)
+            and (on_path is None or (self._payers[call.session_key].tree_id, call.entry_id) in on_path)
+            and (query.branch is None or self._branch(call, active) == query.branch)
+        ]
+        return usage_report(summed(calls), query.group_by)
+
+    def _stretch(self, session_id: str, query: LedgerQuery) -> set[tuple[int, str]] | None:
+        """Return the entries of a stretch of path, with their tree; None where it begins off the path."""
+        session = self._session(session_id)
+        leaf = session.info.leaf_id if isinstance(query.leaf, Stored) else query.leaf
+        session.check_sees(leaf)
+        path = [entry.id for entry in session.path(leaf)]
+        if query.since is not None:
+            if query.since not in path or not session.sees(query.since):
+                return None
+            path = path[path.index(query.since) + 1 :]
+        return {(session.tree_id, entry_id) for entry_id in path}
+
+    def _payers_meant(self, session_id: str, query: LedgerQuery) -> set[int]:
+        ids = {session_id}
+        queue = [session_id] if query.tasks else []
+        while queue:
+            session = self._sessions.get(queue.pop())
+            children = set() if session is None else {link.child_id for link in session.links} - ids
+            ids |= children
+            queue += children
+        payers = {number for number, note in self._payers.items() if note.session_id in ids}
+        if session_id not in self._sessions and not payers:
+            raise SessionNotFound(session_id)
+        if not query.tree:
+            return payers
+        trees = {self._payers[number].tree_id for number in payers}
+        trees |= {self._sessions[each].tree_id for each in ids if each in self._sessions}
+        return {number for number, note in self._payers.items() if note.tree_id in trees}
+
+    def _active(self) -> set[tuple[int, str]]:
+        """Return every entry that is on the active path of a session, with its tree."""
+        return {
+            (session.tree_id, entry.id)
+            for session in self._sessions.values()
+            for entry in session.path(session.info.leaf_id)
+        }
+
+    def _branch(self, call: CallRow, active: set[tuple[int, str]]) -> str:
+        if call.entry_id is None:
+            return "alone"
+        tree_id = self._payers[call.session_key].tree_id
+        if (tree_id, call.entry_id) in active:
+            return "active"
+        trees = (session.tree for session in self._sessions.values() if session.tree_id == tree_id)
+        return "abandoned" if call.entry_id in next(trees, {}) else "gone"
+
+    def _group_value(self, name: Dimension, call: CallRow, active: set[tuple[int, str]]) -> str | date | None:
+        if name == "session":
+            return self._payers[call.session_key].session_id
+        if name == "branch":
+            return self._branch(call, active)
+        if name == "day":
+            return date_of(day_of(call.at))
+        value: str | None = getattr(call, name)
+        return value

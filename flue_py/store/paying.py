@@ -1,0 +1,109 @@
+"""Paid calls into the ledger, once each, with their entries or alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+
+from flue_py.core.calls import CallDifference, PaidCall
+from flue_py.core.ledger import CallId, Recorded, call_row, differences
+from flue_py.core.sessions import is_storable
+from flue_py.core.trees import CallRow
+from flue_py.core.usage import MAX_AMOUNT
+from flue_py.errors import CallConflict, InvalidEntry
+from flue_py.store import ledger_queries, queries
+from flue_py.store.backend import Sources
+from flue_py.store.session_state import SessionState
+from flue_py.store.state import read_state
+from flue_py.store.transaction import Transaction
+
+
+def insert_calls(
+    tx: Transaction, tree_id: int, calls: Iterable[CallRow], conflict: Callable[[CallDifference], None] | None = None
+) -> list[CallRow]:
+    """Write calls into the ledger, where they are not there yet; return those that were not.
+
+    One that is there with other numbers raises `CallConflict`, or ``conflict`` is told: the ledger keeps the first.
+    """
+    new = []
+    for call in calls:
+        if tx.run(ledger_queries.INSERT_CALL, {"tree_id": tree_id, **call._asdict()}):
+            new.append(call)
+            continue
+        differing = differences(_known(tx, call), call)
+        if differing and conflict is None:
+            raise CallConflict(call.provider, call.call_id, differing)
+        if differing and conflict is not None:
+            conflict(CallDifference(call.provider, call.call_id, differing))
+    return new
+
+
+def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
+    """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
+    found: dict[tuple[str, str, str], CallRow] = {}
+    for call in calls:
+        differing = differences(found.setdefault(call.identity, call), call)
+        if differing:
+            raise CallConflict(call.provider, call.call_id, differing)
+    return list(found.values())
+
+
+def _known(tx: Transaction, call: CallRow) -> CallRow:
+    row = find_call(tx, call.scope, CallId(call.provider, call.call_id))
+    return call if row is None else row
+
+
+def find_call(tx: Transaction, scope: str, identity: CallId) -> CallRow | None:
+    """Return a call of the ledger, or None."""
+    where = {"scope": scope, "provider": identity.provider, "call_id": identity.call_id}
+    row = tx.first(ledger_queries.FIND_CALL, where)
+    return None if row is None else CallRow._make(row)
+
+
+def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+    """Return those of these calls that are in the ledger, in no order (see `Backend.find_calls`)."""
+    if not all(is_storable(name) for name in (scope, *(name for identity in identities for name in identity))):
+        return []
+    where = {"scope": scope, "ids": json.dumps(identities)}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
+
+
+def spent_by(calls: Sequence[CallRow]) -> tuple[int, int, int]:
+    """Return what calls come to: tokens, picodollars as far as they are known, and how many have no known cost."""
+    return (
+        sum(call.tokens for call in calls),
+        sum(call.cost or 0 for call in calls),
+        sum(call.cost is None for call in calls),
+    )
+
+
+def check_spending(tokens: int, picodollars: int) -> None:
+    """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
+    if max(tokens, picodollars) > MAX_AMOUNT:
+        raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def payer_row(state: SessionState) -> dict[str, object]:
+    """Return the session as the ledger names it."""
+    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id}
+
+
+def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
+    """Write a paid call without an entry (see `Backend.record_call`)."""
+    state = read_state(tx, session_id)
+    now = sources.now_us()
+    call_id = sources.entry_id() if call.call_id is None else call.call_id
+    row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
+    if not insert_calls(tx, state.tree_id, [row]):
+        known = _known(tx, row)
+        return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
+    tokens, picodollars, unpriced = spent_by([row])
+    check_spending(state.spent_tokens + tokens, state.spent_cost + picodollars)
+    tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
+    update = {
+        "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
+        "first_message": None, "spent_tokens": tokens, "spent_cost": picodollars, "unpriced_calls": unpriced,
+        "session_key": state.key,
+    }  # fmt: skip
+    tx.run(queries.UPDATE_AFTER_APPEND, update)
+    return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

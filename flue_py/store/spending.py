@@ -1,0 +1,85 @@
+"""What was spent: sums over the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from flue_py.core.ledger import LedgerQuery, UsageReport, UsageRow, date_of, usage_report
+from flue_py.core.sessions import is_storable
+from flue_py.errors import SessionNotFound
+from flue_py.store import ledger_queries, queries
+from flue_py.store.reading import locate
+from flue_py.store.transaction import Row, Transaction
+
+_FIRST_US, _LAST_US = -(2**63), 2**63 - 1
+
+
+def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
+    """Sum up the ledger (see `Backend.read_ledger`)."""
+    if not all(is_storable(value) for value in (*query.matches.values(), query.session_id or "")):
+        if query.session_id is not None and not is_storable(query.session_id):
+            raise SessionNotFound(query.session_id)
+        return usage_report([], query.group_by)
+    parameters: dict[str, object] = {
+        **query.matches,
+        "from_us": _FIRST_US if query.from_us is None else query.from_us,
+        "before_us": _LAST_US if query.before_us is None else query.before_us,
+    }
+    if query.branch is not None:
+        parameters["branch_name"] = query.branch
+    if query.session_id is not None and query.on_path:
+        place = locate(tx, query.session_id, query.leaf, query.since)
+        if place is None:
+            return usage_report([], query.group_by, on_path=False)
+        parameters.update(place)
+    elif query.session_id is not None:
+        parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
+    statement = ledger_queries.ledger_sums(
+        query.group_by,
+        matches=tuple(query.matches),
+        by_keys="keys" in parameters,
+        by_branch=query.branch is not None,
+        on_path=query.on_path,
+    )
+    rows = [_usage_row(row, query) for row in tx.rows(statement, parameters)]
+    return usage_report([row for row in rows if row.calls], query.group_by)
+
+
+def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
+    """Return the keys of the sessions that the query is about, living or gone. Raises `SessionNotFound`."""
+    ids = {session_id}
+    if query.tasks:
+        ids |= {row[0] for row in tx.rows(queries.TASK_CLOSURE, {"id": session_id})}
+    named = {"ids": json.dumps(sorted(ids))}
+    there: dict[str, int] = {row[0]: row[1] for row in tx.rows(ledger_queries.TREES_OF, named)}
+    payers: dict[int, int | None] = {row[0]: row[1] for row in tx.rows(ledger_queries.PAYERS_OF, named)}
+    if session_id not in there and not payers:
+        raise SessionNotFound(session_id)
+    if not query.tree:
+        return sorted(payers)
+    trees = {*there.values(), *(tree_id for tree_id in payers.values() if tree_id is not None)}
+    found = tx.rows(ledger_queries.PAYERS_OF_TREES, {"keys": json.dumps(sorted(trees))})
+    return sorted({*payers, *(row[0] for row in found)})
+
+
+def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
+    group: dict[str, str | date | None] = {
+        name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
+    }
+    numbers = [int(number or 0) for number in row[len(query.group_by) :]]
+    halves = numbers[2:]
+    return UsageRow(group, *numbers[:2], *(high << 32 | low for high, low in _pairs(halves)))
+
+
+def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Return sums of high halves and low halves; those of the low ones may have outgrown their half."""
+    for high, low in zip(halves[::2], halves[1::2], strict=True):
+        yield high + (low >> 32), low & 0xFFFFFFFF
+
+
+def _group_value(name: str, value: int | str | None) -> str | date | None:
+    if name == "day":
+        return date_of(int(value or 0))
+    return None if value is None else str(value)

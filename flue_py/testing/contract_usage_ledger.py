@@ -1,0 +1,352 @@
+"""The contract: what was paid. The ledger counts each call once, knows what it does not know, and never forgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from flue_py.core.calls import PaidCall, read_call
+from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_message, to_microseconds
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.ledger import DIMENSIONS, BranchState, CallId, Dimension, LedgerQuery, UsageReport, UsageRow
+from flue_py.core.sessions import STORED, NewSession
+from flue_py.core.usage import MAX_AMOUNT
+from flue_py.errors import CallConflict, EntryNotFound, InvalidEntry, SessionNotFound
+from flue_py.store.backend import Backend
+from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.samples import UNKNOWN, add, assistant, new_session, placed, session_info, user
+
+CENT = 10**10
+
+
+def answer(**usage: JsonValue) -> NewEntry:
+    """Return an assistant message with this usage, and no cost unless it is given."""
+    return new_message({"role": "assistant", "content": [], "provider": "p", "model": "m", "usage": {**usage}})
+
+
+def call(call_id: str | None = "c", purpose: str = "title", /, **usage: JsonValue) -> PaidCall:
+    """Return a paid call without an entry; five tokens and a cent, unless it says otherwise."""
+    reported: JsonObject = {"input": 5, "cost": {"total": 0.01}, "callId": call_id, **usage}
+    return read_call(reported, "usage", purpose)
+
+
+async def ask(backend: Backend, session_id: str | None = None, *group_by: Dimension, **asked: object) -> UsageReport:
+    """Return what the ledger answers."""
+    return await backend.read_ledger(LedgerQuery(session_id, group_by=group_by, **asked))  # type: ignore[arg-type]
+
+
+async def spent(backend: Backend, session_id: str | None = None, **asked: object) -> tuple[int, int]:
+    """Return how many calls there were, and what they cost in cents."""
+    total = (await ask(backend, session_id, **asked)).total
+    return total.calls, total.picodollars // CENT
+
+
+def by(report: UsageReport, name: Dimension) -> dict[object, int]:
+    """Return how many calls each value of a group has."""
+    return {row.group[name]: row.calls for row in report.rows}
+
+
+async def told(backend: Backend) -> tuple[UsageReport, UsageReport]:
+    """Return all that the ledger tells of every call, but for where its entry is now."""
+    whole: tuple[Dimension, ...] = tuple(name for name in DIMENSIONS if name != "branch")
+    return await ask(backend), await ask(backend, None, *whole)
+
+
+class LedgerContract:
+    """Rows of the ledger, and what it answers."""
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    async def test_kinds_of_tokens_are_kept_apart(self, backend: Backend) -> None:
+        usage: JsonObject = {
+            "input": 1,
+            "output": 20,
+            "cacheRead": 3,
+            "cacheWrite": 40,
+            "cacheWrite1h": 30,
+            "reasoning": 15,
+        }
+        session = await new_session(backend, answer(**{**usage, "totalTokens": 64}))
+        (row,) = (await ask(backend, session.id, "model")).rows
+        assert row == UsageRow({"model": "m"}, 1, 1, 1, 20, 3, 10, 30, 15, 64, 0)
+        assert (row.cache_write, row.cost) == (40, None)
+
+    async def test_an_unreported_cost_is_unknown_and_a_reported_zero_is_none(self, backend: Backend) -> None:
+        free, unknown = answer(input=1, cost={"total": 0}), answer(input=2)
+        session = await new_session(backend, free, unknown, answer(input=4, cost=None), answer(input=8, cost={}))
+        assert (session.unpriced_calls, session.spent_picodollars, session.spent_tokens) == (3, 0, 15)
+        total = (await ask(backend, session.id)).total
+        assert (total.calls, total.unpriced_calls, total.cost) == (4, 3, Decimal(0))
+        assert by(await ask(backend, session.id, "price_source"), "price_source") == {None: 3, "reported": 1}
+
+    async def test_a_cost_in_parts_is_their_sum(self, backend: Backend) -> None:
+        session = await new_session(backend, answer(cost={"input": 0.01, "cacheRead": 0.02}))
+        assert (session.spent_picodollars, session.unpriced_calls) == (3 * CENT, 0)
+
+    async def test_a_branch_summary_pays_for_its_calls_and_adds_nothing_to_the_path(self, backend: Backend) -> None:
+        calls: list[JsonObject] = [{"input": 5, "cost": {"total": 0.01}}, {"input": 7, "cost": {"total": 0.02}}]
+        summary = new_branch_summary("left", from_id=None, calls=calls)
+        session = await new_session(backend, assistant(tokens=1), summary)
+        assert (await backend.read_usage(session.id, None)).usage.total_tokens == 1
+        assert await spent(backend, session.id, purpose="branch_summary") == (2, 3)
+        assert session.spent_tokens == 13
+
+    async def test_a_failed_answer_says_so(self, backend: Backend) -> None:
+        answers = [replace(assistant(stopReason=reason)) for reason in ("stop", "error", "aborted")]
+        session = await new_session(backend, *answers)
+        assert by(await ask(backend, session.id, "outcome"), "outcome") == {None: 1, "aborted": 1, "failed": 1}
+
+    # -- calls without an entry -------------------------------------------------------------------------------------
+
+    async def test_a_call_alone_is_paid_and_counts_a_revision(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        recorded = await backend.record_call(session.id, replace(call(), outcome="failed"))
+        after = await session_info(backend, session.id)
+        assert (recorded.is_new, recorded.picodollars, recorded.price_source) == (True, CENT, "reported")
+        assert (recorded.revision, after.revision, after.leaf_id) == (2, 2, session.leaf_id)
+        assert (after.spent_tokens, after.spent_picodollars, after.entry_count) == (5, CENT, 1)
+        assert await spent(backend, session.id, purpose="title", outcome="failed", branch="alone") == (1, 1)
+        assert await backend.undo(session.id) is not None
+
+    async def test_a_call_recorded_twice_is_paid_once(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        await backend.record_call(session.id, call())
+        async with unchanged(backend):
+            again = await backend.record_call(session.id, replace(call(), cost=None, price_source="other"))
+        assert (again.is_new, again.picodollars, again.call_id) == (False, CENT, "c")
+
+    async def test_calls_without_an_id_are_so_many_calls(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        made = {(await backend.record_call(session.id, call(None))).call_id for _ in range(3)}
+        assert (len(made), await spent(backend, session.id)) == (3, (3, 3))
+
+    async def test_a_call_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
+        async with refused(backend, SessionNotFound):
+            await backend.record_call(UNKNOWN, call())
+
+    # -- a call id used twice ---------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("usage", [{"input": 6}, {"reasoning": 0, "output": 1}, {"cost": {"total": 0.02}}])
+    async def test_other_numbers_under_the_same_id_are_refused(self, backend: Backend, usage: JsonObject) -> None:
+        session = await new_session(backend, user())
+        other = await new_session(backend, user())
+        await backend.record_call(session.id, call())
+        assert other.leaf_id is not None
+        twice = [_summed(other.leaf_id, call()), _summed(other.leaf_id, call(**usage))]
+        for attempt in (
+            lambda: backend.record_call(other.id, call(**usage)),
+            lambda: backend.append(other.id, [user(), twice[1]]),
+            lambda: backend.append(other.id, twice, idempotency_key="k"),
+        ):
+            async with refused(backend, CallConflict) as caught:
+                await attempt()
+            assert (caught.value.call_id, len(caught.value.differences) > 0) == ("c", True)
+        assert await spent(backend) == (1, 1)
+
+    async def test_other_numbers_within_one_batch_are_refused(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        assert session.leaf_id is not None
+        async with refused(backend, CallConflict):
+            await backend.append(session.id, [_summed(session.leaf_id, call(), call(input=6))])
+
+    async def test_a_computed_cost_may_differ_the_second_time(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        priced = replace(call(cost=None), cost=7, price_source="prices of May")
+        await backend.record_call(session.id, priced)
+        again = await backend.record_call(session.id, replace(priced, cost=8, price_source="prices of June"))
+        assert (again.is_new, again.picodollars, again.price_source) == (False, 7, "prices of May")
+
+    async def test_an_import_keeps_the_first_report_and_tells_of_the_other(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        await backend.record_call(session.id, call())
+        grown = replace(answer(input=9), calls=(call(input=9),))
+        result = await backend.import_entries(session.id, [placed(grown, "g"), placed(user(), "h", "g")], leaf="h")
+        (conflict,) = result.call_conflicts
+        assert (conflict.call_id, len(conflict.differences)) == ("c", 1)
+        assert await spent(backend) == (1, 1)
+        found = await backend.find_calls("", [CallId("", "c"), CallId("", "d"), CallId("p", "c")])
+        assert [(known.call_id, known.input_tokens) for known in found] == [("c", 5)]
+        await backend.import_session(NewSession(), [placed(grown, "g")], leaf="g")
+        assert await spent(backend) == (1, 1)
+
+    # -- refusals ---------------------------------------------------------------------------------------------------
+
+    async def test_spending_beyond_the_stored_range_is_refused(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        await backend.record_call(session.id, replace(call("a"), cost=MAX_AMOUNT))
+        async with refused(backend, InvalidEntry):
+            await backend.record_call(session.id, replace(call("b"), cost=1))
+        other = await new_session(backend, user())
+        for number in range(3):
+            more = await new_session(backend, user())
+            await backend.record_call(more.id, replace(call(f"n{number}"), cost=MAX_AMOUNT))
+        assert (await ask(backend)).total.picodollars == 4 * MAX_AMOUNT
+        assert (await ask(backend, other.id)).total == UsageRow()
+
+    # -- questions --------------------------------------------------------------------------------------------------
+
+    async def test_it_answers_by_session_tree_and_tasks(self, backend: Backend) -> None:
+        root = await new_session(backend, assistant(dollars=0.01))
+        fork = await backend.fork(root.id, STORED, NewSession())
+        await add(backend, fork.id, assistant(dollars=0.02))
+        task = await backend.create_task(root.id, "t", NewSession())
+        await add(backend, task.id, assistant(dollars=0.04))
+        deeper = await backend.create_task(task.id, "t", NewSession())
+        await add(backend, deeper.id, assistant(dollars=0.08))
+        alone = await new_session(backend, assistant(dollars=0.16))
+        assert [await spent(backend, each.id) for each in (root, fork, task)] == [(1, 1), (1, 2), (1, 4)]
+        assert await spent(backend, root.id, tree=True) == await spent(backend, fork.id, tree=True) == (2, 3)
+        assert await spent(backend, root.id, tasks=True) == (3, 13)
+        assert await spent(backend, root.id, tree=True, tasks=True) == (4, 15)
+        assert await spent(backend) == (5, 31)
+        sessions = [each.id for each in (alone, deeper, fork, root, task)]
+        assert by(await ask(backend, None, "session"), "session") == dict.fromkeys(sessions, 1)
+
+    async def test_it_answers_for_a_path_and_a_window_of_it(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        ids = await add(backend, session.id, *(assistant(dollars=0.01 * 2**n) for n in range(3)))
+        await backend.move(session.id, ids[0])
+        (left,) = await add(backend, session.id, assistant(dollars=0.08))
+        fork = await backend.fork(session.id, ids[1], NewSession())
+        (own,) = await add(backend, fork.id, assistant(dollars=0.16))
+        await backend.record_call(session.id, call())
+        assert await spent(backend, session.id, on_path=True) == (2, 9)
+        assert await spent(backend, session.id, on_path=True, leaf=ids[2]) == (3, 7)
+        assert await spent(backend, session.id, on_path=True, leaf=ids[2], since=ids[0]) == (2, 6)
+        assert await spent(backend, session.id, on_path=True, leaf=None) == (0, 0)
+        assert await spent(backend, fork.id, on_path=True) == (3, 19)
+        assert await spent(backend, fork.id, on_path=True, since=ids[1]) == (1, 16)
+        off = await ask(backend, session.id, "model", on_path=True, since=ids[1])
+        assert (off.rows, off.total, off.on_path) == ((), UsageRow(), False)
+        with pytest.raises(EntryNotFound):
+            await spent(backend, session.id, on_path=True, leaf=own)
+        assert left is not None
+
+    async def test_it_answers_by_model_purpose_scope_provider_and_day(self, backend: Backend) -> None:
+        for number, scope in enumerate(("", "x", "x")):
+            session = await new_session(backend, user(), scope=scope)
+            moment = datetime(2026, 3, 1 + number, 23, 59, 59, 999_999, tzinfo=UTC)
+            made = replace(call(f"c{number}"), model=f"m{number}", provider="p", at_us=to_microseconds(moment))
+            await backend.record_call(session.id, made)
+            assert session.leaf_id is not None
+            summed = replace(_summed(session.leaf_id, call(f"s{number}")), created_us=0)
+            await backend.import_entries(session.id, [placed(summed, f"e{number}", session.leaf_id, -1)], leaf=None)
+        days = {date(1969, 12, 31): 3, date(2026, 3, 1): 1, date(2026, 3, 2): 1, date(2026, 3, 3): 1}
+        assert by(await ask(backend, None, "day"), "day") == days
+        assert list(by(await ask(backend, None, "day"), "day")) == list(days)
+        assert by(await ask(backend, None, "scope"), "scope") == {"": 2, "x": 4}
+        assert by(await ask(backend, None, "purpose"), "purpose") == {"compaction": 3, "title": 3}
+        assert by(await ask(backend, None, "provider"), "provider") == {"": 3, "p": 3}
+        assert by(await ask(backend, None, "model"), "model") == {"": 3, "m0": 1, "m1": 1, "m2": 1}
+        assert await spent(backend, scope="x", purpose="title") == (2, 2)
+        assert await spent(backend, model="m1", provider="p") == (1, 1)
+        assert await spent(backend, model="m1", provider="\0") == (0, 0)
+        second = to_microseconds(datetime(2026, 3, 2, tzinfo=UTC))
+        assert await spent(backend, from_us=second) == (2, 2)
+        assert await spent(backend, from_us=0, before_us=second) == (1, 1)
+
+    async def test_an_abandoned_branch_is_on_nobodys_active_path(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        first, left = await add(backend, session.id, assistant(dollars=0.01), assistant(dollars=0.02))
+        assert await _branches(backend, session.id) == {"active": 2}
+        await backend.move(session.id, first)
+        await add(backend, session.id, assistant(dollars=0.04))
+        assert await _branches(backend, session.id) == {"active": 2, "abandoned": 1}
+        assert await spent(backend, session.id, branch="abandoned") == (1, 2)
+        # A fork that goes on there takes it up again; one that goes elsewhere does not.
+        fork = await backend.fork(session.id, left, NewSession())
+        assert await _branches(backend, session.id) == {"active": 3}
+        await backend.move(fork.id, first)
+        assert await _branches(backend, session.id) == {"active": 2, "abandoned": 1}
+        await backend.undo(fork.id)
+        await backend.delete_tree(fork.id)
+        assert await _branches(backend, session.id) == {"active": 2, "abandoned": 1}
+        retracted = (await session_info(backend, session.id)).leaf_id
+        assert retracted is not None
+        await backend.retract(session.id, retracted)
+        assert await _branches(backend, session.id) == {"active": 1, "abandoned": 2}
+
+    async def test_what_a_fork_still_sees_outlives_who_paid_for_it(self, backend: Backend) -> None:
+        session = await new_session(backend, assistant(dollars=0.01))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        await add(backend, session.id, assistant(dollars=0.02))
+        await backend.delete_tree(session.id)
+        assert await _branches(backend, session.id) == {"active": 1, "gone": 1}
+        assert await spent(backend, fork.id, on_path=True) == (1, 1)
+        assert await spent(backend, fork.id) == (0, 0)
+
+    async def test_a_session_that_never_was_is_refused_and_one_that_is_gone_is_not(self, backend: Backend) -> None:
+        session = await new_session(backend, assistant(dollars=0.01))
+        await backend.delete_tree(session.id)
+        assert await spent(backend, session.id) == await spent(backend, session.id, tree=True, tasks=True) == (1, 1)
+        for asked in ({}, {"tree": True}, {"tasks": True}, {"on_path": True}):
+            with pytest.raises(SessionNotFound):
+                await spent(backend, UNKNOWN, **asked)
+        with pytest.raises(SessionNotFound):
+            await spent(backend, session.id, on_path=True)
+        with pytest.raises(SessionNotFound):
+            await spent(backend, "\0")
+
+    # -- what never changes a past total ----------------------------------------------------------------------------
+
+    async def test_forks_change_no_past_total(self, backend: Backend) -> None:
+        session = await new_session(backend, assistant(dollars=0.01), answer(input=3))
+        before = await told(backend)
+        for at in (session.leaf_id, None):
+            await backend.fork(session.id, at, NewSession())
+        assert await told(backend) == before
+
+    async def test_moves_and_undo_change_no_past_total(self, backend: Backend) -> None:
+        session = await new_session(backend, assistant(dollars=0.01), answer(input=3))
+        before = await told(backend)
+        await backend.retract(session.id, session.leaf_id or "")
+        await backend.undo(session.id)
+        await backend.redo(session.id)
+        await backend.move(session.id, None)
+        assert await told(backend) == before
+
+    async def test_importing_again_changes_no_past_total(self, backend: Backend) -> None:
+        entries = [placed(replace(answer(input=3), calls=(call("a"),)), "one"), placed(answer(input=4), "two", "one")]
+        await backend.import_session(NewSession(), entries, leaf="two")
+        before = await told(backend)
+        for _ in range(2):
+            again = await backend.import_session(NewSession(), entries, leaf="two")
+            assert (again.spent_tokens, again.unpriced_calls) == (0, 0)
+        assert await told(backend) == before
+
+    async def test_an_import_beside_others_changes_no_past_total(self, backend: Backend) -> None:
+        session = await new_session(backend, assistant(dollars=0.01))
+        before = (await ask(backend, session.id, *DIMENSIONS)).rows
+        await backend.import_session(NewSession(), [placed(answer(input=3), "one")], leaf="one")
+        assert (await ask(backend, session.id, *DIMENSIONS)).rows == before
+        assert (await ask(backend)).total.calls == 2
+
+    async def test_deletions_change_no_past_total(self, backend: Backend) -> None:
+        session = await new_session(backend, assistant(dollars=0.01), answer(input=3), scope="x")
+        await backend.record_call(session.id, call())
+        fork = await backend.fork(session.id, STORED, NewSession())
+        await add(backend, fork.id, assistant(dollars=0.02))
+        before = await told(backend)
+        tree = await ask(backend, session.id, "session", "model", tree=True)
+        await backend.delete_tree(session.id)
+        assert await told(backend) == before
+        await backend.delete_tree(fork.id)
+        assert await told(backend) == before
+        assert await ask(backend, session.id, "session", "model", tree=True) == tree
+
+
+async def _branches(backend: Backend, session_id: str) -> dict[object, int]:
+    branches = by(await ask(backend, session_id, "branch"), "branch")
+    states: tuple[BranchState, ...] = ("active", "abandoned", "gone", "alone")
+    for state in states:
+        assert await spent(backend, session_id, branch=state) >= (branches.get(state, 0), 0)
+    return branches
+
+
+def _summed(first_kept: str, *calls: PaidCall) -> NewEntry:
+    """Return a compaction that was made by these calls."""
+    new = new_compaction("so far", first_kept_entry_id=first_kept, tokens_before=9)
+    return replace(new, calls=tuple(replace(each, purpose="compaction") for each in calls))

@@ -1,0 +1,82 @@
+"""What belongs together in a context, and what exclusions leave of a path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from flue_py.core.entries import Entry
+from flue_py.core.exclusions import excluded_parts, has_part, read_exclusion, tool_group, without_parts
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+
+USER: JsonObject = {"role": "user", "content": "u"}
+ANSWER: JsonObject = {"role": "assistant", "content": "a"}
+
+
+def call(*ids: str) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "toolCall", "id": each, "name": "read"} for each in ids]}
+
+
+def result(call_id: str) -> JsonObject:
+    return {"role": "toolResult", "toolCallId": call_id, "content": []}
+
+
+def exclusion(number: int, value: JsonValue) -> Entry:
+    payload = encode_json(value, "payload")[0]
+    return Entry(f"x{number}", None, "s", "exclusion", None, None, number, 1, 0, 0, payload)
+
+
+@pytest.mark.parametrize(
+    ("messages", "index", "members", "is_open"),
+    [
+        ([USER, call("a"), result("a"), ANSWER], 1, [1, 2], False),
+        ([USER, call("a"), result("a"), ANSWER], 2, [1, 2], False),
+        ([call("a", "b"), result("b"), None, USER, result("a")], 4, [0, 1, 4], False),
+        ([call("a", "b"), result("b")], 0, [0, 1], True),
+        ([call("a", "b"), result("b"), USER], 0, [0, 1], False),
+        ([call("a"), ANSWER, result("a")], 0, [0], False),
+        ([call("a"), ANSWER, result("a")], 2, [2], False),
+        ([result("a")], 0, [0], False),
+        ([call("a"), result("a"), result("a")], 1, [0, 1], False),
+    ],
+)
+def test_a_group_is_a_caller_and_its_results(
+    messages: list[Mapping[str, JsonValue] | None], index: int, members: list[int], is_open: bool
+) -> None:
+    group = tool_group(messages, index)
+    assert group is not None
+    assert (group.members, group.is_open) == (members, is_open)
+
+
+@pytest.mark.parametrize(("messages", "index"), [([USER], 0), ([None], 0), ([call("a"), ANSWER], 1)])
+def test_what_neither_calls_nor_answers_has_no_group(
+    messages: list[Mapping[str, JsonValue] | None], index: int
+) -> None:
+    assert tool_group(messages, index) is None
+
+
+def test_the_last_exclusion_of_an_entry_and_part_holds() -> None:
+    path = [
+        exclusion(0, {"entryId": "a"}),
+        exclusion(1, {"entryId": "b", "part": 1}),
+        exclusion(2, {"entryId": "b", "part": "i"}),
+        exclusion(3, {"entryId": "c", "part": 0}),
+        exclusion(4, {"entryId": "c", "excluded": False}),
+        exclusion(5, {"entryId": "b", "part": 1, "excluded": False}),
+        exclusion(6, {"entryId": "d", "excluded": False}),
+    ]
+    assert {entry_id: set(parts) for entry_id, parts in excluded_parts(path).items()} == {"a": {None}, "b": {"i"}}
+
+
+@pytest.mark.parametrize("value", [None, [], "a", {}, {"entryId": 1}, {"entryId": "a", "part": True}, {"part": 1}])
+def test_what_cannot_be_understood_excludes_nothing(value: JsonValue) -> None:
+    assert read_exclusion(value) is None
+
+
+def test_parts_are_named_by_position_or_id() -> None:
+    parts: list[JsonValue] = [{"type": "text", "text": "t"}, {"type": "toolCall", "id": "i"}, "odd"]
+    message: JsonObject = {"role": "assistant", "content": parts, "model": "m"}
+    assert without_parts(message, frozenset({0, "i"})) == {"role": "assistant", "content": ["odd"], "model": "m"}
+    assert without_parts(USER, frozenset({0})) == USER
+    assert [has_part(message, part) for part in (0, 2, 3, "i", "j")] == [True, True, False, True, False]

@@ -1,0 +1,66 @@
+"""The commands that show the log, go back, pin and exclude, with what that does to the context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.edges.cli_runs import Flue
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+def test_the_log_tells_what_was_done_by_whom_and_why_and_can_be_gone_back_to(flue: Flue) -> None:
+    session = flue.import_every_type()
+    leaf = flue.json("show", session)["leafId"]
+    flue.run("label", session, "u0000001", "the question", "--why", "to find it")
+    flue.run("rewind", session, "--turns", "1", "--why", "a detour")
+    flue.run("undo", session, "--why", "it was none")
+    shown = flue.lines("log", session, "--limit", "3")
+    assert [line.split()[0] for line in shown] == ["5", "4", "3"]
+    (label,) = flue.json("log", session, "--before", "4", "--limit", "1")
+    assert (label["what"], label["by"], label["why"]) == ("label", "flue-py", "to find it")
+    assert label["edits"] == [{"what": "label", "entryId": "u0000001", "before": None, "after": "the question"}]
+    assert flue.json("back", session, "4")["line"]["refersTo"] == 4
+    assert flue.json("show", session)["leafId"] != leaf
+    assert flue.json("back", session, "4", "--before")["line"]["toId"] == leaf
+    assert flue.json("back", session, "3", "--before")["changed"] is True
+    assert flue.lines("back", session, "3", "--before") == ["nothing changed: it is like that already"]
+    (newest,) = flue.json("log", session, "--limit", "1")
+    assert newest["edits"] == [{"what": "label", "entryId": "u0000001", "before": "the question", "after": None}]
+
+
+def test_a_line_that_is_not_there_is_one_line_of_error(flue: Flue) -> None:
+    session = flue.import_every_type()
+    result = flue.run("back", session, "99", code=1)
+    (error,) = result.stderr.splitlines()
+    assert "revision 99 is not in the log" in error
+
+
+def test_pins_and_exclusions_say_what_they_do_to_the_context(flue: Flue) -> None:
+    session = flue.import_every_type()
+    pinned = flue.json("pin", session, "u0000001", "--why", "the task")
+    assert pinned["tokensBefore"] == pinned["tokensAfter"]
+    assert pinned["entryIds"] == ["u0000001"]
+    leaf = flue.json("show", session)["leafId"]
+    shown = [entry for entry in flue.json("path", session) if entry["kind"] == "message"][-1]["id"]
+    (said,) = flue.lines("exclude", session, shown, "--why", "too long")
+    assert said.startswith("excluded entry")
+    assert "(-" in said
+    assert any("excluded" in line for line in flue.lines("tree", session, "--all"))
+    assert any("pinned" in line for line in flue.lines("tree", session, "--all"))
+    assert flue.json("include", session, shown)["tokensAfter"] > 0
+    assert flue.json("unpin", session, "u0000001")["entryIds"] == ["u0000001"]
+    before = flue.json("context", session)
+    assert flue.json("exclude", session, shown)["exclusionIds"] != []
+    assert flue.json("context", session) != before
+    flue.run("undo", session)
+    assert flue.json("context", session) == before
+    flue.run("back", session, "1")
+    assert flue.json("show", session)["leafId"] == leaf
+    told = [line["what"] for line in flue.json("log", session, "--limit", "7")]
+    assert told == ["back", "undo", "exclusion", "pin", "inclusion", "exclusion", "pin"]

@@ -1,0 +1,89 @@
+"""The listing on the command line: orders, titles, and costs of which not all is known."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import flue_py.sync
+from flue_py.core.sessions import SessionInfo
+from flue_py.render.views import spent
+from tests.edges.cli_runs import Flue
+
+
+def said(text: str, dollars: float | None = None) -> dict[str, object]:
+    if dollars is None:
+        return {"role": "user", "content": text}
+    usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2, "cost": {"total": dollars}}
+    return {"role": "assistant", "content": text, "usage": usage}
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    """A store with three sessions: given, made, and without a title."""
+    flue = Flue(tmp_path)
+    with flue_py.sync.open(flue.database) as store:
+        for key, title, made, cost, count in (
+            ("a", "Red build", "Made", 1.25, 1),
+            ("b", None, "A lock", 5.0, 3),
+            ("c", None, None, 0.5, 2),
+        ):
+            session = store.create_session(key=key, title=title)
+            session.append_messages([said(f"{key} says hello"), *[said("ok", cost / count)] * count])
+            if made:
+                session.set_title(made, auto=True)
+    return flue
+
+
+def keys(flue: Flue, *options: str) -> str:
+    return "".join(row["key"] for row in flue.json("sessions", *options))
+
+
+def test_sessions_are_sorted_in_every_order(flue: Flue) -> None:
+    assert keys(flue) == keys(flue, "--sort", "updated") == "cba"
+    assert keys(flue, "--reverse") == "abc"
+    assert keys(flue, "--sort", "cost") == "bac"
+    assert keys(flue, "--sort", "cost", "--reverse", "--limit", "2") == "ca"
+    assert keys(flue, "--sort", "messages") == "bca"
+    assert keys(flue, "--sort", "created") == "cba"
+    assert keys(flue, "--sort", "title") == "cba"
+    assert keys(flue, "--sort", "title", "--reverse") == "abc"
+    assert "title" in flue.run("sessions", "--sort", "size", code=2).stderr
+
+
+def test_sessions_are_found_by_the_title_that_is_shown(flue: Flue) -> None:
+    assert keys(flue, "--title", "LOCK") == "b"
+    assert keys(flue, "--title", "made") == ""
+    assert keys(flue, "--title", "says") == "c"
+    assert keys(flue, "--title", "l", "--sort", "cost") == "bac"
+
+
+def test_a_listing_shows_the_given_title_else_the_made_one(flue: Flue) -> None:
+    shown = "\n".join(flue.lines("sessions"))
+    assert all(title in shown for title in ("Red build", "A lock"))
+    assert "Made" not in shown
+    (row,) = flue.json("sessions", "--title", "lock")
+    assert (row["title"], row["autoTitle"], row["unpricedCalls"]) == (None, "A lock", 0)
+    assert "made title   Made" in flue.lines("show", "a")
+
+
+def test_a_cost_that_is_not_all_known_is_marked(flue: Flue) -> None:
+    with closing(sqlite3.connect(flue.database)) as connection:
+        connection.execute("UPDATE sessions SET unpriced_calls = 1 WHERE key IN ('a', 'c')")
+        connection.execute("UPDATE sessions SET spent_cost = 0 WHERE key = 'c'")
+        connection.commit()
+    rows = {line.split()[-1]: line for line in flue.lines("sessions")}
+    assert "1.25 + ?" in rows["build"]
+    assert "5.00" in rows["lock"]
+    assert "?" not in rows["lock"]
+    assert " - " in next(line for line in flue.lines("sessions") if line.endswith(" c"))
+    assert "$1.25 + ?" in "\n".join(flue.lines("show", "a"))
+
+
+def test_what_a_session_spent_is_never_zero_where_nothing_is_known() -> None:
+    assert spent(SessionInfo("s"), "0.00") == "0.00"
+    assert spent(SessionInfo("s", unpriced_calls=2), "0.00") == "-"
+    assert spent(SessionInfo("s", unpriced_calls=2, spent_picodollars=1), "0.00") == "0.00 + ?"

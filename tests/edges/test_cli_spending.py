@@ -1,0 +1,98 @@
+"""usage on the command line: what was paid, by whatever is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from flue_py.core.jsontext import JsonObject
+from tests.edges.cli_runs import Flue
+
+
+def answer(model: str, dollars: float | None = None) -> JsonObject:
+    """Return an answer of a hundred tokens."""
+    usage: JsonObject = {"input": 90, "output": 10}
+    cost: JsonObject = {} if dollars is None else {"cost": {"total": dollars}}
+    return {"role": "assistant", "content": "ok", "provider": "p", "model": model, "usage": {**usage, **cost}}
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    """The command line on a database of its own."""
+    return Flue(tmp_path)
+
+
+@pytest.fixture
+def spent(flue: Flue) -> Flue:
+    """A store with a session that has an abandoned branch, a call without a price, a failed call, and a task."""
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        session = store.create_session(key="triage", id="s")
+        asked = session.append_message({"role": "user", "content": "Why?"}).entry_id
+        session.append_message(answer("large", 0.1))
+        session.rewind(to=asked)
+        session.append_messages([answer("large", 0.2), answer("local")])
+        session.record_call({"input": 5, "cost": {"total": 0.05}}, model="large", purpose="title", outcome="failed")
+        session.create_task(task_id="t").append_message(answer("large", 0.4))
+    return flue
+
+
+def test_without_options_it_is_the_path_as_before(spent: Flue) -> None:
+    told = spent.json("usage", "triage")
+    assert list(told) == [
+        "input", "output", "cacheRead", "cacheWrite", "totalTokens", "cost", "sinceId", "leafId", "onPath",
+    ]  # fmt: skip
+    assert (told["input"], told["cost"]["total"]) == (180, "0.2")
+
+
+def test_what_was_paid_by_model_shows_a_dash_for_what_nobody_knows(spent: Flue) -> None:
+    lines = [line.split() for line in spent.lines("usage", "triage", "--by", "model")]
+    assert lines[1] == ["large", "3", "185", "20", "0", "0", "205", "0.35"]
+    assert lines[2] == ["local", "1", "90", "10", "0", "0", "100", "-"]
+    assert lines[3] == ["total", "4", "275", "30", "0", "0", "305", "0.35"]
+    assert lines[4][:5] == ["1", "call", "has", "no", "known"]
+    by_model = {row["model"]: row["costUsd"] for row in spent.json("usage", "triage", "--by", "model")["rows"]}
+    assert by_model == {"large": "0.35", "local": None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "cost"),
+    [
+        ([], "0.75"),
+        (["triage", "--tasks"], "0.75"),
+        (["triage", "--tree"], "0.35"),
+        (["triage", "--branch", "abandoned"], "0.1"),
+        (["triage", "--purpose", "title"], "0.05"),
+        (["--outcome", "failed"], "0.05"),
+        (["triage", "--path"], "0.2"),
+        (["triage", "--by", "day", "--by", "session"], "0.35"),
+        (["--model", "local"], None),
+        (["--provider", "nobody"], "0"),
+        (["--scope", "nobody"], "0"),
+        (["--last-day", "2020-01-01"], "0"),
+        (["--first-day", "2020-01-01", "--by", "price_source"], "0.75"),
+    ],
+)
+def test_it_answers_what_it_is_asked(spent: Flue, asked: list[str], cost: str | None) -> None:
+    assert spent.json("usage", *asked)["total"]["costUsd"] == cost
+    assert spent.lines("usage", *asked)
+
+
+def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Flue) -> None:
+    path = spent.json("path", "triage")
+    since = spent.json("usage", "triage", "--since", path[1]["id"], "--by", "model")
+    assert [row["model"] for row in since["rows"]] == ["local"]
+    to = spent.json("usage", "triage", "--leaf", path[1]["id"], "--path")
+    assert to["total"]["costUsd"] == "0.2"
+    spent.run("rm", "triage", "--yes")
+    assert spent.json("usage", "s", "--by", "branch")["total"]["costUsd"] == "0.35"
+    assert "s" in spent.run("usage", "s", "--path", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    "asked", [["--since", "x"], ["--path"], ["--tree"], ["nope", "--by", "model"], ["triage", "--path", "--tree"]]
+)
+def test_what_is_no_question_is_one_line(spent: Flue, asked: list[str]) -> None:
+    result = spent.run("usage", *asked, code=1)
+    assert (result.stdout, len(result.stderr.splitlines())) == ("", 1)

@@ -1,0 +1,166 @@
+"""What was paid, as a caller asks it: priced calls, calls without an entry, questions to the ledger."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import flue_py
+from flue_py.core.entries import new_message
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import NewSession
+from flue_py.testing.samples import placed
+
+pytestmark = pytest.mark.anyio
+
+PRICES = {"m": [0.001, 0.002]}
+
+
+def answer(**usage: Any) -> JsonObject:
+    """Return an answer of model m."""
+    return {"role": "assistant", "content": "ok", "provider": "p", "model": "m", "usage": {"input": 1000, **usage}}
+
+
+async def test_a_call_is_priced_where_nobody_said_what_it_cost() -> None:
+    async with flue_py.open(":memory:", prices=PRICES) as store:
+        session = await store.create_session()
+        await session.append_messages([answer(), answer(cost={"total": 0.5}), {**answer(), "model": "unknown"}])
+        await session.append_compaction(
+            "s", first_kept_entry_id=session.leaf_id or "", tokens_before=1, calls=[{"output": 1000, "model": "m"}]
+        )
+        await session.append_branch_summary("s", from_id=None, usage={"output": 2000, "model": "m"})
+        report = await store.usage(session, group_by=["purpose", "price_source"])
+        costs = {(row.group["purpose"], row.group["price_source"]): row.cost for row in report.rows}
+        assert costs == {
+            ("turn", "prices"): Decimal("0.001"),
+            ("turn", "reported"): Decimal("0.5"),
+            ("turn", None): None,
+            ("compaction", "prices"): Decimal("0.002"),
+            ("branch_summary", "prices"): Decimal("0.004"),
+        }
+        info = await session.refresh()
+        assert (info.spent, info.unpriced_calls) == (Decimal("0.507"), 1)
+        # What the path says is what the entries report: a price is no part of history.
+        assert (await session.aggregate_usage_since(None)).usage.cost.usd == Decimal("0.5")
+
+
+async def test_imported_calls_and_forks_and_tasks_are_priced_too() -> None:
+    async with flue_py.open(":memory:", prices=PRICES) as store:
+        root = await store.import_session(NewSession(), [placed(new_message(answer()), "e", None, 5)], leaf="e")
+        await root.import_entries([placed(new_message(answer()), "f", "e", 6)], leaf="f")
+        for session in (await root.fork(), await root.create_task(task_id="t")):
+            await session.append_message(answer())
+        assert (await store.usage()).total.cost == Decimal("0.004")
+
+
+async def test_prices_can_be_turned_off() -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        await session.append_message(answer())
+        assert (await store.usage(session)).total.cost is None
+
+
+async def test_a_call_alone_is_recorded_priced_and_paid_once() -> None:
+    async with flue_py.open(":memory:", prices=PRICES) as store:
+        session = await store.create_session()
+        at = datetime(2026, 3, 1, tzinfo=UTC)
+        made = [
+            await session.record_call(
+                {"input": 500}, provider="p", model="m", call_id="c", purpose="title", outcome="failed", at=at
+            )
+            for _ in range(2)
+        ]
+        assert [(each.is_new, each.usd, each.price_source) for each in made] == [
+            (True, Decimal("0.0005"), "prices"),
+            (False, Decimal("0.0005"), "prices"),
+        ]
+        days = await store.usage(session, group_by=["day"], first_day=date(2026, 3, 1), last_day=date(2026, 3, 1))
+        assert [(row.group, row.calls) for row in days.rows] == [({"day": date(2026, 3, 1)}, 1)]
+        assert (await store.usage(session, last_day=date(2026, 2, 28))).total.calls == 0
+        with pytest.raises(flue_py.CallConflict, match="reported before with other numbers"):
+            await session.record_call({"input": 501}, provider="p", call_id="c")
+        await session.append_message({"role": "user", "content": "goes on"})
+
+
+@pytest.mark.parametrize(
+    ("usage", "more", "error"),
+    [
+        ([], {}, flue_py.InvalidEntry),
+        ({"input": -1}, {}, flue_py.InvalidEntry),
+        ({"cacheWrite": 1, "cacheWrite1h": 2}, {}, flue_py.InvalidEntry),
+        ({"output": 1, "reasoning": 2}, {}, flue_py.InvalidEntry),
+        ({"reasoning": -1}, {}, flue_py.InvalidEntry),
+        ({"cost": {"total": -0.1}}, {}, flue_py.InvalidEntry),
+        ({"cost": {"total": 1e300}}, {}, flue_py.InvalidEntry),
+        ({"input": 2**62}, {"model": "dear"}, flue_py.InvalidEntry),
+        ({}, {"purpose": "a b"}, flue_py.InvalidEntry),
+        ({}, {"outcome": ""}, flue_py.InvalidEntry),
+        ({}, {"call_id": ""}, flue_py.InvalidArgument),
+        ({}, {"call_id": "\0"}, flue_py.InvalidArgument),
+        ({}, {"provider": None}, flue_py.InvalidArgument),
+        ({}, {"model": 7}, flue_py.InvalidArgument),
+        ({}, {"at": datetime(2026, 3, 1)}, flue_py.InvalidArgument),  # noqa: DTZ001
+    ],
+)
+async def test_what_is_no_call_is_refused_and_changes_nothing(usage: Any, more: Any, error: type[Exception]) -> None:
+    async with flue_py.open(":memory:", prices={"dear": [10**9, 1]}) as store:
+        session = await store.create_session()
+        with pytest.raises(error):
+            await session.record_call(usage, **more)
+        assert ((await store.info()).ledger_rows, (await session.refresh()).revision) == (0, 0)
+
+
+@pytest.mark.parametrize("usage", [{"output": 1, "reasoning": 2}, {"cacheWrite1h": 1}, {"output": 3, "reasoning": 1.5}])
+async def test_a_message_with_odd_parts_is_refused_by_the_field(usage: Any) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session()
+        with pytest.raises(flue_py.InvalidEntry, match=r"message\.usage\.(reasoning|cacheWrite1h)"):
+            await session.append_message(answer(**usage))
+        assert session.leaf_id is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"tree": True},
+        {"since": "x"},
+        {"leaf": None},
+        {"session": "s", "tree": True, "path": True},
+        {"session": "s", "tree": 1},
+        {"session": 7},
+        {"group_by": "model"},
+        {"group_by": ["colour"]},
+        {"branch": "green"},
+        {"scope": 7},
+        {"model": "\0"},
+        {"first_day": "2026-03-01"},
+        {"last_day": datetime(2026, 3, 1, tzinfo=UTC)},
+    ],
+)
+async def test_what_is_no_question_is_refused(asked: Any) -> None:
+    async with flue_py.open(":memory:") as store:
+        with pytest.raises(flue_py.InvalidArgument):
+            await store.usage(**asked)
+
+
+async def test_an_import_that_meets_a_call_again_goes_on_and_tells() -> None:
+    async with flue_py.open(":memory:") as store:
+        first = placed(new_message(answer()), "same")
+        grown = placed(new_message(answer(output=9)), "same")
+        await store.import_session(NewSession(id="one"), [first], leaf="same")
+        await store.import_session(NewSession(id="two"), [grown], leaf="same")
+        (conflict,) = await store.call_conflicts([grown, placed(new_message(answer()), "new")])
+        assert str(conflict) == "call 'same': output_tokens 0 and 9"
+        assert await store.call_conflicts([first]) == ()
+        assert (await store.usage()).total.output == 0
+
+
+def test_the_blocking_twin_asks_the_same() -> None:
+    with flue_py.sync.open(":memory:", prices=PRICES) as store:
+        session = store.create_session()
+        session.append_message(answer())
+        assert session.record_call({"input": 1000}, model="m").usd == Decimal("0.001")
+        assert store.usage(session).total.cost == Decimal("0.002")

@@ -1,0 +1,387 @@
+"""Pins and exclusions: what they do to a context, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
+from flue_py.core.jsontext import JsonObject, JsonValue
+from tests.sessions.talk import assistant, say, user
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Two of the stores: what all of them do with pins and exclusions is in the contract."""
+    return ":memory:" if request.param == "memory" else str(tmp_path / "sessions.db")
+
+
+def calling(*call_ids: str, text: str | None = None) -> JsonObject:
+    """Return an assistant message that calls tools."""
+    parts: list[JsonValue] = [] if text is None else [{"type": "text", "text": text}]
+    parts += [{"type": "toolCall", "id": call_id, "name": "read", "arguments": {}} for call_id in call_ids]
+    return {"role": "assistant", "content": parts}
+
+
+def result(call_id: str) -> JsonObject:
+    """Return the result of a tool call."""
+    return {"role": "toolResult", "toolCallId": call_id, "content": [{"type": "text", "text": f"result of {call_id}"}]}
+
+
+async def append(session: Session, *messages: JsonObject) -> tuple[str, ...]:
+    return (await session.append_messages(messages)).entry_ids
+
+
+async def context(session: Session) -> list[str]:
+    """Return the ids of the context, having checked that the messages agree with it."""
+    items = await session.build_context_entries()
+    assert [item.data for item in items] == await session.build_context()
+    return [item.entry_id for item in items]
+
+
+async def compact(session: Session, first_kept: str) -> str:
+    return (await session.append_compaction("so far", first_kept_entry_id=first_kept, tokens_before=9)).entry_id
+
+
+async def kept_by_compacting(session: Session, first_kept: str) -> list[str]:
+    """Append a compaction; return the ids that the context has after its summary."""
+    summary = await compact(session, first_kept)
+    first, *others = await context(session)
+    assert first == summary
+    return others
+
+
+# -- pins -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pin_leaves_the_context_as_it_is_and_every_later_compaction_keeps_the_entry(session: Session) -> None:
+    a, b, c, d = await say(session, "a", "b", "c", "d")
+    effect = await session.pin(b, by="ann", why="the task")
+    assert effect.entry_ids == (b,)
+    assert effect.before == effect.after
+    assert effect.tokens_before == effect.tokens_after > effect.own_tokens > 0
+    assert await context(session) == [a, b, c, d]
+    first = await compact(session, d)
+    assert await context(session) == [first, b, d]
+    assert [item.is_pinned for item in await session.build_context_entries()] == [False, True, False]
+    (e,) = await say(session, "e")
+    second = await compact(session, e)
+    assert await context(session) == [second, b, e]
+    assert await session.pins() == [b]
+
+
+async def test_without_pins_a_compaction_says_nothing_of_them(session: Session) -> None:
+    a, b, c = await say(session, "a", "b", "c")
+    await session.pin(a)
+    await session.unpin(a)
+    await session.pin(c)
+    entry = await session.get_entry(await compact(session, b))
+    assert entry is not None
+    assert list(entry.fields) == ["summary", "firstKeptEntryId", "tokensBefore"]
+
+
+async def test_unpinned_entries_are_dropped_by_the_next_compaction_not_before(session: Session) -> None:
+    _, b, c = await say(session, "a", "b", "c")
+    await session.pin(b)
+    first = await compact(session, c)
+    await session.unpin(b)
+    assert await session.pins() == []
+    assert await context(session) == [first, b, c]
+    (d,) = await say(session, "d")
+    assert await kept_by_compacting(session, d) == [d]
+
+
+async def test_an_entry_that_was_summarized_before_comes_back_with_the_next_compaction(session: Session) -> None:
+    a, b, c = await say(session, "a", "b", "c")
+    first = await compact(session, c)
+    await session.pin(a)
+    assert await context(session) == [first, c]
+    (d,) = await say(session, "d")
+    assert await kept_by_compacting(session, d) == [a, d]
+    assert b not in await context(session)
+
+
+async def test_a_pinned_result_keeps_its_call_and_the_reverse(session: Session) -> None:
+    (ask,) = await append(session, user("go"))
+    call, one, two = await append(session, calling("1", "2"), result("1"), result("2"))
+    (end,) = await append(session, assistant("done"))
+    for named in (call, one, two):
+        effect = await session.pin(named)
+        assert effect.entry_ids == (call, one, two)
+        assert await session.pins() == [call, one, two]
+        assert (await session.unpin(two)).entry_ids == (call, one, two)
+        assert await session.pins() == []
+    await session.pin(one)
+    assert await kept_by_compacting(session, end) == [call, one, two, end]
+    assert ask not in await context(session)
+
+
+async def test_results_that_come_after_the_pin_are_kept_with_their_call(session: Session) -> None:
+    (call,) = await append(session, calling("1"))
+    await session.pin(call)
+    (one,) = await append(session, result("1"))
+    (end,) = await append(session, assistant("done"))
+    assert await kept_by_compacting(session, end) == [call, one, end]
+
+
+async def test_a_group_is_found_however_far_its_members_are_apart(session: Session) -> None:
+    (call,) = await append(session, calling("1", "2"))
+    for number in range(100):
+        await session.append_custom("note", number)
+    one, two = await append(session, result("1"), result("2"))
+    (end,) = await append(session, assistant("done"))
+    assert (await session.pin(two)).entry_ids == (call, one, two)
+    assert await kept_by_compacting(session, end) == [call, one, two, end]
+
+
+async def test_a_fork_keeps_what_a_compaction_pinned_until_it_lets_go_of_it(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    await session.pin(a)
+    await compact(session, b)
+    fork = await session.fork()
+    assert await fork.pins() == [a]
+    (c,) = await say(fork, "c")
+    assert await kept_by_compacting(fork, c) == [a, c]
+    await fork.unpin(a)
+    (d,) = await say(fork, "d")
+    assert await kept_by_compacting(fork, d) == [d]
+    assert await session.pins() == [a]
+
+
+async def test_only_pins_on_the_path_are_kept(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    await session.pin(b)
+    await session.move_leaf(a)
+    c, d = await say(session, "c", "d")
+    assert await kept_by_compacting(session, d) == [d]
+    assert await session.pins() == [b]
+    assert c not in await context(session)
+
+
+async def test_what_is_pinned_twice_counts_one_revision(session: Session) -> None:
+    (a,) = await say(session, "a")
+    await session.pin(a)
+    before = (await session.refresh()).revision
+    await session.pin(a)
+    assert (await session.refresh()).revision == before
+    await session.unpin(a)
+    await session.unpin(a)
+    assert (await session.refresh()).revision == before + 1
+
+
+async def test_a_retried_compaction_is_the_same_whatever_was_pinned_since(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    first = await session.append_compaction("s", first_kept_entry_id=b, tokens_before=1, idempotency_key="k")
+    await session.pin(a)
+    again = await session.append_compaction("s", first_kept_entry_id=b, tokens_before=1, idempotency_key="k")
+    assert (again.replayed, again.entry_ids) == (True, first.entry_ids)
+
+
+async def test_a_pin_on_what_no_context_has_is_refused(store: Store, session: Session) -> None:
+    setting = (await session.append_custom("model_change", {"model": "m"})).entry_id
+    with pytest.raises(InvalidArgument, match="never part of a context"):
+        await session.pin(setting)
+    (foreign,) = await say(await store.create_session(), "x")
+    for missing in ("missing", foreign):
+        for change in (session.pin, session.unpin):
+            with pytest.raises(EntryNotFound):
+                await change(missing)
+    assert (await session.refresh()).revision == 1
+
+
+# -- exclusions -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_excluded_entry_leaves_the_context_and_what_follows_stays(session: Session) -> None:
+    a, b, c = await say(session, "a", "b", "c")
+    effect = await session.exclude(b, by="ann", why="a detour")
+    assert effect.entry_ids == (b,)
+    assert [item.entry_id for item in effect.before] == [a, b, c]
+    assert [item.entry_id for item in effect.after] == await context(session) == [a, c]
+    assert effect.tokens_before - effect.tokens_after == effect.own_tokens > 0
+    assert session.leaf_id == effect.exclusion_ids[-1]
+    (exclusion,) = await session.exclusions()
+    assert (exclusion.entry_id, exclusion.part, exclusion.by, exclusion.why) == (b, None, "ann", "a detour")
+    assert exclusion.in_effect
+
+
+async def test_an_exclusion_is_undone_and_taken_back(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    await session.exclude(a)
+    assert await context(session) == [b]
+    await session.undo()
+    assert await context(session) == [a, b]
+    await session.redo()
+    assert await context(session) == [b]
+    assert (await session.include(a)).entry_ids == (a,)
+    assert await context(session) == [a, b]
+    await session.undo()
+    assert await context(session) == [b]
+
+
+async def test_what_is_out_already_changes_nothing(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    assert (await session.include(a)).exclusion_ids == ()
+    await session.exclude(a)
+    revision = session.revision
+    effect = await session.exclude(a)
+    assert (effect.exclusion_ids, effect.before) == ((), effect.after)
+    assert session.revision == revision
+    assert await context(session) == [b]
+
+
+async def test_a_part_is_left_out_by_its_position(session: Session) -> None:
+    parts: list[JsonValue] = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    (a,) = await append(session, {"role": "user", "content": parts})
+    await session.exclude(a, 0)
+    (message,) = await session.build_context()
+    assert message["content"] == parts[1:]
+    await session.exclude(a, 1)
+    assert await context(session) == []
+    await session.include(a, 0)
+    (message,) = await session.build_context()
+    assert message["content"] == parts[:1]
+    await session.include(a)
+    (message,) = await session.build_context()
+    assert message["content"] == parts
+    assert await session.exclusions() == []
+
+
+@pytest.mark.parametrize("named", ["call", "result", "other result"])
+async def test_a_call_and_its_results_leave_together(session: Session, named: str) -> None:
+    ask, call, one, two, end = await append(
+        session, user("go"), calling("1", "2", text="reading"), result("1"), result("2"), assistant("done")
+    )
+    if named == "call":
+        effect = await session.exclude(call)
+        assert effect.entry_ids == (call, one, two)
+        assert await context(session) == [ask, end]
+        await session.include(two)
+        assert await context(session) == [ask, call, one, two, end]
+        return
+    left, right = (one, two) if named == "result" else (two, one)
+    effect = await session.exclude(left)
+    assert effect.entry_ids == (call, left)
+    assert await context(session) == [ask, call, right, end]
+    reading = (await session.build_context())[1]["content"]
+    assert isinstance(reading, list)
+    assert len(reading) == 2
+    await session.include(left)
+    assert await context(session) == [ask, call, one, two, end]
+
+
+async def test_the_part_that_is_a_call_leaves_with_its_result(session: Session) -> None:
+    call, one, end = await append(session, calling("1"), result("1"), assistant("done"))
+    assert (await session.exclude(call, 0)).entry_ids == (call, one)
+    assert await context(session) == [end]
+    await session.include(call, "1")
+    assert await context(session) == [call, one, end]
+    await session.exclude(call, "1")
+    assert await context(session) == [end]
+
+
+async def test_a_call_whose_result_is_still_to_come_stays(session: Session) -> None:
+    call, _ = await append(session, calling("1", "2"), result("1"))
+    for part in (None, 1, "2"):
+        with pytest.raises(InvalidArgument, match="still to come"):
+            await session.exclude(call, part)
+    await append(session, user("never mind"))
+    await session.exclude(call)
+    assert len(await context(session)) == 1
+
+
+async def test_an_exclusion_holds_through_a_later_compaction_also_of_what_is_pinned(session: Session) -> None:
+    parts: list[JsonValue] = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    a, b, c, d = await append(session, {"role": "user", "content": parts}, user("b"), user("c"), user("d"))
+    await session.pin(a)
+    await session.pin(b)
+    await session.exclude(a, 1)
+    await session.exclude(b)
+    await session.exclude(d)
+    (e,) = await say(session, "e")
+    summary = await compact(session, c)
+    assert await context(session) == [summary, a, c, e]
+    assert (await session.build_context())[1]["content"] == parts[:1]
+    await session.include(b)
+    assert await context(session) == [summary, a, b, c, e]
+    (f,) = await say(session, "f")
+    assert await kept_by_compacting(session, f) == [a, b, f]
+    assert (await session.build_context())[1]["content"] == parts[:1]
+
+
+async def test_an_exclusion_in_a_fork_holds_there_alone(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    fork = await session.fork()
+    await fork.exclude(a)
+    assert await context(fork) == [b]
+    assert await context(session) == [a, b]
+
+
+async def test_an_exclusion_of_what_is_not_on_the_path_leaves_nothing_out_and_is_told_of(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    await session.move_leaf(a)
+    (c,) = await say(session, "c")
+    for data in ({"entryId": b}, {"entryId": "missing"}, {"entryId": a, "part": 7}, {"entryId": 1}, "no object"):
+        await session.append_custom("exclusion", data)
+    assert await context(session) == [a, c]
+    assert [(each.entry_id, each.in_effect) for each in await session.exclusions()] == [
+        (b, False),
+        ("missing", False),
+        (a, False),
+    ]
+
+
+async def test_what_cannot_be_left_out_is_refused_and_changes_nothing(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    setting = (await session.append_custom("model_change", {"model": "m"})).entry_id
+    summary = await compact(session, b)
+    revision = session.revision
+    for entry_id, part, message in (
+        (setting, None, "never part of a context"),
+        (summary, None, "compaction"),
+        (b, 0, "one text"),
+        (b, "x", "one text"),
+        (b, -1, "part"),
+        (b, True, "part"),
+        (b, 1.5, "part"),
+    ):
+        for change in (session.exclude, session.include):
+            with pytest.raises(InvalidArgument, match=message):
+                await change(entry_id, part)  # type: ignore[arg-type]
+    with pytest.raises(EntryNotFound):
+        await session.exclude("missing")
+    with pytest.raises(InvalidArgument, match="why"):
+        await session.exclude(b, why="x" * 2001)
+    assert (await session.refresh()).revision == revision
+    await session.move_leaf(a)
+    with pytest.raises(InvalidArgument, match="not on the path"):
+        await session.exclude(b)
+
+
+async def test_what_was_compacted_away_can_be_left_out_to_no_effect(session: Session) -> None:
+    a, b = await say(session, "a", "b")
+    summary = await compact(session, b)
+    effect = await session.exclude(a)
+    assert effect.before == effect.after
+    assert await context(session) == [summary, b]
+
+
+async def test_another_writer_is_not_overwritten(store: Store, session: Session) -> None:
+    (a,) = await say(session, "a")
+    other = await store.get_session(session.id)
+    assert other is not None
+    await say(other, "b")
+    with pytest.raises(LeafConflict):
+        await session.exclude(a)
+
+
+async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> None:
+    first, second, end = await append(session, assistant("pinned"), assistant("later"), user("u"))
+    await session.pin(first)
+    await compact(session, end)
+    latest = await session.latest_assistant()
+    assert latest is not None
+    assert latest.id == second
