@@ -35,6 +35,7 @@ from flue_py.formats.codex_content import (
     usage_json,
 )
 from flue_py.formats.encoding import encode_decoded, message_entry, with_call
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import Recent, SessionPart, derived_id, first_rows, one_text, read_time
@@ -125,6 +126,7 @@ class CodexReader:
         self._name = name
         self._notes = Notes()
         self._session: NewSession | None = None
+        self._parent: TaskOf | None = None
         self._id = ""
         self._version = ""
         self._provider = "openai"
@@ -188,12 +190,14 @@ class CodexReader:
             if name not in ("instructions", "base_instructions", "dynamic_tools")
         }
         imported: JsonObject = {"format": FORMAT, "version": self._version, "file": one_text(self._name) or ""}
+        self._parent = parent = _task_of(payload)
+        names: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
         try:
-            text = encode_json({"imported": {**imported, "header": header}}, "header")[0]
+            text = encode_json({"imported": {**imported, "header": header}, **names}, "header")[0]
         except InvalidEntry:
             text = ""
         if not text or len(text) > 100_000:
-            text = encode_json({"imported": imported}, "header")[0]
+            text = encode_json({"imported": imported, **names}, "header")[0]
         created = read_time(payload.get("timestamp"))
         self._session = NewSession(
             id=session_id,
@@ -215,6 +219,7 @@ class CodexReader:
             tuple(self._leaves),
             tuple(self._lines),
             dict(self._earlier),
+            parent=self._parent,
             unfinished=self._unfinished,
         )
         self._entries, self._leaves, self._lines, self._earlier = [], [], [], {}
@@ -531,6 +536,17 @@ class CodexReader:
         except InvalidEntry:
             text, replaced = encode_json({"line": row.raw.decode(errors="replace").strip()}, kind)
         return NewEntry(kind, text, surrogates_replaced=replaced)
+
+
+def _task_of(meta: JsonObject) -> TaskOf | None:
+    """Return whose task the thread of a sub-agent is, and its name there; None for any other thread."""
+    at: JsonValue = meta.get("source")
+    for name in ("subagent", "thread_spawn"):
+        at = at.get(name) if isinstance(at, dict) else None
+    parent = at.get("parent_thread_id") if isinstance(at, dict) else None
+    if not is_name(parent) or parent == meta.get("id"):
+        return None
+    return TaskOf(parent, str(meta.get("id"))[:200])
 
 
 def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

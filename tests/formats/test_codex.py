@@ -13,6 +13,7 @@ from flue_py.core.jsontext import decode_object
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import ParseReport
 from flue_py.formats.streaming import SessionPart
 from flue_py.testing.strategies import hostile_json
@@ -232,6 +233,22 @@ def test_rows_from_before_there_were_envelopes_are_read() -> None:
     assert [message["role"] for message in messages(part)] == ["user", "assistant", "toolResult", "assistant"]
     assert messages(part)[1]["content"][0]["arguments"] == "no json"
     assert report.unknown_kinds == {"state": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "parent"),
+    [
+        ({"subagent": {"thread_spawn": {"parent_thread_id": "the parent", "depth": 1}}}, "the parent"),
+        ({"subagent": {"thread_spawn": {"parent_thread_id": META["payload"]["id"]}}}, None),
+        ({"subagent": {"thread_spawn": None}}, None),
+        ({"subagent": "review"}, None),
+        ("cli", None),
+    ],
+)
+def test_the_thread_of_a_sub_agent_is_a_task_of_its_parent(source: Any, parent: str | None) -> None:
+    meta = META | {"payload": META["payload"] | {"source": source}}
+    part, _ = read(as_lines([meta, said("user", "go")]))
+    assert part.parent == (None if parent is None else TaskOf(parent, META["payload"]["id"]))
 
 
 def test_a_bare_header_is_recognized_by_the_item_behind_it() -> None:
