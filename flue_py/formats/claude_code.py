@@ -112,6 +112,11 @@ class _Node:
     chain: _Chain
     first: str | None = None
     tail: str | None = None
+    after: _Node | None = field(default=None, init=False, repr=False)
+    """The latest compaction when this step began (of a compaction: itself)."""
+
+    def __post_init__(self) -> None:
+        self.after = self.chain.compacted
 
 
 @dataclass(slots=True)
@@ -492,7 +497,7 @@ class ClaudeCodeReader:
 
     def _results(self, chain: _Chain, row: _Row, content: list[JsonValue]) -> None:
         """The results of tools hang below the message that called them, whichever of its rows they name."""
-        node = self._node_of_calls(chain, content) or self._node(chain, row, row.parent) or _Node(chain)
+        node = self._node_of_calls(chain, row, content) or self._node(chain, row, row.parent) or _Node(chain)
         results = [part for part in content if isinstance(part, dict) and _is_result(part)]
         others = [part for part in content if not _is_result(part)]
         details = row.fields.get("toolUseResult")
@@ -512,12 +517,15 @@ class ClaudeCodeReader:
             name = None if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"
             self._emit(chain, node, row, entry, rest if is_last else {}, parent=node.tail, name=name)
 
-    def _node_of_calls(self, chain: _Chain, content: list[JsonValue]) -> _Node | None:
+    def _node_of_calls(self, chain: _Chain, row: _Row, content: list[JsonValue]) -> _Node | None:
+        """Return the step of the message that made the calls; None where a compaction lies between, which stays."""
+        own = None if row.parent is None else self._nodes.get(row.parent)
         for part in content:
             call = part.get("tool_use_id") if isinstance(part, dict) else None
             tool = self._tools.get(call) if isinstance(call, str) else None
             if tool is not None and tool[1].chain is chain and tool[1].tail is not None:
-                return tool[1]
+                is_apart = own is not None and own.chain is chain and own.after is not tool[1].after
+                return None if is_apart else tool[1]
         return None
 
     def _boundary(self, chain: _Chain, row: _Row) -> None:
@@ -561,7 +569,7 @@ class ClaudeCodeReader:
         entry = self._custom(row, COMPACTION, fields)
         node = _Node(chain)
         self._emit(chain, node, row, entry, self._rest(chain, row), parent=None if parent is None else parent.tail)
-        chain.compacted = node
+        chain.compacted = node.after = node
         if first is not None and isinstance(tail, str):
             self._nodes.put(tail, node)
 

@@ -435,3 +435,19 @@ def test_a_transcript_whose_first_row_is_long_is_recognized() -> None:
     assert looks_like_claude_code(line[:65_536], "x.jsonl")
     assert not looks_like_claude_code(line[:65_536].replace(b"isSidechain", b"isAside"), "x.jsonl")
     assert not looks_like_claude_code(b"[" + line[:65_536], "x.jsonl")
+
+
+def test_a_result_that_comes_after_a_compaction_stays_below_it() -> None:
+    boundary = row("system", "cb", None, subtype="compact_boundary", logicalParentUuid="a1", compactMetadata={})
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1")),
+        boundary,
+        user("cs", "cb", "The summary.", isCompactSummary=True),
+        result("r1", "cs", "t1"),
+        model("a2", "r1", "m2", text()),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert report.repaired == report.skipped == ()
+    assert path_to(part.entries, part.leaves[-1]) == ["u1", "a1", "cb", "cs", "r1", "a2"]
+    assert messages_of(part.entries, "a2")[2]["toolName"] == "Read"
