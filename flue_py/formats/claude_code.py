@@ -477,7 +477,11 @@ class ClaudeCodeReader:
         except InvalidEntry:
             return usage
         names = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
-        return {**usage, **{name: max(0, count) for name, count in zip(names, own[:5], strict=True)}}
+        rest: JsonObject = {name: max(0, count) for name, count in zip(names, own[:5], strict=True)}
+        for_an_hour = usage.get("cacheWrite1h")
+        if isinstance(for_an_hour, int):
+            rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))
+        return {**usage, **rest}
 
     # -- other rows ---------------------------------------------------------------------------------------------
 

@@ -394,10 +394,16 @@ def test_a_message_that_goes_on_after_a_prompt_is_paid_in_two_parts() -> None:
         model("a2", "u2", "m1", call("t2"), 9),
         user("u3", "a2"),
     ]
+    for at in (1, 3):
+        rows[at]["message"]["usage"] |= {
+            "cache_creation_input_tokens": 8,
+            "cache_creation": {"ephemeral_1h_input_tokens": 8},
+        }
     (part,), report = read(as_lines(rows))
     assert [note.line for note in report.repaired] == [4]
     paid = [paid for entry in part.entries for paid in entry.calls]
     assert [each.usage.output for each in paid] == [5, 4]
+    assert [each.cache_write_1h for each in paid] == [8, 0]
     assert len({each.call_id for each in paid}) == 2
 
 
