@@ -31,6 +31,7 @@ from flue_py.formats.claude_code_rows import (
     ClaudeRow,
     is_result,
     is_said,
+    kept_rows,
     kind_of,
     looks_like_claude_code,
     message_key,
@@ -209,7 +210,7 @@ class ClaudeCodeReader:
 
     def _results(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> None:
         """The results of tools hang below the message that called them, whichever of its rows they name."""
-        node = self._node_of_calls(chain, content) or self._entries.parent_of(chain, row) or Node(chain)
+        node = self._node_of_calls(chain, row, content) or self._entries.parent_of(chain, row) or Node(chain)
         results = [part for part in content if is_result(part)]
         others = [part for part in content if not is_result(part)]
         details = row.fields.get("toolUseResult")
@@ -229,11 +230,14 @@ class ClaudeCodeReader:
             name = None if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"
             self._entries.emit(chain, node, row, result, rest if is_last else {}, parent=node.tail, name=name)
 
-    def _node_of_calls(self, chain: Chain, content: list[JsonValue]) -> Node | None:
+    def _node_of_calls(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> Node | None:
+        """Return the step of the message that made the calls; None where a compaction lies between, which stays."""
+        own = None if row.parent is None else self._entries.step_of(row.parent)
         for part in content:
             tool = self._answers.tool(part.get("tool_use_id")) if isinstance(part, dict) else None
             if tool is not None and tool[1].chain is chain and tool[1].tail is not None:
-                return tool[1]
+                is_apart = own is not None and own.chain is chain and own.after is not tool[1].after
+                return None if is_apart else tool[1]
         return None
 
     def _boundary(self, chain: Chain, row: ClaudeRow) -> None:
@@ -260,12 +264,10 @@ class ClaudeCodeReader:
         """The summary stands for what is above the boundary, but for the rows that were kept."""
         parent = self._entries.parent_of(chain, row)
         about, chain.boundary = chain.boundary or {}, None
-        kept = about.get("preservedSegment")
-        first = tail = None
-        if isinstance(kept, dict):
-            first, tail = self._entries.entry_of(chain, kept.get("headUuid")), kept.get("tailUuid")
-            if first is None:
-                self._notes.repair(row.line, f"keeps {shown(kept.get('headUuid'))}, which is missing; nothing is kept")
+        head, tail = kept_rows(about)
+        first = self._entries.entry_of(chain, head)
+        if first is None and head is not None:
+            self._notes.repair(row.line, f"keeps {shown(head)}, which is missing; nothing is kept")
         tokens = about.get("preTokens")
         fields: JsonObject = {
             "summary": message_text(message),
@@ -277,7 +279,7 @@ class ClaudeCodeReader:
         content = self._entries.custom(row, COMPACTION, fields)
         node = Node(chain)
         self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
-        chain.compacted = node
+        chain.compacted = node.after = node
         if first is not None and isinstance(tail, str):
             self._entries.belongs(tail, node)
 

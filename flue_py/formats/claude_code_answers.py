@@ -47,6 +47,7 @@ class Answers:
         """Return the message that the rows make together, with its paid call, and what stands beside it."""
         last = group.rows[-1]
         messages = [row.message for row in group.rows]
+        before = self._counted.get(group.key)
         usage = self._own_usage(group)
         message = assistant_message(messages, usage)
         extra = self._entries.beside(group.node.chain, last)
@@ -60,11 +61,12 @@ class Answers:
                 return self._entries.unreadable(last, worse, {"messages": list(messages)}), {}
             extra["usage"] = given
             self._notes.repair(last.line, f"{error}; the message is kept, its usage is not counted")
-        before = self._counted.get(group.key)
         self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
         is_paid = message.get("model") != "<synthetic>"
         if usage is not None and is_paid and any(content.usage):
             model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
+            if before is not None:
+                call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
             content = with_call(
                 content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id
             )
@@ -86,4 +88,8 @@ class Answers:
             own = read_usage(usage).minus(before)
         except InvalidEntry:
             return usage
-        return {**usage, **{name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True)}}
+        rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True)}
+        for_an_hour = usage.get("cacheWrite1h")
+        if isinstance(for_an_hour, int):
+            rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))
+        return {**usage, **rest}

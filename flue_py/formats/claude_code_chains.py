@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, encode_json
@@ -24,6 +24,11 @@ class Node:
     chain: Chain
     first: str | None = None
     tail: str | None = None
+    after: Node | None = field(default=None, init=False, repr=False)
+    """The latest compaction when this step began (of a compaction: itself)."""
+
+    def __post_init__(self) -> None:
+        self.after = self.chain.compacted
 
 
 @dataclass(slots=True)
@@ -135,7 +140,11 @@ class Chains:
                 metadata_text=encode_json(metadata, "header")[0],
                 created_us=chain.created_us,
             ),
-            tuple(chain.entries),
+            # Rows at the beginning that bear no time have that of the first one which does.
+            tuple(
+                replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
+                for entry in chain.entries
+            ),
             tuple(chain.leaves),
             tuple(chain.lines),
             dict(chain.earlier),

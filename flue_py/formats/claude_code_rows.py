@@ -18,13 +18,15 @@ UNREADABLE = "unreadable_"
 CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
 """What is the same all over a file."""
 # Written between two turns only: what they follow is complete.
-BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt", "permission-mode", "pr-link", "mode"})
+BETWEEN_TURNS = frozenset({"system", "summary", "custom-title", "last-prompt"})
 KNOWN = BETWEEN_TURNS | {
+    "permission-mode", "pr-link", "mode",
     "user", "assistant", "progress", "attachment", "file-history-snapshot", "queue-operation", "ai-title",
     "agent-name", "agent-color", "agent-setting", "worktree-state", "tag", "saved_hook_context", "content-replacement",
     "attribution-snapshot", "marble-origami-commit", "speculation-accept",
 }  # fmt: skip
 _NO_MESSAGE: JsonObject = {}
+_BEGINNING = re.compile(rb"""\s*\{"parentUuid": ?(null|"[^"]{0,500}"),""")
 
 
 def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
@@ -42,7 +44,9 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
             return True
         if row["type"] in KNOWN and "sessionId" in row and "uuid" not in row and "payload" not in row:
             return True
-    return False
+    # A first line longer than what was read: a prompt with an image, say.
+    start = first_bytes.removeprefix(b"\xef\xbb\xbf")
+    return b"\n" not in start and _BEGINNING.match(start) is not None and b'"isSidechain":' in start[:2000]
 
 
 @dataclass(slots=True)
@@ -99,11 +103,23 @@ def is_result(part: JsonValue) -> TypeGuard[JsonObject]:
 
 
 def is_said(row: ClaudeRow) -> bool:
-    """Return whether a row is something that the user said: then the message before it is complete."""
-    if row.type != "user" or not row.has_message:
+    """Return whether a row is something that the user said: then the message before it is complete.
+
+    What the program adds as the user (the body of a skill, say) may stand between two calls of one message.
+    """
+    if row.type != "user" or not row.has_message or row.fields.get("isMeta") is True:
         return False
     content = row.message.get("content")
     return not (isinstance(content, list) and any(is_result(part) for part in content))
+
+
+def kept_rows(about: JsonObject) -> tuple[JsonValue, JsonValue]:
+    """Return the first and the last row that a compaction keeps: as the ends of a segment, or in a list of all."""
+    segment, listed = about.get("preservedSegment"), about.get("preservedMessages")
+    if isinstance(segment, dict):
+        return segment.get("headUuid"), segment.get("tailUuid")
+    uuids = listed.get("uuids") if isinstance(listed, dict) else None
+    return (uuids[0], uuids[-1]) if isinstance(uuids, list) and uuids else (None, None)
 
 
 def kind_of(row: ClaudeRow) -> str:

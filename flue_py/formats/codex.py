@@ -12,6 +12,7 @@ before is what the message used. A rollout that begins in another way than when 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from flue_py.core.entries import COMPACTION, message_text
 from flue_py.core.jsontext import JsonObject, encode_json
@@ -27,9 +28,11 @@ from flue_py.formats.codex_rows import (
     looks_like_codex,
     read_codex_row,
     response_item,
+    task_of,
 )
 from flue_py.formats.codex_steps import Step, TokenCounts
 from flue_py.formats.encoding import Content
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, is_name
 from flue_py.formats.streaming import Recent, SessionPart, derived_id, one_text, read_time
@@ -92,13 +95,14 @@ class CodexReader:
         self._provider = one_text(payload.get("model_provider"), 160) or "openai"
         imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._name) or ""}
         created = read_time(payload.get("timestamp"))
+        parent = task_of(payload)
         session = NewSession(
             id=session_id,
             cwd=one_text(payload.get("cwd")),
-            metadata_text=_metadata(imported, payload),
+            metadata_text=_metadata(imported, payload, parent),
             created_us=created if created is not None else read_time(row.timestamp),
         )
-        return Entries(self._notes, session, version)
+        return Entries(self._notes, session, version, parent)
 
     def take(self) -> list[SessionPart]:
         """Return what is ready."""
@@ -250,7 +254,8 @@ class CodexReader:
         rest = {name: value for name, value in row.payload.items() if name not in ("message", "replacement_history")}
         if rest:
             fields["details"] = rest
-        entries.emit(row, entries.custom(row, COMPACTION, fields))
+        custom = partial(entries.custom, row, COMPACTION)
+        entries.emit(row, self._tokens.compaction(row, custom, fields, self._provider, self._model))
 
     def _copied(self, entries: Entries, row: CodexRow) -> Content:
         if row.kind in OUTPUTS:
@@ -265,17 +270,18 @@ class CodexReader:
         return entries.custom(row, entry_kind(f"response_item.{row.kind}"), row.payload)
 
 
-def _metadata(imported: JsonObject, payload: JsonObject) -> str:
+def _metadata(imported: JsonObject, payload: JsonObject, parent: TaskOf | None) -> str:
     """Return the metadata of a session, with what its first row says of it, where that is not too much."""
+    names: JsonObject = {} if parent is None else {"parentSession": parent.session_id, "taskId": parent.task_id}
     header: JsonObject = {
         name: value if not isinstance(value, str) else value[:1000]
         for name, value in payload.items()
         if name not in ("instructions", "base_instructions", "dynamic_tools")
     }
     try:
-        text = encode_json({"imported": {**imported, "header": header}}, "header")[0]
+        text = encode_json({"imported": {**imported, "header": header}, **names}, "header")[0]
     except InvalidEntry:
         text = ""
     if not text or len(text) > 100_000:
-        text = encode_json({"imported": imported}, "header")[0]
+        text = encode_json({"imported": imported, **names}, "header")[0]
     return text

@@ -13,7 +13,14 @@ OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_se
 HOSTED = frozenset({"web_search_call", "tool_search_call", "image_generation_call"})
 """Calls that the provider answers itself: there is no output, or it is in the call."""
 
-TOKEN_KINDS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+TOKEN_KINDS = (
+    "input_tokens",
+    "cached_input_tokens",
+    "output_tokens",
+    "reasoning_output_tokens",
+    "total_tokens",
+    "cache_write_input_tokens",
+)
 
 
 def content_parts(content: JsonValue) -> list[JsonValue]:
@@ -153,9 +160,10 @@ def total_usage(payload: JsonObject, name: str = "total_token_usage") -> tuple[i
 
 
 def usage_json(counts: Sequence[int]) -> JsonObject:
-    """Return counted tokens in the engine's shape: what was read from the cache is no part of the input there."""
-    given, cached, output, reasoning, total = counts
-    usage: JsonObject = {"input": max(0, given - cached), "output": output, "cacheRead": cached, "cacheWrite": 0}
+    """Return counted tokens in the engine's shape: what went through the cache is no part of the input there."""
+    given, cached, output, reasoning, total, written = counts
+    usage: JsonObject = {"input": max(0, given - cached - written), "output": output}
+    usage |= {"cacheRead": cached, "cacheWrite": written}
     usage["totalTokens"] = total
     if reasoning:
         usage["reasoning"] = reasoning

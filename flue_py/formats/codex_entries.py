@@ -10,6 +10,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry
 from flue_py.formats.codex_rows import FORMAT, UNREADABLE, CodexRow
 from flue_py.formats.encoding import Content, encode_decoded, message_content
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.rows import Notes
 from flue_py.formats.streaming import SessionPart, derived_id, read_time
 
@@ -17,10 +18,11 @@ from flue_py.formats.streaming import SessionPart, derived_id, read_time
 class Entries:
     """The entries of one rollout that were not handed over yet. ``tail`` is the one that the next hangs below."""
 
-    def __init__(self, notes: Notes, session: NewSession, version: str) -> None:
+    def __init__(self, notes: Notes, session: NewSession, version: str, parent: TaskOf | None) -> None:
         self._notes = notes
         self._session = session
         self._version = version
+        self._parent = parent
         self._last_time: int | None = None
         self._entries: list[NewEntry] = []
         self._lines: list[int] = []
@@ -47,6 +49,7 @@ class Entries:
             tuple(self._leaves),
             tuple(self._lines),
             dict(self._earlier),
+            parent=self._parent,
             unfinished=self._unfinished,
         )
         self._entries, self._leaves, self._lines, self._earlier = [], [], [], {}

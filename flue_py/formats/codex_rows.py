@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.codex_content import CALLS, HOSTED, OUTPUTS
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import first_rows
 
@@ -28,13 +29,18 @@ _KNOWN_ITEMS = frozenset({"ghost_snapshot", "compaction", "compaction_summary", 
 
 def looks_like_codex(first_bytes: bytes, path: str) -> bool:
     """Return whether a file begins like a Codex rollout, of today or from before rows had envelopes."""
+    has_header = False
     for raw in first_rows(first_bytes):
         row = decode_row(2, raw, Notes())
         if row is None:
             continue
+        if has_header:
+            return row.get("type") in _ITEMS or "record_type" in row
         if row.get("type") in _KNOWN_TYPES and isinstance(row.get("payload"), dict):
             return True
-        return "type" not in row and "id" in row and "timestamp" in row and ("instructions" in row or "git" in row)
+        has_header = "type" not in row and "id" in row and "timestamp" in row
+        if not has_header or "instructions" in row or "git" in row:
+            return has_header
     # A first line longer than what was read: the instructions are in it.
     return first_bytes.startswith(b'{"timestamp":"') and b'"type":"session_meta"' in first_bytes[:200]
 
@@ -98,6 +104,17 @@ def response_item(row: CodexRow, item: JsonObject) -> CodexRow:
 def _kind(payload: JsonObject) -> str:
     kind = payload.get("type")
     return kind if isinstance(kind, str) else ""
+
+
+def task_of(meta: JsonObject) -> TaskOf | None:
+    """Return whose task the thread of a sub-agent is, and its name there; None for any other thread."""
+    at: JsonValue = meta.get("source")
+    for name in ("subagent", "thread_spawn"):
+        at = at.get(name) if isinstance(at, dict) else None
+    parent = at.get("parent_thread_id") if isinstance(at, dict) else None
+    if not is_name(parent) or parent == meta.get("id"):
+        return None
+    return TaskOf(parent, str(meta.get("id"))[:200])
 
 
 def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> CodexRow | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from flue_py.core.entries import MESSAGE
+from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.codex_content import CALLS, spoken_parts, total_usage, usage_json
+from flue_py.core.usage import read_usage
+from flue_py.errors import InvalidEntry
+from flue_py.formats.codex_content import CALLS, TOKEN_KINDS, spoken_parts, total_usage, usage_json
 from flue_py.formats.codex_rows import CodexRow
 from flue_py.formats.encoding import Content, with_call
 from flue_py.formats.rows import Notes
 
-_NOTHING = (0, 0, 0, 0, 0)
+_NOTHING = (0,) * len(TOKEN_KINDS)
 
 
 @dataclass(slots=True)
@@ -108,11 +110,46 @@ class TokenCounts:
         """Return the message of a step with the call that was paid for it, where it was counted."""
         if content.kind != MESSAGE or not any(content.usage):
             return content
+        return self._with_call(content, usage_json(step.used), step.rows[-1].line, provider, model, "turn")
+
+    def compaction(
+        self,
+        row: CodexRow,
+        custom: Callable[[JsonObject], Content],
+        fields: JsonObject,
+        provider: str,
+        model: str | None,
+    ) -> Content:
+        """Return a compaction with the call that made its summary: what was counted since the last message."""
+        owed = self.take_owed()
+        if not any(owed):
+            return custom(fields)
+        usage = usage_json(owed)
+        content = custom({**fields, "usage": usage})
+        if content.kind != COMPACTION:
+            return content
+        try:
+            content = content._replace(usage=read_usage(usage))
+        except InvalidEntry as error:
+            self._notes.repair(row.line, f"{error}; the compaction is kept, its usage is not counted")
+            return content
+        return self._with_call(content, usage, row.line, provider, model, COMPACTION)
+
+    def _with_call(
+        self, content: Content, reported: JsonObject, line: int, provider: str, model: str | None, purpose: str
+    ) -> Content:
         # The same call in the file of a fork is paid once: what it said and the total tell it, times do not.
         told = content.payload.encode() + repr(self._counted).encode()
-        call_id = f"codex:{blake2b(told, digest_size=12).hexdigest()}"
-        line, reported = step.rows[-1].line, usage_json(step.used)
-        return with_call(content, reported, self._notes, line, provider=provider, model=model or "", call_id=call_id)
+        return with_call(
+            content,
+            reported,
+            self._notes,
+            line,
+            provider=provider,
+            model=model or "",
+            call_id=f"codex:{blake2b(told, digest_size=12).hexdigest()}",
+            purpose=purpose,
+        )
 
 
 def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

@@ -83,12 +83,22 @@ def message_content(message: JsonObject) -> Content:
 
 
 def with_call(
-    content: Content, reported: JsonObject, notes: Notes, line: int, *, provider: str, model: str, call_id: str
+    content: Content,
+    reported: JsonObject,
+    notes: Notes,
+    line: int,
+    *,
+    provider: str,
+    model: str,
+    call_id: str,
+    purpose: str = "turn",
 ) -> Content:
-    """Return a message with the call that was paid for it, as ``reported``; parts that contradict it are noted."""
+    """Return an entry with the call that was paid for it, as ``reported``; parts that contradict it are noted."""
     try:
-        call = call_of(content.usage, reported, "usage", provider=provider, model=model, call_id=call_id)
+        call = call_of(
+            content.usage, reported, "usage", provider=provider, model=model, call_id=call_id, purpose=purpose
+        )
     except InvalidEntry as error:
         notes.repair(line, f"{error}; what the call used is counted without its parts")
-        call = PaidCall(content.usage, provider, model, call_id)
+        call = PaidCall(content.usage, provider, model, call_id, purpose)
     return content._replace(calls=(call,))

@@ -13,6 +13,7 @@ from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
     CUSTOM_MESSAGE,
+    EXCLUSION,
     MESSAGE,
     Entry,
     from_microseconds,
@@ -25,6 +26,7 @@ from flue_py.formats.exported import Exported, json_line
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.linear import made_id
 from flue_py.formats.pi import (
+    CONTEXT_EDIT,
     CUSTOM,
     EMPTY_BRANCH_SUMMARY,
     FORMAT,
@@ -171,7 +173,9 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
             return kind, line
         if line is None:
             return str(data["type"]), {name: value for name, value in data.items() if name != "type"}
-    if kind == "exclusion" or kind.startswith(UNREADABLE):
+    if kind == EXCLUSION and "targetId" in data and "replacement" in data:
+        return CONTEXT_EDIT, {name: value for name, value in data.items() if name not in ("entryId", "excluded")}
+    if kind == EXCLUSION or kind.startswith(UNREADABLE):
         return _custom(kind, data, file)
     if kind == EMPTY_BRANCH_SUMMARY:
         return BRANCH_SUMMARY, data
@@ -185,7 +189,7 @@ def _as_it_was(kind: str, data: JsonObject, file: _File) -> tuple[str, JsonObjec
 
 
 def _custom(kind: str, data: JsonValue, file: _File) -> tuple[str, JsonObject]:
-    if kind == "exclusion":
+    if kind == EXCLUSION:
         file.left.change("an exclusion goes out as a custom row: pi shows the entry that it took out of the context")
     else:
         file.left.change(f"entries of kind {kind!r} go out as custom rows")

@@ -21,6 +21,7 @@ from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
     CUSTOM_MESSAGE,
+    EXCLUSION,
     MESSAGE,
     NewEntry,
     checked_kind,
@@ -43,12 +44,14 @@ NEWEST_VERSION = 3
 CUSTOM = "custom"
 LABEL = "label"
 SESSION_INFO = "session_info"
+CONTEXT_EDIT = "context_edit"
+USAGE = "usage"
 EMPTY_BRANCH_SUMMARY = "empty_branch_summary"
 """A branch summary without text: pi leaves it out of the context, so it is not stored as a `BRANCH_SUMMARY`."""
 UNREADABLE = "unreadable_"
 """Before the kind of an entry whose content cannot be what it says: kept whole, never in the context."""
 
-_PLAIN_KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE})
+_PLAIN_KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE, USAGE})
 _CHECKED_KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
 _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 
@@ -199,7 +202,44 @@ def _content(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         return _message(row, body, file)
     if row.type == COMPACTION:
         return _compaction(row, body, file), {}
-    return _plain(_checked_kind(row, body, file), body), {}
+    if row.type == CONTEXT_EDIT and isinstance(body.get("targetId"), str) and "replacement" in body:
+        return _plain(EXCLUSION, _context_edit(row, body, file)), {}
+    entry = _plain(_checked_kind(row, body, file), body)
+    if row.type in (USAGE, BRANCH_SUMMARY) and body.get("usage") is not None:
+        entry = replace(entry, calls=_calls_beside(row, body, entry, file))
+    return entry, {}
+
+
+def _context_edit(row: Row, body: JsonObject, file: _File) -> JsonObject:
+    """Return an edit of the context as an exclusion; one that puts something in an entry's place takes it back in."""
+    target = body["targetId"]
+    if body["replacement"] is None:
+        return {"entryId": target, **body}
+    file.notes.repair(
+        row.line, f"puts another content in place of that of {shown(target)}; the context shows the first"
+    )
+    return {"entryId": target, "excluded": False, **body}
+
+
+def _calls_beside(row: Row, body: JsonObject, entry: NewEntry, file: _File) -> tuple[PaidCall, ...]:
+    """Return the call that was paid for something other than a message; pi's forks keep id and time of its row."""
+    told_by = f"{row.id} {row.fields.get('timestamp')} {entry.payload}".encode()
+    purpose = body.get("kind") if row.type == USAGE else row.type
+    try:
+        usage = read_usage(body["usage"])
+        call = call_of(
+            usage,
+            cast("JsonObject", body["usage"]),
+            "usage",
+            provider=body.get("provider"),
+            model=body.get("model"),
+            call_id=f"pi:{blake2b(told_by, digest_size=12).hexdigest()}",
+            purpose=purpose[:64] if isinstance(purpose, str) and purpose else USAGE,
+        )
+    except InvalidEntry as error:
+        file.notes.repair(row.line, f"{error}; the entry is kept, its usage is not counted")
+        return ()
+    return (call,) if any(usage) else ()
 
 
 def _checked_kind(row: Row, body: JsonObject, file: _File) -> str:

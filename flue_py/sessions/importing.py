@@ -255,7 +255,17 @@ class _FileImport:
         before = self._paid.get(str(entry.id))
         if before is not None and entry.calls:
             more = UsageTotals(*[max(0, now - was) for now, was in zip(entry.usage, before, strict=True)])
-            calls = tuple(replace(call, usage=more, call_id=f"{call.call_id}+{entry.id}") for call in entry.calls)
+            calls = tuple(
+                replace(
+                    call,
+                    usage=more,
+                    call_id=f"{call.call_id}+{entry.id}",
+                    cache_write_1h=min(call.cache_write_1h, more.cache_write),
+                    reasoning=min(call.reasoning, more.output),
+                    cost=None if call.cost is None else more.cost_total,
+                )
+                for call in entry.calls
+            )
             entry = replace(entry, calls=calls if any(more) else ())
         return entry
 

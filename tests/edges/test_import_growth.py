@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.formats.transcripts import (
     CODEX_MADE,
     CODEX_REAL,
     all_seen,
+    as_lines,
     import_lines,
     lines_of,
     seen_at_once,
@@ -72,6 +74,35 @@ async def test_an_older_copy_of_a_file_changes_nothing(name: str, tmp_path: Path
             report = await import_lines(store, tmp_path, lines[:count], format=expected_format(name))
             assert not report.changed, count
         assert await all_seen(store) == expected
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_grows_pays_the_rest_of_what_it_wrote_to_the_cache_for_an_hour(tmp_path: Path) -> None:
+    kept = {"cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 40}}
+
+    def answer(uuid: str, parent: str, part: dict[str, Any], output: int) -> dict[str, Any]:
+        usage = {"input_tokens": 3, "output_tokens": output, "cache_creation_input_tokens": 40, **kept}
+        message = {"id": "m1", "role": "assistant", "model": "m", "content": [part], "usage": usage}
+        return {"type": "assistant", "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message}
+
+    rows = [
+        {
+            "type": "user",
+            "uuid": "u1",
+            "parentUuid": None,
+            "sessionId": "s",
+            "message": {"role": "user", "content": ""},
+        },
+        answer("a1", "u1", {"type": "text", "text": "Let me see."}, 5),
+        answer("a2", "a1", {"type": "tool_use", "id": "t1", "name": "Read", "input": {}}, 9),
+    ]
+    lines = as_lines(rows)
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, lines[:2], format="claude-code")
+        await import_lines(store, tmp_path, lines, format="claude-code", finish=True)
+        (info,) = (await store.list_sessions()).sessions
+        assert info.spent_tokens == 3 + 9 + 40
+        assert (await store.verify()).problems == []
 
 
 def expected_format(name: str) -> str:

@@ -366,3 +366,94 @@ def test_whatever_rows_hold_every_entry_comes_after_its_parent_and_every_row_is_
     told = report.merged + sum(report.left_out.values()) + (report.skipped_rows or 0) + report.held_back
     assert report.rows == len(lines)
     assert made + told >= report.rows
+
+
+def test_what_the_program_says_between_two_calls_of_a_message_does_not_split_it() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1"), 5),
+        result("r1", "a1", "t1"),
+        user("i1", "r1", "What the skill says.", isMeta=True),
+        row("permission-mode", None, permissionMode="plan"),
+        model("a2", "i1", "m1", call("t2"), 9),
+        result("r2", "a2", "t2"),
+        model("a3", "r2", "m2", text()),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert (report.merged, report.repaired) == (1, ())
+    roles = [message["role"] for message in messages_of(part.entries, part.leaves[-1])]
+    assert roles == ["user", "assistant", "toolResult", "user", "toolResult", "assistant"]
+    assert part.entries[1].usage.output == 9
+
+
+def test_a_message_that_goes_on_after_a_prompt_is_paid_in_two_parts() -> None:
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1"), 5),
+        user("u2", "a1"),
+        model("a2", "u2", "m1", call("t2"), 9),
+        user("u3", "a2"),
+    ]
+    for at in (1, 3):
+        rows[at]["message"]["usage"] |= {
+            "cache_creation_input_tokens": 8,
+            "cache_creation": {"ephemeral_1h_input_tokens": 8},
+        }
+    (part,), report = read(as_lines(rows))
+    assert [note.line for note in report.repaired] == [4]
+    paid = [paid for entry in part.entries for paid in entry.calls]
+    assert [each.usage.output for each in paid] == [5, 4]
+    assert [each.cache_write_1h for each in paid] == [8, 0]
+    assert len({each.call_id for each in paid}) == 2
+
+
+@pytest.mark.parametrize("is_written_again", [True, False])
+def test_a_compaction_that_lists_what_it_keeps_shows_it(is_written_again: bool) -> None:
+    kept = [user("u2", "a1", "kept"), model("a2", "u2", "m2", text("kept, too"))]
+    listed = {"anchorUuid": "cs", "uuids": ["u2", "a2"]}
+    boundary = row("system", "cb", None, subtype="compact_boundary", logicalParentUuid="a2")
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", text()),
+        *kept,
+        boundary | {"compactMetadata": {"trigger": "auto", "preTokens": 10, "preservedMessages": listed}},
+        user("cs", "cb", "The summary.", isCompactSummary=True),
+        *([kept[0] | {"parentUuid": "cs"}, kept[1]] if is_written_again else []),
+        user("u3", "a2", "after"),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert report.repaired == report.skipped == ()
+    assert path_to(part.entries, "u3") == ["u1", "a1", "u2", "a2", "cb", "cs", "u3"]
+    (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
+    assert decode_object(compaction.payload)["firstKeptEntryId"] == "u2"
+
+
+def test_rows_before_the_first_time_have_that_time() -> None:
+    rows = [row("summary", None, summary="A title", leafUuid="x"), user("u1", None)]
+    (part,), _ = read(as_lines(rows))
+    assert part.entries[0].created_us == part.entries[1].created_us is not None
+
+
+def test_a_transcript_whose_first_row_is_long_is_recognized() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 70_000}}
+    first = {"parentUuid": None} | user("u1", None, [image])
+    (line,) = as_lines([first])
+    assert looks_like_claude_code(line[:65_536], "x.jsonl")
+    assert not looks_like_claude_code(line[:65_536].replace(b"isSidechain", b"isAside"), "x.jsonl")
+    assert not looks_like_claude_code(b"[" + line[:65_536], "x.jsonl")
+
+
+def test_a_result_that_comes_after_a_compaction_stays_below_it() -> None:
+    boundary = row("system", "cb", None, subtype="compact_boundary", logicalParentUuid="a1", compactMetadata={})
+    rows = [
+        user("u1", None),
+        model("a1", "u1", "m1", call("t1")),
+        boundary,
+        user("cs", "cb", "The summary.", isCompactSummary=True),
+        result("r1", "cs", "t1"),
+        model("a2", "r1", "m2", text()),
+    ]
+    (part,), report = read(as_lines(rows))
+    assert report.repaired == report.skipped == ()
+    assert path_to(part.entries, part.leaves[-1]) == ["u1", "a1", "cb", "cs", "r1", "a2"]
+    assert messages_of(part.entries, "a2")[2]["toolName"] == "Read"

@@ -13,6 +13,7 @@ from flue_py.core.jsontext import decode_object
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import UnreadableFile
 from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import ParseReport
 from flue_py.formats.streaming import SessionPart
 from flue_py.testing.strategies import hostile_json
@@ -164,6 +165,25 @@ def test_a_replacement_history_is_the_context_after_a_compaction() -> None:
     assert decode_object(part.entries[-1].payload)["firstKeptEntryId"] == ""
 
 
+def test_tokens_counted_between_the_last_message_and_a_compaction_are_the_compactions() -> None:
+    rows = [META, said("user", "go"), said("assistant", "done"), count(10), event(type="task_complete"), count(35)]
+    rows.append({"timestamp": "x", "type": "compacted", "payload": {"message": "The summary."}})
+    part, report = read(as_lines(rows))
+    assert report.repaired == ()
+    (compaction,) = [entry for entry in part.entries if entry.kind == "compaction"]
+    assert decode_object(compaction.payload)["usage"]["totalTokens"] == compaction.usage.total_tokens == 25
+    assert [(call.usage.total_tokens, call.purpose) for call in compaction.calls] == [(25, "compaction")]
+    assert total(part).total_tokens == 35
+
+
+def test_what_was_written_to_the_cache_is_no_part_of_the_input() -> None:
+    counted = count(100, cached=60, output=7)
+    counted["payload"]["info"]["total_token_usage"]["cache_write_input_tokens"] = 15
+    part, _ = read(as_lines([META, said("user", "go"), said("assistant", "done"), counted]))
+    used = total(part)
+    assert (used.input, used.cache_read, used.cache_write, used.output, used.total_tokens) == (25, 60, 15, 7, 107)
+
+
 def test_turns_that_were_rolled_back_are_another_branch() -> None:
     rows = [META]
     for turn in ("one", "two"):
@@ -213,6 +233,31 @@ def test_rows_from_before_there_were_envelopes_are_read() -> None:
     assert [message["role"] for message in messages(part)] == ["user", "assistant", "toolResult", "assistant"]
     assert messages(part)[1]["content"][0]["arguments"] == "no json"
     assert report.unknown_kinds == {"state": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "parent"),
+    [
+        ({"subagent": {"thread_spawn": {"parent_thread_id": "the parent", "depth": 1}}}, "the parent"),
+        ({"subagent": {"thread_spawn": {"parent_thread_id": META["payload"]["id"]}}}, None),
+        ({"subagent": {"thread_spawn": None}}, None),
+        ({"subagent": "review"}, None),
+        ("cli", None),
+    ],
+)
+def test_the_thread_of_a_sub_agent_is_a_task_of_its_parent(source: Any, parent: str | None) -> None:
+    meta = META | {"payload": META["payload"] | {"source": source}}
+    part, _ = read(as_lines([meta, said("user", "go")]))
+    assert part.parent == (None if parent is None else TaskOf(parent, META["payload"]["id"]))
+
+
+def test_a_bare_header_is_recognized_by_the_item_behind_it() -> None:
+    header = {"id": "4444", "timestamp": "2025-05-04T05:06:07.000Z"}
+    item_row = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}
+    assert looks_like_codex(b"\n".join(as_lines([header, item_row])), "x.jsonl")
+    assert looks_like_codex(b"\n".join(as_lines([header, {"record_type": "state"}])), "x.jsonl")
+    assert not looks_like_codex(b"\n".join(as_lines([header])), "x.jsonl")
+    assert not looks_like_codex(b"\n".join(as_lines([header, {"id": "5555"}])), "x.jsonl")
 
 
 def test_calls_without_results_are_held_back_at_the_end() -> None:

@@ -53,6 +53,26 @@ def test_a_file_of_version_3_goes_back_row_for_row() -> None:
     assert out.notes == ()
 
 
+def test_edits_of_the_context_go_back_as_they_were() -> None:
+    row = {"parentId": None, "timestamp": "2026-01-05T10:00:01.000Z"}
+    rows = [
+        HEADER,
+        {"type": "message", "id": "u1", **row, "message": {"role": "user", "content": "one", "timestamp": 1}},
+        {"type": "context_edit", "id": "e1", **row, "parentId": "u1", "targetId": "u1", "replacement": None},
+        {
+            "type": "context_edit",
+            "id": "e2",
+            **row,
+            "parentId": "e1",
+            "targetId": "u1",
+            "replacement": {"content": "1"},
+        },
+    ]
+    out = exported(parse_pi(as_lines(rows)))
+    assert rows_of(out) == rows
+    assert out.notes == ()
+
+
 def test_odd_fields_go_back_to_where_they_were() -> None:
     usage = {"input": -5, "output": 3}
     row = {"type": "message", "parentId": None, "timestamp": "yesterday"}

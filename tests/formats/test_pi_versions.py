@@ -196,3 +196,55 @@ def test_unknown_fields_beside_a_message_and_unusual_times_go_to_extra() -> None
         "timestamp": "2026-01-05T11:00:00+01:00",
     }
     assert decode_object(parsed.entries[1].extra or "{}") == {"timestamp": 1767607200500}
+
+
+def row(kind: str, entry_id: str, parent: str | None, /, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "id": entry_id, "parentId": parent, "timestamp": "2026-01-05T10:00:01.000Z", **fields}
+
+
+def test_an_edit_of_the_context_leaves_its_target_out_from_there_on() -> None:
+    rows = [
+        HEADER,
+        row("message", "u1", None, message=user("one")),
+        row("message", "u2", "u1", message=user("two")),
+        row("context_edit", "e1", "u2", targetId="u1", replacement=None),
+        row("message", "u3", "e1", message=user("three")),
+        row("context_edit", "e2", "u3", targetId="u1", replacement={"content": "1"}),
+    ]
+    parsed = parse_pi(as_lines(rows))
+    assert shown(parsed, "u2") == [("user", "one"), ("user", "two")]
+    assert shown(parsed, "u3") == [("user", "two"), ("user", "three")]
+    assert shown(parsed, "e2") == [("user", "one"), ("user", "two"), ("user", "three")]
+    assert parsed.report.unknown_kinds == {}
+    assert [note.line for note in parsed.report.repaired] == [6]
+
+
+def test_an_edit_of_the_context_without_a_target_is_an_unknown_entry() -> None:
+    parsed = parse_pi(as_lines([HEADER, row("context_edit", "e1", None, edits=[])]))
+    assert entry_of(parsed, "e1").kind == "context_edit"
+    assert parsed.report.unknown_kinds == {"context_edit": 1}
+
+
+def test_usage_beside_messages_is_paid_and_no_part_of_a_message() -> None:
+    used = {"input": 7, "output": 0, "cacheRead": 50, "cacheWrite": 0, "totalTokens": 57, "cost": {"total": 0.5}}
+    warm = {"kind": "cache_warm", "provider": "anthropic", "model": "m", "usage": used}
+    rows = [
+        HEADER,
+        row("usage", "g1", None, **warm),
+        row("usage", "g2", "g1", **warm),
+        row("branch_summary", "b1", "g2", fromId="x", summary="Tried.", usage=used),
+        row("usage", "g3", "b1", kind="odd", usage={"input": -1}),
+        row("usage", "g4", "g3", kind="none", usage={"input": 0}),
+    ]
+    parsed = parse_pi(as_lines(rows))
+    paid = [call for entry in parsed.entries for call in entry.calls]
+    assert [(call.usage.total_tokens, call.purpose) for call in paid] == [
+        (57, "cache_warm"),
+        (57, "cache_warm"),
+        (57, "branch_summary"),
+    ]
+    assert len({call.call_id for call in paid}) == 3
+    assert (paid[0].provider, paid[0].model) == ("anthropic", "m")
+    assert not any(any(entry.usage) for entry in parsed.entries)
+    assert [note.line for note in parsed.report.repaired] == [5]
+    assert parsed.report.unknown_kinds == {}
