@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import cast
 
@@ -27,7 +26,6 @@ from flue_py.core.entries import (
     checked_kind,
     from_microseconds,
     new_message,
-    to_microseconds,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.messages import validate_message
@@ -37,6 +35,7 @@ from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows
+from flue_py.formats.streaming import read_time
 
 FORMAT = "pi"
 NEWEST_VERSION = 3
@@ -76,7 +75,7 @@ def parse_pi(lines: Iterable[bytes], name: str = "the file") -> ParsedSession:
     rows = read_rows(lines, notes)
     header = _header(rows, name)
     session_id = cast("str", header["id"])
-    file = _File(_version(header), _read_time(header.get("timestamp")), rows, notes)
+    file = _File(_version(header), read_time(header.get("timestamp")), rows, notes)
     placed = _numbered(file, session_id) if file.version < 2 else link_rows(_without_headers(file), notes)
     entries = tuple(_new_entry(row, file) for row in placed)
     by_line = sorted(placed, key=lambda row: row.line)
@@ -166,10 +165,10 @@ def _new_entry(row: Row, file: _File) -> NewEntry:
         file.notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
         entry, rest = _unreadable(kind, body, row), {}
     beside.update(rest)
-    moment = _read_time(row.fields.get("timestamp"))
+    moment = read_time(row.fields.get("timestamp"))
     if moment is None:
         message = body.get("message")
-        moment = _read_time(message.get("timestamp")) if isinstance(message, dict) else None
+        moment = read_time(message.get("timestamp")) if isinstance(message, dict) else None
         moment = file.created_us if moment is None else moment
         file.notes.repair(row.line, f"entry {row.id!r} has no readable timestamp")
     if "timestamp" in row.fields and row.fields["timestamp"] != _iso(moment):
@@ -336,19 +335,6 @@ def _unreadable(kind: str, body: JsonObject, row: Row) -> NewEntry:
 
 
 # --- Times --------------------------------------------------------------------------------------------------
-
-
-def _read_time(value: JsonValue) -> int | None:
-    """Return an ISO 8601 text, or milliseconds since 1970, in microseconds since 1970 UTC; None for anything else."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-            return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-        except (ValueError, OverflowError):
-            return None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
-        return int(value * 1000)
-    return None
 
 
 def _iso(microseconds: int | None) -> str | None:
