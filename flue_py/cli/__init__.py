@@ -30,57 +30,74 @@ class _Home(NamedTuple):
     summary: str
 
 
-_COMMANDS = {
-    "demo": _Home("flue_py.demo.command", "demo", "Show a real session: tree, path, context, usage, deletion."),
-    "import": _Home("flue_py.cli.importing_files", "import_files", "Import session files of another program."),
-    "export": _Home("flue_py.cli.exporting", "export", "Export a session in the format of another program."),
-    "sessions": _Home("flue_py.cli.listing", "sessions", "List the sessions, most recently changed first."),
-    "show": _Home("flue_py.cli.listing", "show", "Show what is known of a session, or one entry whole."),
-    "tree": _Home("flue_py.cli.graph", "tree", "Draw the tree of a session: branches, leaf, labels, costs."),
-    "path": _Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
-    "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
-    "usage": _Home("flue_py.cli.spending", "usage", "Show tokens and exact cost: of a path, or all that was paid."),
-    "transcript": _Home("flue_py.cli.transcribing", "transcript_of", "Write a path as Markdown, or continue a file."),
-    "report": _Home("flue_py.cli.reporting", "report", "Write a session as one HTML page: tree, contexts, costs."),
-    "resume": _Home("flue_py.cli.conversing", "resume", "Show the last turns, to take a conversation up."),
-    "conversation": _Home("flue_py.cli.conversing", "conversation", "List the turns of a session."),
-    "history": _Home("flue_py.cli.conversing", "history", "Show what was said in a session, whole."),
-    "last": _Home("flue_py.cli.conversing", "last", "Show the last answer in a session."),
-    "save": _Home("flue_py.cli.conversing", "save", "Write what was said in a session as Markdown."),
-    "snapshot": _Home("flue_py.cli.conversing", "snapshot", "Write the full state of a session as JSON."),
-    "fork": _Home("flue_py.cli.moving", "fork", "Make a new session that begins at an entry."),
-    "move": _Home("flue_py.cli.moving", "move", "Set the leaf of a session to any of its entries."),
-    "rewind": _Home("flue_py.cli.moving", "rewind", "Go back on the active path."),
-    "clear": _Home("flue_py.cli.conversing", "clear", "Drop all turns of a session."),
-    "retry": _Home("flue_py.cli.conversing", "retry", "Take the last user message back, to send it again."),
-    "undo": _Home("flue_py.cli.moving", "undo", "Undo the last operation of a session."),
-    "redo": _Home("flue_py.cli.moving", "redo", "Do again what was undone last."),
-    "log": _Home("flue_py.cli.log", "log", "Show what was done to a session, by whom and why."),
-    "back": _Home("flue_py.cli.log", "back", "Go back to a line of the log."),
-    "pin": _Home("flue_py.cli.marking", "pin", "Have every later compaction keep an entry."),
-    "unpin": _Home("flue_py.cli.marking", "unpin", "Let go of a pinned entry."),
-    "exclude": _Home("flue_py.cli.marking", "exclude", "Leave an entry, or a part of it, out of the context."),
-    "include": _Home("flue_py.cli.marking", "include", "Take an excluded entry back in."),
-    "label": _Home("flue_py.cli.moving", "label", "Label an entry, or clear its label."),
-    "diff": _Home("flue_py.cli.merging", "diff", "Show what two leaves share, and what each has by itself."),
-    "cherry-pick": _Home(
-        "flue_py.cli.merging", "cherry_pick", "Copy chosen entries of another branch or session here."
-    ),
-    "merge-back": _Home("flue_py.cli.merging", "merge_back", "Bring a summary of a branch, a fork or a task back."),
-    "budget": _Home("flue_py.cli.budgeting", "budget", "Set, list, show and delete budgets of tokens or money."),
-    "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
-    "prune": _Home("flue_py.cli.housekeeping", "prune", "Delete sessions whose configuration is gone."),
-    "cleanup": _Home("flue_py.cli.housekeeping", "cleanup", "Delete sessions that have not changed for long."),
-    "verify": _Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
-    "backup": _Home("flue_py.cli.rescuing", "backup", "Copy the database into a file while others write."),
-    "salvage": _Home("flue_py.cli.rescuing", "salvage", "Rescue what is readable in a damaged file."),
-    "info": _Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
-    "copy": _Home("flue_py.cli.copying", "copy", "Copy every session into another database."),
-    "bundle": _Home("flue_py.cli.bundling", "bundle", "Write whole trees into one file, to take elsewhere."),
-    "unbundle": _Home("flue_py.cli.bundling", "unbundle", "Bring the trees of a bundle into the database."),
-    "completion": _Home("flue_py.cli.completion", "completion", "Print the script for completion in a shell."),
-    "migrate": _Home("flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."),
+_SECTIONS = {
+    "Coming in and going out": {
+        "demo": _Home("flue_py.demo.command", "demo", "Show a real session: tree, path, context, usage, deletion."),
+        "import": _Home("flue_py.cli.importing_files", "import_files", "Import session files of another program."),
+        "export": _Home("flue_py.cli.exporting", "export", "Export a session in the format of another program."),
+        "transcript": _Home(
+            "flue_py.cli.transcribing", "transcript_of", "Write a path as Markdown, or continue a file."
+        ),
+        "report": _Home("flue_py.cli.reporting", "report", "Write a session as one HTML page: tree, contexts, costs."),
+        "bundle": _Home("flue_py.cli.bundling", "bundle", "Write whole trees into one file, to take elsewhere."),
+        "unbundle": _Home("flue_py.cli.bundling", "unbundle", "Bring the trees of a bundle into the database."),
+    },
+    "Looking": {
+        "sessions": _Home("flue_py.cli.listing", "sessions", "List the sessions, most recently changed first."),
+        "show": _Home("flue_py.cli.listing", "show", "Show what is known of a session, or one entry whole."),
+        "tree": _Home("flue_py.cli.graph", "tree", "Draw the tree of a session: branches, leaf, labels, costs."),
+        "path": _Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
+        "context": _Home("flue_py.cli.history", "context", "Show what the model sees, with sizes in tokens."),
+        "usage": _Home("flue_py.cli.spending", "usage", "Show tokens and exact cost: of a path, or all that was paid."),
+        "log": _Home("flue_py.cli.log", "log", "Show what was done to a session, by whom and why."),
+        "diff": _Home("flue_py.cli.merging", "diff", "Show what two leaves share, and what each has by itself."),
+    },
+    "A conversation": {
+        "resume": _Home("flue_py.cli.conversing", "resume", "Show the last turns, to take a conversation up."),
+        "conversation": _Home("flue_py.cli.conversing", "conversation", "List the turns of a session."),
+        "history": _Home("flue_py.cli.conversing", "history", "Show what was said in a session, whole."),
+        "last": _Home("flue_py.cli.conversing", "last", "Show the last answer in a session."),
+        "retry": _Home("flue_py.cli.conversing", "retry", "Take the last user message back, to send it again."),
+        "clear": _Home("flue_py.cli.conversing", "clear", "Drop all turns of a session."),
+        "save": _Home("flue_py.cli.conversing", "save", "Write what was said in a session as Markdown."),
+        "snapshot": _Home("flue_py.cli.conversing", "snapshot", "Write the full state of a session as JSON."),
+    },
+    "Branching and going back": {
+        "fork": _Home("flue_py.cli.moving", "fork", "Make a new session that begins at an entry."),
+        "move": _Home("flue_py.cli.moving", "move", "Set the leaf of a session to any of its entries."),
+        "rewind": _Home("flue_py.cli.moving", "rewind", "Go back on the active path."),
+        "undo": _Home("flue_py.cli.moving", "undo", "Undo the last operation of a session."),
+        "redo": _Home("flue_py.cli.moving", "redo", "Do again what was undone last."),
+        "back": _Home("flue_py.cli.log", "back", "Go back to a line of the log."),
+        "cherry-pick": _Home(
+            "flue_py.cli.merging", "cherry_pick", "Copy chosen entries of another branch or session here."
+        ),
+        "merge-back": _Home("flue_py.cli.merging", "merge_back", "Bring a summary of a branch, a fork or a task back."),
+    },
+    "Marks and budgets": {
+        "label": _Home("flue_py.cli.moving", "label", "Label an entry, or clear its label."),
+        "pin": _Home("flue_py.cli.marking", "pin", "Have every later compaction keep an entry."),
+        "unpin": _Home("flue_py.cli.marking", "unpin", "Let go of a pinned entry."),
+        "exclude": _Home("flue_py.cli.marking", "exclude", "Leave an entry, or a part of it, out of the context."),
+        "include": _Home("flue_py.cli.marking", "include", "Take an excluded entry back in."),
+        "budget": _Home("flue_py.cli.budgeting", "budget", "Set, list, show and delete budgets of tokens or money."),
+    },
+    "The database": {
+        "rm": _Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
+        "prune": _Home("flue_py.cli.housekeeping", "prune", "Delete sessions whose configuration is gone."),
+        "cleanup": _Home("flue_py.cli.housekeeping", "cleanup", "Delete sessions that have not changed for long."),
+        "verify": _Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
+        "backup": _Home("flue_py.cli.rescuing", "backup", "Copy the database into a file while others write."),
+        "salvage": _Home("flue_py.cli.rescuing", "salvage", "Rescue what is readable in a damaged file."),
+        "copy": _Home("flue_py.cli.copying", "copy", "Copy every session into another database."),
+        "migrate": _Home(
+            "flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."
+        ),
+        "info": _Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
+        "completion": _Home("flue_py.cli.completion", "completion", "Print the script for completion in a shell."),
+    },
 }
+_COMMANDS = {name: home for section in _SECTIONS.values() for name, home in section.items()}
 
 
 class WrongCall(click.ClickException):
@@ -111,8 +128,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview from the table above, without importing a command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, home.summary) for name, home in _COMMANDS.items()])
+        for title, homes in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, home.summary) for name, home in homes.items()])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
