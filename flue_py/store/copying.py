@@ -33,6 +33,7 @@ from flue_py.core.trees import (
 )
 from flue_py.store import copy_queries as statements
 from flue_py.store import queries
+from flue_py.store.budgeting import delete_session_budgets
 from flue_py.store.collector import collector_held
 from flue_py.store.transaction import Row, Statement, Transaction
 
@@ -230,6 +231,8 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
         return
     for statement in statements.DELETE_HISTORY:
         tx.run(statement, {"tree_id": standing.tree_id})
+    if standing.removed:
+        delete_session_budgets(tx, standing.removed)
     tx.run_many(statements.DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
 
 

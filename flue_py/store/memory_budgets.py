@@ -245,6 +245,7 @@ class MemoryBudgets(MemoryReads):
         now = self._sources.now_us()
         check_held(self._reservation(note, now), "prolonged")
         note.expires_us = max(note.expires_us, now + ttl_us)
+        self._touch(note, now)
         return self._reservation(note, now)
 
 

@@ -20,6 +20,7 @@ from flue_py.core.trees import (
     check_is_earlier,
     standing_of,
 )
+from flue_py.store.memory_budget_copying import MemoryBudgetCopying
 from flue_py.store.memory_lanes import lay_out
 from flue_py.store.memory_ledger import MemoryLedger
 from flue_py.store.memory_model import PayerNote, Session
@@ -35,7 +36,7 @@ from flue_py.store.memory_rows import (
 from flue_py.store.payloads import pack
 
 
-class MemoryCopying(MemoryLedger):
+class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
     """What `Backend` says of moving house."""
 
     def _new_number(self) -> int:
@@ -186,6 +187,7 @@ class MemoryCopying(MemoryLedger):
         return keys
 
     def _forget(self, session_id: str) -> None:
+        self._forget_budgets([note.id for note in self._budgets.values() if note.session_id == session_id])
         info = self._sessions.pop(session_id).info
         if info.key is not None:
             self._keys.pop((info.scope, info.key), None)

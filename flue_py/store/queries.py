@@ -691,6 +691,10 @@ STRAY_PAYERS = Statement(
     " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
     " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
 )
+STRAY_BUDGETS = Statement(
+    "SELECT b.id, b.session_id FROM budgets b LEFT JOIN sessions s ON s.id = b.session_id AND s.scope = b.scope"
+    " WHERE b.session_id IS NOT NULL AND s.session_key IS NULL ORDER BY b.budget_key"
+)
 BUDGET_SUMS = Statement(
     "SELECT b.id, b.reserved, b.spent,"
     " COALESCE(CAST(SUM(CASE WHEN r.state = 'held' THEN r.amount END) AS BIGINT), 0),"
