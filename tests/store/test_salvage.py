@@ -242,7 +242,7 @@ def test_a_budget_whose_session_is_lost_is_lost_with_it(upgraded: Template, tmp_
     whole.unlink()
     report, new = rescued(data, tmp_path)
     assert {loss.what for loss in report.losses} == {"budget", "reservation"}
-    assert "budget-1: its session 'a lost one' is lost" in {loss.detail for loss in report.losses}
+    assert "budget-1: its session a lost one is lost" in {loss.detail for loss in report.losses}
     names = {row[1] for row in rows_of(new)["budgets"].values()}
     assert ("budget-0" in names, "budget-1" in names) == (True, False)
 
