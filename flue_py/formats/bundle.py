@@ -165,8 +165,10 @@ def canonical(copy: TreeCopy) -> TreeCopy:
     payers = {payer.session_key: payer.session_id for payer in copy.payers}
     order = {session.session_key: (0, place, "") for place, session in enumerate(sessions)}
     first_entry = {entry.session_key: entry.id for entry in sorted(copy.entries, key=lambda e: e.id, reverse=True)}
+    # The tree's own key is that of its first session, which may be gone, too.
+    named = {entry.session_key for entry in copy.entries} | payers.keys()
     gone = sorted(
-        {key for key in copy.all_keys() if key not in order and key != copy.tree_id},
+        named - order.keys(),
         key=lambda key: (payers.get(key, ""), first_entry.get(key, "")),
     )
     keys = {key: number for number, key in enumerate([*[row.session_key for row in sessions], *gone], 1)}

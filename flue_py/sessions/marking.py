@@ -261,7 +261,7 @@ def _check_can_be_left_out(entry: Entry) -> None:
             f"entry {entry.id!r} is a compaction, which stands for what came before it; undo it, or rewind()"
         )
     if entry.kind not in CONTEXT_KINDS:
-        raise InvalidArgument(f"entry {entry.id!r} is a {entry.kind}, which is never part of a context")
+        raise InvalidArgument(f"entry {entry.id!r} is of kind {entry.kind}, which is never part of a context")
 
 
 def _named_part(entry: Entry, message: JsonObject | None, part: int | str) -> int | str:
