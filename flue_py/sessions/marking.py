@@ -86,7 +86,10 @@ class MarkingSession(SessionView):
         async with self._turn:
             marks = await self._backend.read_marks(self.id)
             read = await self._backend.read_context(self.id)
-        own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin"}
+        retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
+        own = {
+            mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted
+        }
         pinned = effective_pins(own, None if read.compaction is None else read.compaction.fields)
         order = {entry.id: number for number, entry in enumerate(read.entries or ())}
         return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))
