@@ -282,9 +282,7 @@ class SessionView:
             marks = await self._backend.read_marks(self.id)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
         return {
-            mark.entry_id: mark.value or ""
-            for mark in marks
-            if mark.kind == "label" and mark.entry_id not in retracted
+            mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
         }
 
     async def task_links(self) -> list[TaskLink]:
