@@ -31,7 +31,7 @@ from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
 from flue_py.store import budget_queries as queries
 from flue_py.store.backend import Sources
 from flue_py.store.creating import require_session
-from flue_py.store.queries import TASK_CLOSURE
+from flue_py.store.spending import task_ids
 from flue_py.store.state import read_state
 from flue_py.store.transaction import Row, Transaction
 
@@ -83,7 +83,7 @@ def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
     else:
         ids = [str(new.session_id)]
         if new.covers == "tasks":
-            ids = [found[0] for found in tx.rows(TASK_CLOSURE, {"id": new.session_id})]
+            ids = sorted(task_ids(tx, str(new.session_id)))
         row = tx.first(queries.SPENT_BY_SESSIONS, {"ids": json.dumps(ids)})
     tokens, picodollars = row or (0, 0)
     spent = int(tokens if new.unit == "tokens" else picodollars)

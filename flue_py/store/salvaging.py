@@ -245,7 +245,7 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
             if name is None:
                 name = f"rescued-{key}"
                 found.changes.append(Loss("call", name, None, "the id of the session that paid is lost"))
-            payers[key,] = {"session_key": key, "session_id": name, "tree_id": row["tree_id"]}
+            payers[key,] = {"session_key": key, "session_id": name, "tree_id": row["tree_id"], "task_of": None}
         row["tree_id"] = _tree_of(history, payers, row)
         _insert(connection, "ledger", row)
     for row in payers.values():

@@ -243,7 +243,7 @@ def test_a_budget_whose_session_is_lost_is_lost_with_it(upgraded: Template, tmp_
     report, new = rescued(data, tmp_path)
     assert {loss.what for loss in report.losses} == {"budget", "reservation"}
     assert "budget-1: its session a lost one is lost" in {loss.detail for loss in report.losses}
-    names = {row[1] for row in rows_of(new)["budgets"].values()}
+    names = {column for row in rows_of(new)["budgets"].values() for column in row}
     assert ("budget-0" in names, "budget-1" in names) == (True, False)
 
 
@@ -378,7 +378,8 @@ def test_what_hangs_below_a_lost_entry_is_a_branch_of_its_own(small: Small) -> N
     (loss, mark) = report.losses
     assert (loss.what, loss.session_id, loss.entry_id) == ("entry", small.root, small.ids[2])
     assert (mark.what, mark.session_id, mark.entry_id) == ("mark", small.root, small.ids[2])
-    (change,) = report.changes
+    change, edit = report.changes
+    assert (edit.what, edit.session_id, edit.entry_id) == ("edit", small.root, small.ids[2])
     assert (change.what, change.session_id, change.entry_id) == ("entry", small.root, small.ids[3])
     paths = asyncio.run(paths_of(new))
     assert paths[small.root] == (small.ids[9], small.ids[3:])

@@ -275,7 +275,7 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "tokens that were not spent": session("spent_tokens = spent_tokens + 1", lambda made: made.root, "wrong spending"),
     "money that was not spent": session("spent_cost = spent_cost - 1", lambda made: made.fork, "wrong spending"),
     "a call without a price too many": session(
-        "unpriced_calls = unpriced_calls + 1", lambda made: made.root, "wrong spending"
+        "unpriced_calls = unpriced_calls + 1", lambda made: made.root, "wrong number of unpriced calls"
     ),
     "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
     "a call that is missing in the ledger": (
