@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flue_py.core.budgets import Amounts, Budget, NewBudget
+from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.trees import CallRow, EditRow, EntryRow, SessionRow, TreeCopy
 from flue_py.errors import BudgetExceeded, IdempotencyConflict
@@ -223,6 +224,21 @@ class CopyContract:
         await backend.delete_tree(fork.id)
         assert (await copied(backend, other)).removed_ids == (fork.id,)
         assert await other.get_budget(budget.id) is None
+
+    async def test_whose_tasks_have_paid_is_known_in_the_copy(self, backend: Backend, other: Backend) -> None:
+        top = await new_session(backend, assistant("top", tokens=1))
+        task = await backend.create_task(top.id, "a", NewSession())
+        below = await backend.create_task(task.id, "b", NewSession())
+        await add(backend, below.id, assistant("below", tokens=10))
+        await copied(backend, other)
+        query = LedgerQuery(session_id=top.id, tasks=True)
+        await backend.delete_tree(task.id)
+        await other.delete_tree(task.id)
+        await copied(backend, other)
+        for each in (backend, other, MemoryBackend(counted_sources())):
+            if each is not backend:
+                await copied(backend, each)
+            assert (await each.read_ledger(query)).total.total_tokens == 11
 
     async def test_trees_are_listed_in_pages(self, backend: Backend) -> None:
         sessions = [await new_session(backend, user()) for _ in range(5)]
