@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from flue_py.prices.book import PriceBook
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
-    from flue_py.sessions.copying import CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.sessions.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.effects import MarkEffect
     from flue_py.sessions.exporting import export_session
     from flue_py.sessions.import_reports import ImportReport, SessionImport
@@ -133,7 +133,7 @@ else:
         "flue_py.sessions.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
         "flue_py.sessions.budgeting": ("BudgetedCall",),
         "flue_py.prices.book": ("PriceBook",),
-        "flue_py.sessions.copying": ("CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.sessions.copying": ("BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.formats.exported": ("Exported",),
         "flue_py.formats.leftovers": ("ExportNote",),
         "flue_py.sessions.exporting": ("export_session",),
@@ -173,6 +173,7 @@ __all__ = [
     "BackupReport",
     "Budget",
     "BudgetExceeded",
+    "BudgetLeft",
     "BudgetNotFound",
     "BudgetedCall",
     "BundleCounts",

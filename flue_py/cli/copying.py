@@ -90,6 +90,10 @@ def _lines(report: CopyReport) -> list[Line]:
         ((f"target: {_held(report.target.sessions, report.target.entries, report.target.ledger_rows)}", ""),),
     ]
     lines += [((f"refused: {printable(refusal.reason)}", "red"),) for refusal in report.refused]
+    lines += [
+        ((f"not copied: {printable(left.reason)}", "red" if left.is_refused else "yellow"),)
+        for left in report.budgets_left
+    ]
     if report.removed_ids:
         text = f"deleted in the source, and now in the target: {_named(report.removed_ids, len(report.removed_ids))}"
         lines.append(((text, "yellow"),))
@@ -107,11 +111,12 @@ def _lines(report: CopyReport) -> list[Line]:
 
 
 def _written(report: CopyReport) -> str:
-    return ", ".join(
+    return joined(
         [
             counted(report.sessions, "session"),
             counted(report.entries, "entry", "entries"),
             counted(report.calls, "paid call"),
+            counted(report.budgets, "budget") if report.budgets else "",
             counted(report.payload_bytes, "byte") + " of payload",
         ]
     )
@@ -139,6 +144,12 @@ def _row(report: CopyReport) -> JsonObject:
         "sessions": report.sessions,
         "entries": report.entries,
         "paidCalls": report.calls,
+        "budgets": report.budgets,
+        "budgetsKept": report.budgets_kept,
+        "budgetsLeft": [
+            {"budgetId": left.budget_id, "refused": left.is_refused, "reason": left.reason}
+            for left in report.budgets_left
+        ],
         "payloadBytes": report.payload_bytes,
         "removedIds": list(report.removed_ids),
         "refused": refused,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -297,3 +298,24 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
         known = found.get(tuple(group.values()))
         found[tuple(group.values())] = row if known is None else known.plus(row)
     return list(found.values())
+
+
+def owners_of_tasks(session_id: str, links: Iterable[tuple[str, str]], payers: Collection[str]) -> dict[str, str]:
+    """Return, for each task below a session that is being deleted, whose task it was as far as the ledger knows.
+
+    ``links`` are (parent, task), in any order, with cycles or several parents; ``payers`` are those who have paid. It
+    is the nearest session above that has paid, on the shortest way from the one that is being deleted; else that one.
+    """
+    tasks: dict[str, list[str]] = {}
+    for parent, task in links:
+        tasks.setdefault(parent, []).append(task)
+    owners: dict[str, str] = {}
+    waiting = deque([(session_id, session_id)])
+    while waiting:
+        current, owner = waiting.popleft()
+        below = current if current in payers else owner
+        for task in tasks.get(current, ()):
+            if task != session_id and task not in owners:
+                owners[task] = below
+                waiting.append((task, below))
+    return owners

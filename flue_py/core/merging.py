@@ -13,6 +13,7 @@ from hashlib import blake2b
 from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
+    EXCLUSION,
     MESSAGE,
     Entry,
     NewEntry,
@@ -86,8 +87,13 @@ def copy_of(entry: Entry, session_id: str) -> NewEntry:
 
     ``session_id`` is the session it was read in, which counts where its creator is gone. The copy of a copy names the
     first of them: that is whose history it is. Raises `InvalidArgument` for a compaction, which stands for a path
-    that is not the new one's.
+    that is not the new one's, and for an exclusion, which names an entry there.
     """
+    if entry.kind == EXCLUSION:
+        raise InvalidArgument(
+            f"entry {entry.id!r} is an exclusion, which names an entry of its own path, and would leave nothing out "
+            "here; pick without it, then exclude() the copy"
+        )
     if entry.kind == COMPACTION:
         raise InvalidArgument(
             f"entry {entry.id!r} is a compaction, which stands for what lies before it on its own path; merge its "

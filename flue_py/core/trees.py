@@ -192,10 +192,14 @@ class CallRow(NamedTuple):
 
 
 class Payer(NamedTuple):
-    """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone."""
+    """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
+
+    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`).
+    """
 
     session_key: int
     session_id: str
+    task_of: str | None = None
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------

@@ -134,7 +134,10 @@ class BundleWriter:
     def add_gone(self, gone: GonePayer) -> None:
         """Write what a session that is gone has paid."""
         calls = sorted((call._replace(session_key=0) for call in gone.calls), key=lambda call: call.identity)
-        self._line({"gone": gone.payer.session_id, "member": gone.member, "calls": len(calls)})
+        head: JsonObject = {"gone": gone.payer.session_id, "member": gone.member, "calls": len(calls)}
+        if gone.payer.task_of is not None:
+            head["taskOf"] = gone.payer.task_of
+        self._line(head)
         for call in calls:
             self._line(["calls", *call])
         self.counts = self.counts.with_gone(gone)
@@ -165,8 +168,10 @@ def canonical(copy: TreeCopy) -> TreeCopy:
     payers = {payer.session_key: payer.session_id for payer in copy.payers}
     order = {session.session_key: (0, place, "") for place, session in enumerate(sessions)}
     first_entry = {entry.session_key: entry.id for entry in sorted(copy.entries, key=lambda e: e.id, reverse=True)}
+    # The tree's own key is that of its first session, which may be gone, too.
+    named = {entry.session_key for entry in copy.entries} | payers.keys()
     gone = sorted(
-        {key for key in copy.all_keys() if key not in order and key != copy.tree_id},
+        named - order.keys(),
         key=lambda key: (payers.get(key, ""), first_entry.get(key, "")),
     )
     keys = {key: number for number, key in enumerate([*[row.session_key for row in sessions], *gone], 1)}
@@ -333,11 +338,13 @@ class BundleReader:
 
     def _gone(self, head: Mapping[str, Any]) -> GonePayer:
         payer, member, count = head["gone"], head.get("member"), head.get("calls")
-        if not _is_text(payer) or not (member is None or _is_text(member)) or not _is_count(count):
+        task_of = head.get("taskOf")
+        are_texts = all(each is None or _is_text(each) for each in (member, task_of))
+        if not _is_text(payer) or not are_texts or not _is_count(count):
             raise self._unreadable("should name a session that is gone, and count its calls")
         calls = [cast("CallRow", self._row("calls")) for _ in range(cast("int", count))]
         # Those without a living relative share no tree: each is one of its own.
-        return GonePayer(Payer(self._number, payer), self._number, member, calls)
+        return GonePayer(Payer(self._number, payer, task_of), self._number, member, calls)
 
     def _row(self, table: str) -> Row:
         value = self._next()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from os.path import samefile
 from typing import Literal, TypeAlias
 
+from flue_py.core.budget_copies import BudgetRow, BudgetState
 from flue_py.core.sessions import Problem, StoreInfo
 from flue_py.core.trees import Standing, TreeCopy, TreeHead
 from flue_py.errors import InvalidArgument, SessionExists
@@ -23,6 +24,7 @@ LISTED = 1_000
 
 _PAGE = 200
 _GONE_PAGE = 100
+_BUDGET_PAGE = 100
 # Small trees are on their way together, so that a store can commit them together.
 _TREES_AT_ONCE = 16
 _ENTRIES_AT_ONCE = 1_000
@@ -48,12 +50,22 @@ class CopyRefusal:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetLeft:
+    """A budget that was not copied, and why; ``is_refused`` where the target has another one in its place."""
+
+    budget_id: str
+    is_refused: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyReport:
     """What copying a store did, and what it found.
 
     ``trees_copied`` were new to the target, ``trees_refreshed`` replaced an earlier copy, ``trees_unchanged`` were
-    there as they are. ``sessions``, ``entries``, ``calls`` (in the ledger) and ``payload_bytes`` (as stored) count what
-    was written. ``removed_ids`` are sessions that the source has deleted from a tree that is still there.
+    there as they are. ``sessions``, ``entries``, ``calls`` (in the ledger), ``budgets`` and ``payload_bytes`` (as
+    stored) count what was written; ``budgets_kept`` are those that the target has in the same or a later state.
+    ``removed_ids`` are sessions that the source has deleted from a tree that is still there.
     ``only_in_target`` counts the sessions of whole trees that the source does not have, deleted there since or the
     target's own; ``only_in_target_ids`` are the first thousand.
 
@@ -79,11 +91,15 @@ class CopyReport:
     verified: bool
     source_problems: tuple[Problem, ...]
     target_problems: tuple[Problem, ...]
+    budgets: int = 0
+    budgets_kept: int = 0
+    budgets_left: tuple[BudgetLeft, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether everything was copied, and no problem was found at either end."""
-        return not (self.refused or self.source_problems or self.target_problems)
+        is_left = any(left.is_refused for left in self.budgets_left)
+        return not (self.refused or is_left or self.source_problems or self.target_problems)
 
 
 async def copy_store(
@@ -99,7 +115,8 @@ async def copy_store(
     begin again; what is there is not copied twice. Later runs catch up: a tree that has changed in the source replaces
     its copy, as long as nobody has written to that. A tree is refused, and reported, where the target has something
     else under the id or key of one of its sessions, or its copy was changed; the others are copied all the same.
-    Nothing is deleted but sessions that are gone from a tree that is still there.
+    Nothing is deleted but sessions that are gone from a tree that is still there. Budgets come last, with what is
+    reserved in them: each by its id, where the source has changed it later.
 
     ``progress`` is called often, on the event loop. With ``verify`` both stores check themselves at the end. Raises
     `InvalidArgument` where both are the same store. O(source) at first, then O(sessions) and the trees that have
@@ -149,9 +166,12 @@ class _Tally:
     sessions: int = 0
     entries: int = 0
     calls: int = 0
+    budgets: int = 0
+    budgets_kept: int = 0
     payload_bytes: int = 0
     removed: list[str] = field(default_factory=list)
     refused: list[CopyRefusal] = field(default_factory=list)
+    budgets_left: list[BudgetLeft] = field(default_factory=list)
 
     def note(self, head: TreeHead, standing: Standing) -> None:
         """Note what became of a tree."""
@@ -169,6 +189,18 @@ class _Tally:
         self.calls += len(copy.calls)
         self.payload_bytes += copy.stored_bytes
 
+    def note_budget(self, budget: BudgetRow, state: BudgetState) -> None:
+        """Note what became of a budget."""
+        self.budgets += state == "written"
+        self.budgets_kept += state in ("same", "later")
+        if state == "no session":
+            why = f"budget {budget.id!r}: its session {budget.session_id!r} was not copied"
+            self.budgets_left.append(BudgetLeft(budget.id, False, why))
+        elif state == "taken":
+            covered = f"scope {budget.scope!r}" if budget.session_id is None else f"session {budget.session_id!r}"
+            why = f"budget {budget.id!r}: the target has another one of {covered}, in {budget.unit}"
+            self.budgets_left.append(BudgetLeft(budget.id, True, f"{why}; delete that one there, then copy again"))
+
 
 class _Copying:
     """One run from one store to another."""
@@ -181,12 +213,14 @@ class _Copying:
         self._total = 0
         self._tally = _Tally()
         self._refused: list[TreeHead] = []
+        self._refused_at_last: list[TreeHead] = []
 
     async def run(self, *, verify: bool) -> CopyReport:
         before = await self._source.info()
         self._total = before.sessions
         await self._copy_trees()
         await self._copy_gone_payers()
+        await self._copy_budgets()
         source, target = await self._source.info(), await self._target.info()
         extra, extra_ids = await self._find_extra() if target.sessions > self._tally.sessions_there else (0, [])
         went_on = _counts(before) != _counts(source)
@@ -203,6 +237,9 @@ class _Copying:
             sessions=done.sessions,
             entries=done.entries,
             calls=done.calls,
+            budgets=done.budgets,
+            budgets_kept=done.budgets_kept,
+            budgets_left=tuple(done.budgets_left),
             payload_bytes=done.payload_bytes,
             removed_ids=tuple(done.removed),
             refused=tuple(done.refused),
@@ -241,6 +278,7 @@ class _Copying:
         # What stood in the way may have been an earlier copy that has been brought up to date since.
         for head in self._refused:
             for _, refusal in await self._copy_group([head]):
+                self._refused_at_last.append(head)
                 self._tally.refused.append(CopyRefusal(refusal.session, str(refusal)))
             self._report("copying")
 
@@ -271,6 +309,19 @@ class _Copying:
         while gone := await self._source.list_gone_payers(after, _GONE_PAGE):
             after = gone[-1].payer.session_key
             self._tally.calls += await self._target.write_gone_payers(gone)
+
+    async def _copy_budgets(self) -> None:
+        # What has a session's id in the target, and is none of this store's, is not to be held to its budgets.
+        refused = {session.id for head in self._refused_at_last for session in head.sessions}
+        after = -1
+        while page := await self._source.list_whole_budgets(after, _BUDGET_PAGE):
+            after = page[-1].position
+            copies = [copy for copy in page if copy.budget.session_id not in refused]
+            states = dict(
+                zip((copy.budget.id for copy in copies), await self._target.write_budgets(copies), strict=True)
+            )
+            for copy in page:
+                self._tally.note_budget(copy.budget, states.get(copy.budget.id, "no session"))
 
     async def _find_extra(self) -> tuple[int, list[str]]:
         """Return how many sessions are in trees that only the target has, and the ids of the first of them."""

@@ -58,6 +58,8 @@ class LoggedSession(SessionView):
         for edit in line.edits:
             if edit.what == "title":
                 self._info = replace(self._info, title=edit.after)
+            elif edit.what == "auto_title":
+                self._info = replace(self._info, auto_title=edit.after)
             elif edit.what == "metadata":
                 self._info = replace(self._info, metadata_text=edit.after or "{}")
             elif edit.what == "completed":

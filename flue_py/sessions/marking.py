@@ -86,7 +86,10 @@ class MarkingSession(SessionView):
         async with self._turn:
             marks = await self._backend.read_marks(self.id)
             read = await self._backend.read_context(self.id)
-        own = {mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin"}
+        retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
+        own = {
+            mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted
+        }
         pinned = effective_pins(own, None if read.compaction is None else read.compaction.fields)
         order = {entry.id: number for number, entry in enumerate(read.entries or ())}
         return sorted(pinned, key=lambda entry_id: (order.get(entry_id, len(order)), entry_id))
@@ -261,7 +264,7 @@ def _check_can_be_left_out(entry: Entry) -> None:
             f"entry {entry.id!r} is a compaction, which stands for what came before it; undo it, or rewind()"
         )
     if entry.kind not in CONTEXT_KINDS:
-        raise InvalidArgument(f"entry {entry.id!r} is a {entry.kind}, which is never part of a context")
+        raise InvalidArgument(f"entry {entry.id!r} is of kind {entry.kind}, which is never part of a context")
 
 
 def _named_part(entry: Entry, message: JsonObject | None, part: int | str) -> int | str:

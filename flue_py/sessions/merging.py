@@ -80,7 +80,7 @@ class MergingSession(SessionView):
         cost is counted where it was paid, and nowhere else. Done once: where the path already has the copies of these
         entries, the first result comes back (``replayed``). With ``whole`` a tool call and its result come together
         or not at all. Raises `EntryNotFound`, `LeafConflict`, and `InvalidArgument` for no entries, entries on
-        different paths, compactions, and half an exchange. O(entries).
+        different paths, compactions, exclusions, and half an exchange. O(entries).
         """
         checked_flag(whole, "whole")
         source_id = self.id if source is None else id_of(source)

@@ -288,10 +288,13 @@ class SessionView:
             return await self._backend.read_tree(self.id)
 
     async def labels(self) -> dict[str, str]:
-        """Return the labels of this session's entries, by entry id (row E19)."""
+        """Return the labels of this session's entries, by entry id; not of those it has retracted (row E19)."""
         async with self._turn:
             marks = await self._backend.read_marks(self.id)
-        return {mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"}
+        retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
+        return {
+            mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
+        }
 
     async def task_links(self) -> list[TaskLink]:
         """Return the links to task sessions, in the order they were made. A link outlives its child."""

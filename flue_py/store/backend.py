@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from flue_py.core.budget_copies import BudgetCopy, BudgetState
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
@@ -457,6 +458,20 @@ class Backend(Protocol):
         """Write calls that sessions now gone have paid for, where they are not there yet; return how many those were.
 
         To be called when the trees have been written.
+        """
+
+    async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
+        """Return up to ``limit`` budgets at a position above ``after``, in order of it, as of one moment.
+
+        Each comes with all that was ever reserved in it. O(reservations).
+        """
+
+    async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
+        """Write budgets of another store, or bring them up to date, and return what became of each.
+
+        One that is here under its id is replaced where the other was changed later, with what is reserved in it. None
+        is written whose session is missing, or whose target and unit another budget has. To be called when the trees
+        have been written.
         """
 
     # -- the store itself -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.store.queries import Dialect, insert_into
 from flue_py.store.transaction import Statement
 
@@ -128,3 +129,28 @@ SPENT_IN_SCOPE = Statement(f"{_SPENT} WHERE g.scope = :scope")
 SPENT_BY_SESSIONS = _per_dialect(
     _in_ids("n.session_id"), f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE {{}}"
 )
+
+# -- moving house -----------------------------------------------------------------------------------------------------
+
+_BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in BudgetRow._fields)
+WHOLE_BUDGETS = Statement(
+    f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
+)
+WHOLE_BUDGET = Statement(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
+BUDGETS_BY_ID = _per_dialect(_in_ids("b.id"), f"SELECT {_BUDGET_ROW} FROM budgets b WHERE {{}}")
+SESSIONS_BY_ID = _per_dialect(
+    _in_ids("s.id"), "SELECT s.session_key, s.id, s.scope FROM sessions s WHERE {} AND s.trashed_at IS NULL"
+)
+RESERVATIONS_OF = _per_dialect(
+    _in_keys("r.budget_key"),
+    "SELECT r.budget_key, "
+    + ", ".join(f"r.{name}" for name in ReservationRow._fields)
+    + " FROM reservations r WHERE {} ORDER BY r.budget_key, r.created_at, r.reservation_id",
+)
+INSERT_WHOLE_RESERVATION = insert_into("reservations", ("budget_key", *ReservationRow._fields))
+REPLACE_BUDGET = Statement(
+    "UPDATE budgets SET "
+    + ", ".join(f"{name} = :{name}" for name in BudgetRow._fields if name != "id")
+    + " WHERE budget_key = :budget_key"
+)
+DELETE_RESERVATIONS = Statement("DELETE FROM reservations WHERE budget_key = :budget_key")

@@ -31,7 +31,7 @@ from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
 from flue_py.store import budget_queries as queries
 from flue_py.store.backend import Sources
 from flue_py.store.creating import require_session
-from flue_py.store.queries import TASK_CLOSURE
+from flue_py.store.spending import task_ids
 from flue_py.store.state import read_state
 from flue_py.store.transaction import Row, Transaction
 
@@ -51,7 +51,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
     found = tx.first(queries.BUDGET_OF_SCOPE if new.session_id is None else queries.BUDGET_OF_SESSION, which)
     if found is not None:
         key = found[0]
-        _lock(tx, [key])
+        lock_budgets(tx, [key])
         tx.run(queries.SET_ALLOWED, {"allowed": new.allowed, "now": now, "budget_key": key})
     else:
         spent = _spent_so_far(tx, new, scope) if new.spent == "ledger" else new.spent
@@ -83,7 +83,7 @@ def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
     else:
         ids = [str(new.session_id)]
         if new.covers == "tasks":
-            ids = [found[0] for found in tx.rows(TASK_CLOSURE, {"id": new.session_id})]
+            ids = sorted(task_ids(tx, str(new.session_id)))
         row = tx.first(queries.SPENT_BY_SESSIONS, {"ids": json.dumps(ids)})
     tokens, picodollars = row or (0, 0)
     spent = int(tokens if new.unit == "tokens" else picodollars)
@@ -148,7 +148,7 @@ class Deleting:
         """Delete a budget and what is reserved in it. Raises `BudgetNotFound`."""
         key = _key_of(tx, self._id)
         if key is not None:
-            _lock(tx, [key])
+            lock_budgets(tx, [key])
         found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
         if found:
             tx.run(queries.DELETE_BUDGETS, {"keys": json.dumps([key])})
@@ -163,11 +163,11 @@ def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
     found = tx.rows(queries.BUDGETS_OF_SESSIONS, {"ids": json.dumps(list(session_ids))})
     if found:
         keys = [row[0] for row in found]
-        _lock(tx, keys)
+        lock_budgets(tx, keys)
         tx.run(queries.DELETE_BUDGETS, {"keys": json.dumps(keys)})
 
 
-def _lock(tx: Transaction, keys: Collection[int]) -> None:
+def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
     """Wait until nobody else changes these budgets, and keep others out until the end."""
     if keys and not tx.is_alone:
         tx.rows(queries.LOCK_BUDGETS, {"keys": json.dumps(sorted(keys))})
@@ -203,7 +203,7 @@ class Reserving:
         if self._made is not None and self._made.budget_ids and _is_reserved(tx, self._made.id):
             return self._made
         keys = _covering_keys(tx, self._session_id)
-        _lock(tx, keys)
+        lock_budgets(tx, keys)
         now = self._sources.now_us()
         budgets = _budgets(tx, keys, now)
         for _, budget in budgets:
@@ -265,7 +265,7 @@ class _Found:
         where = {"reservation_id": reservation_id}
         rows = tx.rows(queries.SHARES, where) if is_storable(reservation_id) else ()
         if rows and locked and not tx.is_alone:
-            _lock(tx, [row[0] for row in rows])
+            lock_budgets(tx, [row[0] for row in rows])
             rows = tx.rows(queries.SHARES, where)
         if not rows:
             raise ReservationNotFound(reservation_id)
@@ -342,4 +342,7 @@ def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, 
     check_held(found.reservation, "prolonged")
     expires = max(found.expires_us, found.now + ttl_us)
     tx.run(queries.PROLONG, {"reservation_id": reservation_id, "expires_at": expires})
+    for key in found.keys:
+        # Its budget has changed, and whoever has a copy of it should know.
+        tx.run(queries.BOOK, {"budget_key": key, "now": found.now, "used": 0, "freed": 0})
     return _Found(tx, reservation_id, found.now).reservation

@@ -33,6 +33,7 @@ from flue_py.core.trees import (
 )
 from flue_py.store import copy_queries as statements
 from flue_py.store import queries
+from flue_py.store.budgeting import delete_session_budgets
 from flue_py.store.collector import collector_held
 from flue_py.store.transaction import Row, Statement, Transaction
 
@@ -230,6 +231,8 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
         return
     for statement in statements.DELETE_HISTORY:
         tx.run(statement, {"tree_id": standing.tree_id})
+    if standing.removed:
+        delete_session_budgets(tx, standing.removed)
     tx.run_many(statements.DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
 
 
@@ -293,9 +296,9 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> No
     What was copied before is there, and stays.
     """
     tree_id = keys[copy.tree_id]
-    _insert(
-        tx, statements.INSERT_PAYER, ((keys[payer.session_key], payer.session_id, tree_id) for payer in copy.payers)
-    )
+    _insert(tx, statements.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
+    for payer in copy.payers:
+        _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
     _insert(tx, statements.INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
@@ -321,15 +324,23 @@ def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRo
         tx.run(statements.DROP_PAYER, {"session_key": owner_key})
 
 
+def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
+    if payer.task_of is not None:
+        tx.run(queries.NOTE_TASK, {"session_key": session_key, "task_of": payer.task_of})
+
+
 def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
     """Write what sessions that are gone have paid (see `Backend.write_gone_payers`)."""
     written = 0
     trees: dict[int, int] = {}
     for gone in payers:
         missing = [call for call in gone.calls if tx.first(statements.OWNER_OF_CALL, _identity(call)) is None]
+        known = _known_payer(tx, gone.payer.session_id, gone.calls)
+        if known is not None:
+            _note_task(tx, known[0], gone.payer)
         if not missing:
             continue
-        session_key, tree_id = _known_payer(tx, gone.payer.session_id, gone.calls) or (None, trees.get(gone.tree_id))
+        session_key, tree_id = known or (None, trees.get(gone.tree_id))
         if tree_id is None and gone.member is not None:
             row = tx.first(statements.TREE_OF_SESSION, {"id": gone.member})
             tree_id = None if row is None else int(row[0])
@@ -337,7 +348,7 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
         session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
         if is_new:
-            _insert(tx, statements.INSERT_PAYER, [(session_key, gone.payer.session_id, tree_id)])
+            _insert(tx, statements.INSERT_PAYER, [(session_key, *gone.payer[1:], tree_id)])
         _insert(tx, statements.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
         written += len(missing)
     return written

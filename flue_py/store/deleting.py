@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
+from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.sessions import Deletion, is_storable
 from flue_py.store import queries
 from flue_py.store.budgeting import delete_session_budgets
@@ -33,6 +34,7 @@ def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run:
     deleted = sum(count for _, _, count in content)
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
+        _note_tasks(tx, session_id, doomed)
         _carry_out(tx, fates, {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)
@@ -56,6 +58,23 @@ def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | N
         else:
             sessions[session_key] = child_id
     return _Doomed(sessions, missing)
+
+
+def _note_tasks(tx: Transaction, session_id: str, doomed: _Doomed) -> None:
+    """Write down whose tasks they were, for what they paid, since the links to them go."""
+    links = [
+        (parent, child)
+        for parent, child in tx.rows(queries.LINKS_OF_SESSIONS, {"keys": json.dumps(list(doomed.sessions))})
+    ]
+    if not links:
+        return
+    ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
+    payers = tx.rows(queries.PAYERS_TO_NOTE, {"ids": ids})
+    owners = owners_of_tasks(session_id, links, {name for _, _, name, _ in payers})
+    notes = [
+        {"session_key": key, "task_of": owners[task]} for key, task, _, of in payers if of is None and task in owners
+    ]
+    tx.run_many(queries.NOTE_TASK, notes)
 
 
 def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:

@@ -111,7 +111,7 @@ def check_pinnable(entry_id: str, kind: str) -> None:
     """Raise `InvalidArgument` for an entry that is of no kind that a context has."""
     if kind not in PINNABLE_KINDS:
         raise InvalidArgument(
-            f"entry {entry_id!r} is a {kind}, which is never part of a context; there is nothing to keep of it"
+            f"entry {entry_id!r} is of kind {kind}, which is never part of a context; there is nothing to keep of it"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
-from flue_py.core.ledger import Recorded, call_row, default_call_id, differences
+from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
@@ -356,8 +356,20 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         own = sum(entry_id in kept[id(session.tree)] for session in doomed.values() for entry_id in session.created)
         return own, gone
 
+    def _note_tasks(self, doomed: dict[str, Session]) -> None:
+        """Write down whose tasks they were, for what they paid, since the links to them go."""
+        first, *_ = doomed
+        links = [(session_id, link.child_id) for session_id, session in doomed.items() for link in session.links]
+        names = {note.session_id for note in self._payers.values()}
+        owners = owners_of_tasks(first, links, names)
+        for number, note in self._payers.items():
+            task = note.session_id if note.task_of is None else note.task_of
+            if task in owners and (note.task_of is None or task not in names):
+                self._payers[number] = note._replace(task_of=owners[task])
+
     def _remove(self, doomed: dict[str, Session], gone: list[tuple[dict[str, Row], str]]) -> None:
         self._forget_budgets([note.id for note in self._budgets.values() if note.session_id in doomed])
+        self._note_tasks(doomed)
         for tree, entry_id in gone:
             del tree[entry_id]
         for tree in {id(session.tree): session.tree for session in doomed.values()}.values():

@@ -70,18 +70,6 @@ class MemoryBudgets(MemoryReads):
             )
         return spent
 
-    def _task_ids(self, session_id: str) -> set[str]:
-        """Return the session and every task below it, there or not."""
-        found: set[str] = set()
-        queue = [session_id]
-        while queue:
-            current = queue.pop()
-            if current not in found:
-                found.add(current)
-                session = self._sessions.get(current)
-                queue += [] if session is None else [link.child_id for link in session.links]
-        return found
-
     def _budget(self, note: BudgetNote, now: int) -> Budget:
         return Budget(
             note.id,
@@ -245,6 +233,7 @@ class MemoryBudgets(MemoryReads):
         now = self._sources.now_us()
         check_held(self._reservation(note, now), "prolonged")
         note.expires_us = max(note.expires_us, now + ttl_us)
+        self._touch(note, now)
         return self._reservation(note, now)
 
 

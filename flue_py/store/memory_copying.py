@@ -20,6 +20,7 @@ from flue_py.core.trees import (
     check_is_earlier,
     standing_of,
 )
+from flue_py.store.memory_budget_copying import MemoryBudgetCopying
 from flue_py.store.memory_lanes import lay_out
 from flue_py.store.memory_ledger import MemoryLedger
 from flue_py.store.memory_model import PayerNote, Session
@@ -35,7 +36,7 @@ from flue_py.store.memory_rows import (
 from flue_py.store.payloads import pack
 
 
-class MemoryCopying(MemoryLedger):
+class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
     """What `Backend` says of moving house."""
 
     def _new_number(self) -> int:
@@ -87,9 +88,13 @@ class MemoryCopying(MemoryLedger):
             [row for session in sessions for row in request_rows(session)],
             [row for session in sessions for row in mark_rows(session)],
             [call for call in self._ledger.values() if call.session_key in involved],
-            [Payer(number, self._payers[number].session_id) for number in sorted(involved & self._payers.keys())],
+            [self._payer(number) for number in sorted(involved & self._payers.keys())],
             [edit for session in sessions for edit in session.edits],
         )
+
+    def _payer(self, number: int) -> Payer:
+        note = self._payers[number]
+        return Payer(number, note.session_id, note.task_of)
 
     async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
         self._check_open()
@@ -98,9 +103,9 @@ class MemoryCopying(MemoryLedger):
         gone = sorted(number for number in self._payers.keys() - numbers if number > after)
         found = []
         for number in gone[:limit]:
-            session_id, tree_id = self._payers[number]
+            tree_id = self._payers[number].tree_id
             calls = sorted(call for call in self._ledger.values() if call.session_key == number)
-            found.append(GonePayer(Payer(number, session_id), tree_id, members.get(tree_id), calls))
+            found.append(GonePayer(self._payer(number), tree_id, members.get(tree_id), calls))
         return found
 
     # -- comparing --------------------------------------------------------------------------------------------
@@ -142,7 +147,8 @@ class MemoryCopying(MemoryLedger):
             if session.info.key is not None:
                 self._keys[session.info.scope, session.info.key] = session.info.id
         self._payers.update(
-            (keys[payer.session_key], PayerNote(payer.session_id, keys[copy.tree_id])) for payer in copy.payers
+            (keys[payer.session_key], PayerNote(payer.session_id, keys[copy.tree_id], payer.task_of))
+            for payer in copy.payers
         )
         for call in copy.calls:
             self._ledger[call.identity] = call._replace(session_key=keys[call.session_key])
@@ -186,6 +192,7 @@ class MemoryCopying(MemoryLedger):
         return keys
 
     def _forget(self, session_id: str) -> None:
+        self._forget_budgets([note.id for note in self._budgets.values() if note.session_id == session_id])
         info = self._sessions.pop(session_id).info
         if info.key is not None:
             self._keys.pop((info.scope, info.key), None)
@@ -197,19 +204,21 @@ class MemoryCopying(MemoryLedger):
         numbers = {session.number for session in self._sessions.values()}
         for gone in payers:
             missing = [call for call in gone.calls if call.identity not in self._ledger]
-            if not missing:
-                continue
             there = [self._ledger[call.identity].session_key for call in gone.calls if call.identity in self._ledger]
             known = [
                 number
                 for number in there
                 if number not in numbers and self._payers[number].session_id == gone.payer.session_id
             ]
+            if known and gone.payer.task_of is not None:
+                self._payers[known[0]] = self._payers[known[0]]._replace(task_of=gone.payer.task_of)
+            if not missing:
+                continue
             number = known[0] if known else self._new_number()
             member = None if gone.member is None else self._sessions.get(gone.member)
             tree_id = trees.get(gone.tree_id) or (number if member is None else member.tree_id)
             trees[gone.tree_id] = tree_id
-            self._payers.setdefault(number, PayerNote(gone.payer.session_id, tree_id))
+            self._payers.setdefault(number, PayerNote(gone.payer.session_id, tree_id, gone.payer.task_of))
             self._ledger.update((call.identity, call._replace(session_key=number)) for call in missing)
             written += len(missing)
         return written

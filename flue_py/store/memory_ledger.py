@@ -65,13 +65,7 @@ class MemoryLedger(MemoryReads):
         return {(session.tree_id, entry_id) for entry_id in path}
 
     def _payers_meant(self, session_id: str, query: LedgerQuery) -> set[int]:
-        ids = {session_id}
-        queue = [session_id] if query.tasks else []
-        while queue:
-            session = self._sessions.get(queue.pop())
-            children = set() if session is None else {link.child_id for link in session.links} - ids
-            ids |= children
-            queue += children
+        ids = self._task_ids(session_id) if query.tasks else {session_id}
         payers = {number for number, note in self._payers.items() if note.session_id in ids}
         if session_id not in self._sessions and not payers:
             raise SessionNotFound(session_id)

@@ -53,7 +53,7 @@ class MemoryMarks(MemoryCopying):
         session.check_sees(entry_id)
         kind = session.tree[entry_id].entry.kind
         if kind not in PINNABLE_KINDS:
-            raise InvalidArgument(f"entry {entry_id!r} is a {kind}, which is never part of a context")
+            raise InvalidArgument(f"entry {entry_id!r} is of kind {kind}, which is never part of a context")
         group = group_of(session, entry_id, session.info.leaf_id)
         in_effect = pins_in_effect(session, session.info.leaf_id)
         changed = [each for each in group if (session.pins.get(each) != "on" if pinned else each in in_effect)]
@@ -75,7 +75,9 @@ class MemoryMarks(MemoryCopying):
     ) -> LogLine | None:
         session, note = self._session(session_id), Note(by, why)
         if revision > session.info.revision:
-            raise InvalidArgument(f"revision {revision} is not in the log of session {session_id!r}")
+            raise InvalidArgument(
+                f"revision {revision} is not in the log of session {session_id!r}: its last is {session.info.revision}"
+            )
         edits = restorable(session.log_line(revision).edits) if revision else []
         if edits:
             wanted = [replace(edit, after=edit.before if before else edit.after) for edit in edits]

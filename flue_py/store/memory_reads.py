@@ -111,6 +111,19 @@ class MemoryReads:
         links = (link for session in self._sessions.values() for link in session.links)
         return sorted((link for link in links if link.child_id == session_id), key=lambda link: link.parent_id)
 
+    def _task_ids(self, session_id: str) -> set[str]:
+        """Return the session and all its tasks, there or gone."""
+        found: set[str] = set()
+        queue = [session_id]
+        while queue:
+            current = queue.pop()
+            if current not in found:
+                found.add(current)
+                session = self._sessions.get(current)
+                queue += [] if session is None else [link.child_id for link in session.links]
+                queue += [note.session_id for note in self._payers.values() if note.task_of == current]
+        return found
+
     # -- reading ----------------------------------------------------------------------------------------------
 
     async def read_path(

@@ -577,6 +577,42 @@ TASK_CLOSURE = _per_dialect(
         ") SELECT d.id, s.session_key, s.scope FROM doomed d LEFT JOIN sessions s ON s.id = d.id"
     )
 )
+# What a session's tasks have paid stays with it when the links to them go.
+LINKS_OF_SESSIONS = _per_dialect(
+    lambda dialect: (
+        "SELECT s.id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
+        f" WHERE {_in_keys('t.parent_key', dialect)} ORDER BY t.parent_key, t.position"
+    )
+)
+# Of sessions that go or are gone, and of tasks that such a session took along without having paid for anything itself.
+PAYERS_TO_NOTE = _per_dialect(
+    lambda dialect: (
+        "SELECT n.session_key, n.session_id, n.session_id, n.task_of FROM ledger_sessions n"
+        f" WHERE {_in_ids('n.session_id', dialect)}"
+        " UNION ALL SELECT n.session_key, n.task_of, n.session_id, NULL FROM ledger_sessions n"
+        f" WHERE {_in_ids('n.task_of', dialect)} AND NOT EXISTS"
+        " (SELECT 1 FROM ledger_sessions p WHERE p.session_id = n.task_of)"
+    )
+)
+NOTE_TASK = Statement("UPDATE ledger_sessions SET task_of = :task_of WHERE session_key = :session_key")
+GONE_TASKS = _per_dialect(
+    lambda dialect: (
+        f"UPDATE ledger_sessions SET task_of = :task_of WHERE ({_in_ids('session_id', dialect)} AND task_of IS NULL)"
+        f" OR ({_in_ids('task_of', dialect)} AND NOT EXISTS"
+        " (SELECT 1 FROM ledger_sessions p WHERE p.session_id = ledger_sessions.task_of))"
+    )
+)
+GONE_TASKS = _per_dialect(
+    lambda dialect: (
+        "WITH RECURSIVE gone(id) AS (SELECT "
+        + (
+            "value FROM json_each(:ids)"
+            if dialect == "sqlite"
+            else 'value COLLATE "C" FROM json_array_elements_text(CAST(:ids AS json))'
+        )
+        + " UNION SELECT n.session_id FROM gone g JOIN ledger_sessions n ON n.task_of = g.id) SELECT id FROM gone"
+    )
+)
 # In order of key, so that two who lock the same sessions do not wait for each other.
 LOCK_SESSIONS = _per_dialect(
     lambda dialect: (
@@ -692,6 +728,10 @@ STRAY_PAYERS = Statement(
     "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
     " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
     " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
+)
+STRAY_BUDGETS = Statement(
+    "SELECT b.id, b.session_id FROM budgets b LEFT JOIN sessions s ON s.id = b.session_id AND s.scope = b.scope"
+    " WHERE b.session_id IS NOT NULL AND s.session_key IS NULL ORDER BY b.budget_key"
 )
 BUDGET_SUMS = Statement(
     "SELECT b.id, b.reserved, b.spent,"

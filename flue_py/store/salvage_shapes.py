@@ -36,7 +36,7 @@ _ADDED: dict[str, dict[str, Value]] = {
     "sessions": {"auto_title": None, "unpriced_calls": 0},
     "leaf_moves": {"why": None},
     "ledger": {"outcome": None},
-    "ledger_sessions": {"tree_id": None},
+    "ledger_sessions": {"tree_id": None, "task_of": None},
 }
 """The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""
 

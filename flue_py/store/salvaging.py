@@ -110,7 +110,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         _write_entries(connection, history, names)
         _write_rows_of_sessions(connection, history)
         calls = _write_ledger(connection, history)
-        _write_budgets(connection, history.found)
+        _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         _write_state(connection, history)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
@@ -245,7 +245,7 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
             if name is None:
                 name = f"rescued-{key}"
                 found.changes.append(Loss("call", name, None, "the id of the session that paid is lost"))
-            payers[key,] = {"session_key": key, "session_id": name, "tree_id": row["tree_id"]}
+            payers[key,] = {"session_key": key, "session_id": name, "tree_id": row["tree_id"], "task_of": None}
         row["tree_id"] = _tree_of(history, payers, row)
         _insert(connection, "ledger", row)
     for row in payers.values():
@@ -270,7 +270,7 @@ def _tree_of(history: History, payers: dict[Key, Found], call: Found) -> Value:
     return payer["tree_id"]
 
 
-def _write_budgets(connection: sqlite3.Connection, found: Gathered) -> None:
+def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: set[Value]) -> None:
     """Write budgets with what is set aside in each, derived anew, and report those that are lost."""
     budgets, reservations, known = found.tables["budgets"], found.tables["reservations"], found.witnesses
     named: set[Value] = set()
@@ -280,6 +280,10 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered) -> None:
             del budgets[place]
             continue
         named.add(row["id"])
+        if row["session_id"] is not None and row["session_id"] not in sessions:
+            found.losses.append(Loss("budget", None, None, f"{row['id']!s}: its session {row['session_id']!s} is lost"))
+            del budgets[place]
+            continue
         mine = [each for each in reservations.values() if each["budget_key"] == row["budget_key"]]
         row["reserved"] = sum(_amount(each["amount"]) for each in mine if each["state"] == "held")
         row["spent"] = _spent(row, mine, found)

@@ -297,6 +297,7 @@ ledger_sessions = Table(
     Column("session_key", KEY, primary_key=True, autoincrement=False),
     Column("session_id", TEXT, nullable=False),
     Column("tree_id", BigInteger),
+    Column("task_of", TEXT),
     UniqueConstraint("session_id", "session_key"),
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )

@@ -61,11 +61,17 @@ def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
     return {row[0]: EntryCost(*row[1:]) for row in tx.rows(ledger_queries.ENTRY_COSTS, held)}
 
 
+def task_ids(tx: Transaction, session_id: str) -> set[str]:
+    """Return the session and all its tasks, there or gone."""
+    linked = [row[0] for row in tx.rows(queries.TASK_CLOSURE, {"id": session_id})]
+    return {row[0] for row in tx.rows(queries.GONE_TASKS, {"ids": json.dumps(linked)})}
+
+
 def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
     """Return the keys of the sessions that the query is about, living or gone. Raises `SessionNotFound`."""
     ids = {session_id}
     if query.tasks:
-        ids |= {row[0] for row in tx.rows(queries.TASK_CLOSURE, {"id": session_id})}
+        ids |= task_ids(tx, session_id)
     named = {"ids": json.dumps(sorted(ids))}
     there: dict[str, int] = {row[0]: row[1] for row in tx.rows(ledger_queries.TREES_OF, named)}
     payers: dict[int, int | None] = {row[0]: row[1] for row in tx.rows(ledger_queries.PAYERS_OF, named)}

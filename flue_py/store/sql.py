@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from flue_py.core.budget_copies import BudgetCopy, BudgetState
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
@@ -50,6 +51,7 @@ from flue_py.store import (
     appending,
     budgeting,
     copying,
+    copying_budgets,
     creating,
     deleting,
     editing,
@@ -426,6 +428,12 @@ class SqlBackend(Backend):
 
     async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
         return await self._runner.write(lambda tx: copying.write_gone_payers(tx, payers))
+
+    async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
+        return await self._runner.read(lambda tx: copying_budgets.list_whole_budgets(tx, after, limit))
+
+    async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
+        return await self._runner.write(lambda tx: copying_budgets.write_budgets(tx, copies))
 
     async def verify(self) -> VerifyReport:
         storage = await self._runner.storage_problems()

@@ -102,6 +102,7 @@ _TEXT = frozenset(
         "value",
         "first_message",
         "task_id",
+        "task_of",
         "child_id",
         "provider",
         "call_id",

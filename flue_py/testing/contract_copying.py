@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from flue_py.core.budgets import Amounts, Budget, NewBudget
+from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.trees import CallRow, EditRow, EntryRow, SessionRow, TreeCopy
-from flue_py.errors import IdempotencyConflict
+from flue_py.errors import BudgetExceeded, IdempotencyConflict
+from flue_py.sessions.copying import copy_store
+from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.store.memory import MemoryBackend
 from flue_py.testing.checks import refused, unchanged
@@ -23,8 +29,16 @@ from flue_py.testing.samples import (
 from flue_py.testing.sources import counted_sources
 from flue_py.testing.whole_stores import NOISE, copied, make_everything, told, whole_trees, with_names
 
+LONG = 3_600_000_000
 CENT = 10**10
 """One cent in picodollars."""
+
+
+async def budget_of(backend: Backend, budget_id: str) -> Budget:
+    """Return a budget that is there."""
+    budget = await backend.get_budget(budget_id)
+    assert budget is not None
+    return budget
 
 
 class CopyContract:
@@ -136,6 +150,95 @@ class CopyContract:
 
         assert paid(1) == paid(0)
         assert len({each.tree_id for each in gone[1]}) == 3
+
+    async def test_budgets_come_along_with_what_is_reserved_in_them(self, backend: Backend, other: Backend) -> None:
+        session = await new_session(backend, scope="team")
+        own = await backend.set_budget(NewBudget("session", "tokens", 1_000, session.id))
+        shared = await backend.set_budget(NewBudget("scope", "picodollars", 50, scope="team", spent=7))
+        taken = [await backend.reserve(session.id, Amounts(tokens, 5), LONG) for tokens in (100, 200, 300)]
+        await backend.commit_reservation(taken[0].id, Amounts(90, 4))
+        await backend.release_reservation(taken[1].id)
+        report = await copied(backend, other)
+        assert (report.budgets, report.budgets_kept, report.budgets_left) == (2, 0, ())
+        for each in (backend, other):
+            assert [(budget.spent, budget.reserved) for budget in await each.covering_budgets(session.id)] == [
+                (90, 300),
+                (11, 5),
+            ]
+        assert await other.list_budgets(scope=None, after=None, limit=9) == [
+            await backend.get_budget(budget.id) for budget in (own, shared)
+        ]
+        for reservation in taken:
+            assert await other.get_reservation(reservation.id) == await backend.get_reservation(reservation.id)
+        assert await other.held_amounts(own.id) == await backend.held_amounts(own.id)
+        # What was under way goes on in the copy.
+        await other.commit_reservation(taken[2].id, Amounts(300, 5))
+        with pytest.raises(BudgetExceeded):
+            await other.reserve(session.id, Amounts(700, 1), LONG)
+
+    async def test_a_budget_that_was_changed_later_in_the_source_replaces_its_copy(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        session = await new_session(backend)
+        budget = await backend.set_budget(NewBudget("tasks", "tokens", 100, session.id))
+        await copied(backend, other)
+        assert (await copied(backend, other)).budgets_kept == 1
+        held = await backend.reserve(session.id, Amounts(30), LONG)
+        assert (await copied(backend, other)).budgets == 1
+        await backend.prolong_reservation(held.id, 2 * LONG)
+        assert (await copied(backend, other)).budgets == 1
+        assert await other.get_reservation(held.id) == await backend.get_reservation(held.id)
+        await backend.release_reservation(held.id)
+        assert (await copied(backend, other)).budgets == 1
+        assert await other.get_budget(budget.id) == await backend.get_budget(budget.id)
+        assert await other.held_amounts(budget.id) == []
+        # What the copy has spent by itself since is not forgotten.
+        for _ in range(50):
+            await other.set_budget(NewBudget("tasks", "tokens", 120, session.id))
+        assert ((report := await copied(backend, other)).budgets, report.budgets_kept) == (0, 1)
+        assert (await budget_of(other, budget.id)).allowed == 120
+
+    async def test_a_budget_stays_behind_where_the_target_has_another_or_not_its_session(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        await backend.create_session(NewSession(id="first"))
+        await other.create_session(NewSession(id="first", scope="elsewhere"))
+        alone = await backend.set_budget(NewBudget("session", "tokens", 5, "first"))
+        shared = await backend.set_budget(NewBudget("scope", "tokens", 5))
+        await other.create_session(NewSession())  # so that ids are not drawn alike
+        there = await other.set_budget(NewBudget("scope", "tokens", 6, spent=1))
+        report = await copy_store(Store(backend), Store(other))
+        left = {each.budget_id: each.is_refused for each in report.budgets_left}
+        assert report.is_complete is False
+        assert left == {alone.id: False, shared.id: True}
+        assert (await budget_of(other, there.id)).spent == 1
+        assert len(await other.list_budgets(scope=None, after=None, limit=9)) == 1
+
+    async def test_the_budget_of_a_session_that_the_source_has_deleted_goes_with_its_copy(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        session = await new_session(backend, user())
+        fork = await backend.fork(session.id, STORED, NewSession())
+        budget = await backend.set_budget(NewBudget("session", "tokens", 5, fork.id))
+        await copied(backend, other)
+        await backend.delete_tree(fork.id)
+        assert (await copied(backend, other)).removed_ids == (fork.id,)
+        assert await other.get_budget(budget.id) is None
+
+    async def test_whose_tasks_have_paid_is_known_in_the_copy(self, backend: Backend, other: Backend) -> None:
+        top = await new_session(backend, assistant("top", tokens=1))
+        task = await backend.create_task(top.id, "a", NewSession())
+        below = await backend.create_task(task.id, "b", NewSession())
+        await add(backend, below.id, assistant("below", tokens=10))
+        await copied(backend, other)
+        query = LedgerQuery(session_id=top.id, tasks=True)
+        await backend.delete_tree(task.id)
+        await other.delete_tree(task.id)
+        await copied(backend, other)
+        for each in (backend, other, MemoryBackend(counted_sources())):
+            if each is not backend:
+                await copied(backend, each)
+            assert (await each.read_ledger(query)).total.total_tokens == 11
 
     async def test_trees_are_listed_in_pages(self, backend: Backend) -> None:
         sessions = [await new_session(backend, user()) for _ in range(5)]

@@ -339,6 +339,19 @@ class LedgerContract:
         assert (await ask(backend, session.id, *DIMENSIONS)).rows == before
         assert (await ask(backend)).total.calls == 2
 
+    async def test_the_deletion_of_tasks_changes_no_total_of_those_above(self, backend: Backend) -> None:
+        top = await new_session(backend, assistant("top", tokens=1))
+        between = await backend.create_task(top.id, "a", NewSession())
+        low = await backend.create_task(between.id, "b", NewSession())
+        lowest = await backend.create_task(low.id, "c", NewSession())
+        await add(backend, low.id, assistant("low", tokens=10))
+        await add(backend, lowest.id, assistant("lowest", tokens=100))
+        query = LedgerQuery(session_id=top.id, tasks=True)
+        for doomed in (lowest.id, between.id, top.id):
+            await backend.delete_tree(doomed)
+            assert (await backend.read_ledger(query)).total.total_tokens == 111
+        assert (await backend.read_ledger(LedgerQuery(session_id=low.id, tasks=True))).total.total_tokens == 110
+
     async def test_deletions_change_no_past_total(self, backend: Backend) -> None:
         session = await new_session(backend, assistant(dollars=0.01), answer(input=3), scope="x")
         await backend.record_call(session.id, call())

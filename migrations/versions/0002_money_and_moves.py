@@ -40,6 +40,7 @@ def upgrade() -> None:
     op.add_column("leaf_moves", sa.Column("why", TEXT))
     op.add_column("ledger", sa.Column("outcome", TEXT))
     op.add_column("ledger_sessions", sa.Column("tree_id", sa.BigInteger()))
+    op.add_column("ledger_sessions", sa.Column("task_of", TEXT))
     op.execute(
         "UPDATE ledger_sessions SET tree_id ="
         " (SELECT MIN(g.tree_id) FROM ledger g WHERE g.session_key = ledger_sessions.session_key)"

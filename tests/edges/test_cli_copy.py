@@ -85,6 +85,16 @@ def test_a_later_run_brings_what_is_new(flue: Flue, target: Path) -> None:
     assert flue.lines(*arguments)[0] == "trees: 2 unchanged"
 
 
+def test_budgets_are_copied_and_counted(flue: Flue, target: Path) -> None:
+    session = flue.import_every_type()
+    flue.run("budget", "set", session, "--tokens", "1000")
+    said = flue.lines("copy", str(flue.database), str(target))
+    assert "1 budget, " in said[1]
+    assert in_target(target).json("budget", "list") == flue.json("budget", "list")
+    report = flue.json("copy", str(flue.database), str(target))
+    assert (report["budgets"], report["budgetsKept"], report["budgetsLeft"]) == (0, 1, [])
+
+
 def test_json_tells_it_to_programs(flue: Flue, target: Path) -> None:
     session = flue.import_every_type()
     report = flue.json("copy", str(flue.database), str(target))
@@ -102,6 +112,9 @@ def test_json_tells_it_to_programs(flue: Flue, target: Path) -> None:
         "sessions": 1,
         "entries": len(flue.json("tree", session)["entries"]),
         "paidCalls": info["ledgerRows"],
+        "budgets": 0,
+        "budgetsKept": 0,
+        "budgetsLeft": [],
         "payloadBytes": 0,
         "removedIds": [],
         "refused": [],

@@ -108,6 +108,23 @@ async def test_a_session_takes_its_forks_and_its_tasks_along(session: Session, s
     assert not (tmp_path / "none.flue").exists()
 
 
+async def test_a_tree_goes_through_a_bundle_whose_first_session_is_gone(store: Store, tmp_path: Path) -> None:
+    first = await store.create_session()
+    await first.append_messages([user("hello"), assistant("hi", 5)])
+    fork = await first.fork()
+    await fork.append_messages([user("more"), assistant("yes", 7)])
+    await store.delete_session_tree(first)
+    written = await write_bundle(store, tmp_path / "heirs.flue")
+    assert (written.counts.sessions, written.counts.entries, written.counts.calls) == (1, 4, 2)
+    async with flue_py.open(tmp_path / "other.db") as other:
+        await read_bundle(other, tmp_path / "heirs.flue")
+        assert await contexts(other) == await contexts(store)
+        groups = ("session", "branch")
+        assert await other.usage(group_by=groups) == await store.usage(group_by=groups)
+        assert await other.usage(fork.id, tree=True) == await store.usage(fork.id, tree=True)
+        assert (await other.verify()).problems == []
+
+
 async def test_a_later_bundle_brings_trees_up_to_date_and_refuses_what_went_on(
     session: Session, store: Store, tmp_path: Path
 ) -> None:

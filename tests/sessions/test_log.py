@@ -74,6 +74,15 @@ async def test_a_title_that_was_given_at_creation_comes_back(store: Store) -> No
     assert await session.go_back(to=1, before=True) is None
 
 
+async def test_a_handle_knows_the_automatic_title_that_came_back(session: Session) -> None:
+    await session.set_title("First", auto=True)
+    first = session.revision
+    await session.set_title("Second", auto=True)
+    await session.go_back(to=first)
+    assert session.info.auto_title == session.info.shown_title == "First"
+    assert (await session.refresh()).auto_title == "First"
+
+
 async def test_going_back_is_refused_where_another_writer_was_quicker(store: Store, session: Session) -> None:
     await say(session, "a", "b")
     other = await store.get_session(session.id)

@@ -385,3 +385,13 @@ async def test_the_latest_assistant_is_not_a_pinned_one(session: Session) -> Non
     latest = await session.latest_assistant()
     assert latest is not None
     assert latest.id == second
+
+
+async def test_a_retracted_entry_is_neither_pinned_nor_labelled_until_it_is_back(session: Session) -> None:
+    (_, failed) = await say(session, "a", "b")
+    await session.pin(failed)
+    await session.set_label(failed, "here")
+    assert await session.remove_leaf_message(failed)
+    assert (await session.pins(), await session.labels()) == ([], {})
+    await session.undo()
+    assert (await session.pins(), await session.labels()) == ([failed], {failed: "here"})

@@ -121,6 +121,9 @@ async def test_what_cannot_be_picked_is_refused_and_changes_nothing(session: Ses
     (branch,) = await say(session, "branch")
     fork = await session.fork(at=ids[0])
     (theirs,) = await say(fork, "theirs")
+    (exclusion,) = (await fork.exclude(theirs)).exclusion_ids
+    with pytest.raises(InvalidArgument, match="is an exclusion"):
+        await session.cherry_pick([theirs, exclusion], source=fork)
     revision = (await session.refresh()).revision
     for wanted, error in (
         ([], InvalidArgument),

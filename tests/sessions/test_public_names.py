@@ -23,6 +23,7 @@ NAMES = {
     "BundleCounts",
     "BundleReport",
     "Budget",
+    "BudgetLeft",
     "BudgetedCall",
     "CallDifference",
     "Change",

@@ -227,6 +227,26 @@ def test_tables_of_as_many_columns_are_told_apart(upgraded: Template, tmp_path: 
     assert report.lost_entry_ids == ()
 
 
+def test_a_budget_whose_session_is_lost_is_lost_with_it(upgraded: Template, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.db"
+    whole.write_bytes(upgraded.data)
+    with closing(sqlite3.connect(whole)) as connection:
+        kept = connection.execute("SELECT id, scope FROM sessions ORDER BY id").fetchone()
+        for number, (session_id, scope) in enumerate([kept, ("a lost one", "")]):
+            connection.execute(
+                "UPDATE budgets SET covers = 'session', session_id = ?, scope = ? WHERE id = ?",
+                (session_id, scope, f"budget-{number}"),
+            )
+        connection.commit()
+    data = whole.read_bytes()
+    whole.unlink()
+    report, new = rescued(data, tmp_path)
+    assert {loss.what for loss in report.losses} == {"budget", "reservation"}
+    assert "budget-1: its session a lost one is lost" in {loss.detail for loss in report.losses}
+    names = {column for row in rows_of(new)["budgets"].values() for column in row}
+    assert ("budget-0" in names, "budget-1" in names) == (True, False)
+
+
 def test_budgets_and_edits_that_are_lost_are_named(upgraded: Template, tmp_path: Path) -> None:
     data = bytearray(upgraded.data)
     (tmp_path / "whole.db").write_bytes(data)
