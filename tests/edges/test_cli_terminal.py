@@ -97,7 +97,7 @@ def completed(flue: Flue, line: str) -> list[str]:
 
 def test_commands_options_formats_and_shells_are_completed(flue: Flue) -> None:
     assert {"tree", "show", "sessions"} <= set(completed(flue, "flue-py "))
-    assert completed(flue, "flue-py tr") == ["tree", "transcript"]
+    assert completed(flue, "flue-py tr") == ["transcript", "tree"]
     assert "--depth" in completed(flue, "flue-py tree --d")
     assert completed(flue, "flue-py import p") == ["pi"]
     assert completed(flue, "flue-py completion z") == ["zsh"]
@@ -223,7 +223,7 @@ def test_wrong_options_before_the_command_are_told_in_one_line_and_nothing_at_al
     assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (2, 1)
     assert wrong.stderr.endswith("; see flue-py --help\n")
     bare = runner().invoke(main, [], prog_name="flue-py")
-    assert "Commands:" in bare.stdout + bare.stderr
+    assert "The database:" in bare.stdout + bare.stderr
 
 
 def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:

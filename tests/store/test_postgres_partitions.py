@@ -15,7 +15,10 @@ from flue_py.store.backend import Backend, Sources
 from flue_py.testing.contract import BackendContract, MovingHouseContract
 from flue_py.testing.contract_bad_input import BadInputContract
 from flue_py.testing.contract_budgets import BudgetContract
+from flue_py.testing.contract_idempotency import IdempotencyContract
 from flue_py.testing.contract_listing import ListingContract
+from flue_py.testing.contract_sessions import SessionContract
+from flue_py.testing.contract_usage_ledger import LedgerContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages
@@ -153,7 +156,7 @@ class Partitioned:
 
 
 # Promises about tables that are not partitioned: `test_contract` keeps them on PostgreSQL, and --run-slow here as well.
-NOT_OF_TREES = (ListingContract, BudgetContract, BadInputContract)
+NOT_OF_TREES = (SessionContract, ListingContract, IdempotencyContract, LedgerContract, BudgetContract, BadInputContract)
 
 
 class TestPartitionedContract(Partitioned, BackendContract):
