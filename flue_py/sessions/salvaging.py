@@ -23,6 +23,6 @@ async def salvage(damaged: str | PathLike[str], new: str | PathLike[str]) -> Sal
 
 def salvage_file(damaged: str | PathLike[str], new: str | PathLike[str]) -> SalvageReport:
     """Do the same, blocking."""
-    from flue_py.store import salvaging  # noqa: PLC0415 - needed seldom, and it imports all that makes a store
+    from flue_py.store.salvage import salvaging  # noqa: PLC0415 - needed seldom, and it imports all that makes a store
 
     return salvaging.salvage(checked_path(damaged, "damaged"), checked_path(new, "new"))

@@ -11,9 +11,9 @@ from random import Random
 
 from flue_py.core.sessions import NewSession
 from flue_py.formats.pi import parse_pi
-from flue_py.store.salvage_pages import Cell, PageFile
-from flue_py.store.salvage_shapes import Shape
-from flue_py.store.salvage_tables import Scan
+from flue_py.store.salvage.pages import Cell, PageFile
+from flue_py.store.salvage.shapes import Shape
+from flue_py.store.salvage.tables import Scan
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, talk, user
 from flue_py.testing.sources import counted_sources

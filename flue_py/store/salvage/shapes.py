@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flue_py.core.usage import TOTAL_COLUMNS
 from flue_py.store.ddl import schema_statements, stamp_statements
-from flue_py.store.salvage_pages import Cell, Value
+from flue_py.store.salvage.pages import Cell, Value
 
 _DERIVED = frozenset(
     {*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls"}

@@ -19,8 +19,8 @@ from flue_py.core.sessions import is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.payloads import unpack, unpack_blob
-from flue_py.store.salvage_pages import Cell, Image, PageFile, Value
-from flue_py.store.salvage_shapes import Shape
+from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
+from flue_py.store.salvage.shapes import Shape
 
 Found: TypeAlias = dict[str, Value]
 Key: TypeAlias = tuple[Value, ...]

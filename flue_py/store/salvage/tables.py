@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-from flue_py.store.salvage_pages import (
+from flue_py.store.salvage.pages import (
     INDEX_INTERIOR,
     INDEX_LEAF,
     INTERIOR,
@@ -21,7 +21,7 @@ from flue_py.store.salvage_pages import (
     Image,
     PageFile,
 )
-from flue_py.store.salvage_shapes import FORMAT_1_ROOTS, Shape, Shapes, shapes
+from flue_py.store.salvage.shapes import FORMAT_1_ROOTS, Shape, Shapes, shapes
 
 _RANKS = {int: 1, float: 1, str: 2, bytes: 3}
 _MASTER = "sqlite_master"

@@ -21,11 +21,11 @@ from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.backing_up import verify_connection
 from flue_py.store.migrate import open_file
 from flue_py.store.private_files import Part
-from flue_py.store.salvage_history import History, Placed
-from flue_py.store.salvage_pages import PageFile, Value
-from flue_py.store.salvage_rows import EntryRow, Found, Gathered, Key, checked_object
-from flue_py.store.salvage_shapes import shapes
-from flue_py.store.salvage_tables import Scan
+from flue_py.store.salvage.history import History, Placed
+from flue_py.store.salvage.pages import PageFile, Value
+from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
+from flue_py.store.salvage.shapes import shapes
+from flue_py.store.salvage.tables import Scan
 from flue_py.store.sqlite_file import APPLICATION_ID, check_magic, translated
 
 _REFERRING = {

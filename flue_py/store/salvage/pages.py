@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
 from flue_py.errors import StoreUnavailable
-from flue_py.store.salvage_wal import WriteAheadLog, log_page_size, read_log
+from flue_py.store.salvage.wal import WriteAheadLog, log_page_size, read_log
 
 INDEX_INTERIOR, TABLE_INTERIOR, INDEX_LEAF, TABLE_LEAF = 0x02, 0x05, 0x0A, 0x0D
 INTERIOR = (INDEX_INTERIOR, TABLE_INTERIOR)

@@ -15,7 +15,7 @@ from flue_py.core.entries import MESSAGE
 from flue_py.core.salvaging import Loss
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import FlueError
-from flue_py.store.salvage_rows import EntryRow, Found, Gathered, checked_object
+from flue_py.store.salvage.rows import EntryRow, Found, Gathered, checked_object
 
 _Place = tuple[int, int, int]
 
