@@ -233,6 +233,7 @@ def open_postgres(postgres_databases: Databases) -> Iterator[OpenBackend]:
         return backend
 
     yield open_it
-    # What was not closed may still be in use: it is emptied the hard way.
-    for url in lent:
-        postgres_databases.give_back(url)
+    # What was not closed may still be in use: it is emptied the hard way. It is no longer this test's to give back: who
+    # closes it only now would have it lent to two tests at once.
+    while lent:
+        postgres_databases.give_back(lent.pop())
