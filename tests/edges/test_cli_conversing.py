@@ -132,16 +132,16 @@ def test_a_session_that_is_not_there_is_said_by_every_command(flue: Flue) -> Non
 def test_sessions_are_listed_by_project_and_whether_they_are_completed(flue: Flue) -> None:
     ids = make(
         flue,
-        {"cwd": "/work/a"},
-        {"cwd": "/work/a/below/", "completed": True},
-        {"cwd": "/work/ab"},
+        {"cwd": "/srv/a"},
+        {"cwd": "/srv/a/below/", "completed": True},
+        {"cwd": "/srv/ab"},
         {},
     )
     assert listed(flue) == set(ids)
     assert listed(flue, "--incomplete") == {ids[0], ids[2], ids[3]}
-    assert listed(flue, "--project", "/work/a") == {ids[0], ids[1]}
-    assert listed(flue, "--project", "/work/a/../a/", "--incomplete", "--limit", "5") == {ids[0]}
-    assert listed(flue, "--project", "/work/a", "--kind", "fork") == set()
+    assert listed(flue, "--project", "/srv/a") == {ids[0], ids[1]}
+    assert listed(flue, "--project", "/srv/a/../a/", "--incomplete", "--limit", "5") == {ids[0]}
+    assert listed(flue, "--project", "/srv/a", "--kind", "fork") == set()
 
 
 # -- deleting by the lot ----------------------------------------------------------------------------------------------
