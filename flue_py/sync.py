@@ -19,10 +19,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial, update_wrapper
+from importlib import import_module
 from os import PathLike
 from threading import Thread
 from types import TracebackType
-from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from anyio import run
 from anyio.from_thread import BlockingPortal
@@ -32,7 +33,7 @@ from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind
 from flue_py.errors import InvalidArgument, shown
-from flue_py.sessions import bundling, exporting, importing, opening, salvaging, transcripts
+from flue_py.sessions import opening, salvaging
 from flue_py.sessions.salvaging import salvage_file
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
@@ -356,12 +357,34 @@ def _function(
     return call
 
 
-import_file = _function(importing.import_file)
-export_session = _function(exporting.export_session)
-transcript = _function(transcripts.transcript)
-write_transcript = _function(transcripts.write_transcript)
-write_bundle = _function(bundling.write_bundle)
-read_bundle = _function(bundling.read_bundle)
+if TYPE_CHECKING:
+    from flue_py.sessions import bundling, exporting, importing, transcripts
+
+    import_file = _function(importing.import_file)
+    export_session = _function(exporting.export_session)
+    transcript = _function(transcripts.transcript)
+    write_transcript = _function(transcripts.write_transcript)
+    write_bundle = _function(bundling.write_bundle)
+    read_bundle = _function(bundling.read_bundle)
+else:
+    # Imported when asked for: who opens a store need not wait for all formats, reports and bundles.
+    _FUNCTIONS = {
+        "import_file": "flue_py.sessions.importing",
+        "export_session": "flue_py.sessions.exporting",
+        "transcript": "flue_py.sessions.transcripts",
+        "write_transcript": "flue_py.sessions.transcripts",
+        "write_bundle": "flue_py.sessions.bundling",
+        "read_bundle": "flue_py.sessions.bundling",
+    }
+
+    def __getattr__(name):
+        if name not in _FUNCTIONS:
+            raise AttributeError(f"module 'flue_py.sync' has no attribute {name!r}")
+        made = globals()[name] = _function(getattr(import_module(_FUNCTIONS[name]), name))
+        return made
+
+    def __dir__():
+        return sorted({*globals(), *_FUNCTIONS})
 
 
 def _take_over_docstrings(twin: type, original: type) -> None:

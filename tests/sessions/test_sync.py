@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,3 +196,16 @@ def test_bundles_are_written_and_read_without_an_event_loop(store: sync.Store, t
 def test_what_is_not_blocking_is_refused_by_name() -> None:
     with pytest.raises(flue_py.InvalidArgument, match=r"import_file: .store. is not of flue_py\.sync"):
         sync.import_file("store", "s.jsonl")  # type: ignore[arg-type]
+
+
+def test_a_store_is_opened_without_what_only_imports_and_exports_need(tmp_path: Path) -> None:
+    code = (
+        "import sys, flue_py\n"
+        f"with flue_py.sync.open({str(tmp_path / 's.db')!r}): pass\n"
+        "print([name for name in sys.modules if name.startswith(('flue_py.formats', 'flue_py.render'))])\n"
+        "print(callable(flue_py.sync.import_file), 'read_bundle' in dir(flue_py.sync))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["[]", "True True"]
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = sync.nothing  # type: ignore[attr-defined]
