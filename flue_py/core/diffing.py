@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
-from flue_py.core.merging import tool_calls
+from flue_py.core.exchanges import tool_calls
 from flue_py.core.usage import Usage
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flue_py.core.entries import EXCLUSION, MESSAGE, Entry
+from flue_py.core.exchanges import answered_id, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 WHOLE = None
@@ -87,21 +88,6 @@ def has_part(message: JsonObject, part: int | str) -> bool:
     content = message.get("content")
     names = frozenset((part,))
     return isinstance(content, list) and any(_is_named(number, each, names) for number, each in enumerate(content))
-
-
-def called_ids(message: Mapping[str, JsonValue]) -> list[str]:
-    """Return the ids of the tool calls of a message, in order."""
-    content = message.get("content")
-    if message.get("role") != "assistant" or not isinstance(content, list):
-        return []
-    calls = (part for part in content if isinstance(part, dict) and part.get("type") == "toolCall")
-    return [call_id for call in calls if isinstance(call_id := call.get("id"), str)]
-
-
-def answered_id(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the id of the tool call that a message is the result of; None for what is no result."""
-    call_id = message.get("toolCallId")
-    return call_id if message.get("role") == "toolResult" and isinstance(call_id, str) else None
 
 
 class ToolGroup(NamedTuple):

@@ -20,6 +20,7 @@ from flue_py.core.entries import (
     message_preview,
     message_text,
 )
+from flue_py.core.exchanges import answered_id, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidArgument, shown
 
@@ -124,10 +125,10 @@ def check_whole_exchanges(chosen: Sequence[Entry]) -> None:
     for entry in chosen:
         if entry.kind != MESSAGE:
             continue
-        if entry.role == "assistant":
-            calls.update((call_id, entry.id) for call_id in tool_call_ids(entry.fields))
-        elif entry.role == "toolResult" and isinstance(call_id := entry.fields.get("toolCallId"), str):
-            results[call_id] = entry.id
+        message = entry.fields
+        calls.update((call_id, entry.id) for call_id in called_ids(message))
+        if (answered := answered_id(message)) is not None:
+            results[answered] = entry.id
     for call_id, entry_id in calls.items():
         if call_id not in results:
             raise InvalidArgument(
@@ -140,15 +141,3 @@ def check_whole_exchanges(chosen: Sequence[Entry]) -> None:
                 f"entry {entry_id!r} is the result of the tool call {shown(call_id)}, which is not among the chosen "
                 "entries; choose both, or neither"
             )
-
-
-def tool_call_ids(message: Mapping[str, JsonValue]) -> list[str]:
-    """Return the ids of the tool calls that an assistant message makes, in order."""
-    return [str(part["id"]) for part in tool_calls(message) if isinstance(part.get("id"), str)]
-
-
-def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
-    """Return the tool calls that an assistant message makes, in order."""
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    return [part for part in parts if isinstance(part, dict) and part.get("type") == "toolCall"]

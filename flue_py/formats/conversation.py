@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.entries import MESSAGE
+from flue_py.core.exchanges import called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.formats.chat import parts_of
@@ -38,10 +39,7 @@ class Said:
     @property
     def calls(self) -> list[str]:
         """The ids of the tool calls in it, each once."""
-        if self.role != "assistant":
-            return []
-        found = (part.get("id") for part in parts_of(self.message) if part.get("type") == "toolCall")
-        return list(dict.fromkeys(call for call in found if isinstance(call, str)))
+        return list(dict.fromkeys(called_ids(self.message)))
 
 
 def speakers_only(

@@ -22,6 +22,7 @@ from flue_py.core.entries import (
     from_microseconds,
     message_text,
 )
+from flue_py.core.exchanges import answered_id, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import read_usage
@@ -106,10 +107,9 @@ def _results_by_call(entries: Iterable[Entry]) -> dict[str, Entry]:
         if entry.kind != MESSAGE or entry.role not in ("assistant", "toolResult"):
             continue
         fields = entry.fields
-        if entry.role == "assistant":
-            calls.update(str(part.get("id")) for part in _parts(fields) if part.get("type") == "toolCall")
-        elif isinstance(call_id := fields.get("toolCallId"), str) and call_id in calls:
-            results.setdefault(call_id, entry)
+        calls.update(called_ids(fields))
+        if (answered := answered_id(fields)) in calls and answered is not None:
+            results.setdefault(answered, entry)
     return results
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, Entry, NewEntry, new_exclusion
+from flue_py.core.exchanges import called_ids
 from flue_py.core.exclusions import (
     WHOLE,
     Exclusion,
     ToolGroup,
-    called_ids,
     excluded_parts,
     has_part,
     messages_of,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from flue_py.core.entries import COMPACTION, NewEntry
-from flue_py.core.exclusions import called_ids, group_ids, group_is_whole, messages_of
+from flue_py.core.exchanges import called_ids
+from flue_py.core.exclusions import group_ids, group_is_whole, messages_of
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.pins import effective_pins, keeping_pinned
 from flue_py.core.projection import PINNABLE_KINDS
