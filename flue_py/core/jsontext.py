@@ -129,7 +129,7 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
-def decode_json(text: str) -> JsonValue:
+def decode_json(text: str | bytes) -> JsonValue:
     """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
     try:
         return cast("JsonValue", pydantic_core.from_json(text, allow_inf_nan=False))
@@ -145,7 +145,7 @@ def _refuse_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is not JSON")
 
 
-def decode_object(text: str) -> JsonObject:
+def decode_object(text: str | bytes) -> JsonObject:
     """Return the JSON object in ``text``. Raises `CorruptStore` where it is something else."""
     value = decode_json(text)
     if not isinstance(value, dict):
@@ -153,9 +153,9 @@ def decode_object(text: str) -> JsonObject:
     return value
 
 
-def payload_digest(text: str) -> bytes:
-    """Return the 16-byte BLAKE2b digest by which `verify` recognises a damaged payload."""
-    return blake2b(text.encode(), digest_size=16).digest()
+def payload_digest(text: str | bytes) -> bytes:
+    """Return the 16-byte BLAKE2b digest of a payload's text in UTF-8, by which a damaged one is recognised."""
+    return blake2b(text.encode() if isinstance(text, str) else text, digest_size=16).digest()
 
 
 def utf16_length(text: str) -> int:
