@@ -26,6 +26,7 @@ from flue_py.store.salvage.pages import PageFile, Value
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
+from flue_py.store.opener import require_not_open
 from flue_py.store.sqlite_file import APPLICATION_ID, check_magic, translated
 
 _REFERRING = {
@@ -41,9 +42,10 @@ def salvage(damaged: Path, new: Path) -> SalvageReport:
     """Write what is readable in ``damaged`` into ``new``, which must not be there; return what was lost.
 
     ``damaged`` and the log beside it are never changed; nothing may write to them meanwhile. Raises `InvalidArgument`
-    where ``new`` is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file);
+    where ``new`` is there or this process has ``damaged`` open, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file);
     memory: a small part of it.
     """
+    require_not_open(damaged)
     with Part(new) as part, PageFile(damaged) as file:
         scan, found = _read(file, damaged)
         names = {column.name: n for n, column in enumerate(shapes(file.page_size).by_name["entries"].columns)}
