@@ -89,7 +89,7 @@ def check_magic(path: Path) -> None:
     """Refuse a file that is no SQLite database before SQLite writes to it. Raises `NotAStore`, `StoreUnavailable`.
 
     SQLite reads it, and not we: a process that opens and closes a file of its own accord loses every lock that it has
-    on it, and with them the locks of a store that it has open. As ``immutable``, neither a log nor a journal is touched.
+    on it, and with them the locks of a store that it has open. Being ``immutable``, it has no log or journal touched.
     """
     try:
         # To open a pipe would wait for somebody at its other end.
