@@ -327,3 +327,18 @@ def test_there_is_nothing_to_compact_where_all_that_could_go_is_pinned() -> None
     items = session_items([user("a" * 40), user("b" * 40), user("c" * 40)])
     outcome = plan_session_compaction(items, None, keeping(10), pinned={"e0", "e1"})
     assert outcome == NoCompaction("no_cut_point")
+
+
+def test_a_cut_never_parts_a_call_from_a_result_that_comes_after_other_messages() -> None:
+    context = [
+        user("a" * 40), assistant("b" * 40), call("read", {"path": "x"}), assistant("c" * 40), user("d" * 40),
+        tool_result("e" * 40), assistant("f" * 40), user("g" * 40),
+    ]  # fmt: skip
+    faithful = prepare_compaction(context, keeping(40), None, FAITHFUL_POLICY)
+    assert faithful is not None
+    assert faithful.first_kept_index == 4
+    assert planned(context, keep=40).first_kept_index == 6
+    items = [Item(f"e{n}", "message", message) for n, message in enumerate(context)]
+    session_plan = plan_session_compaction(items, None, keeping(40))
+    assert isinstance(session_plan, SessionCompactionPlan)
+    assert session_plan.first_kept_entry_id == "e6"
