@@ -24,8 +24,10 @@ MAX_JSON_DEPTH = 200
 
 _SHOWN_KEY = 60
 
-MAX_INTEGER_BITS = 13_000
-"""Larger integers are refused: Python reads back at most 4,300 digits."""
+LARGEST_INTEGER = 10**4300 - 1
+"""Larger integers are refused, of either sign. JSON readers, Python's too, read up to 4,300 digits:
+whatever can be read can be written.
+"""
 
 
 def encode_json(value: object, what: str) -> tuple[str, int]:
@@ -50,7 +52,7 @@ def _is_plain(value: object, depth: int) -> bool:
     if kind is str or kind is float or kind is bool or value is None:
         return True
     if kind is int:
-        return cast("int", value).bit_length() <= MAX_INTEGER_BITS
+        return -LARGEST_INTEGER <= cast("int", value) <= LARGEST_INTEGER
     if depth >= MAX_JSON_DEPTH:
         return False
     if kind is dict:
@@ -83,7 +85,7 @@ def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> J
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if value.bit_length() > MAX_INTEGER_BITS:
+        if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
             raise InvalidEntry(f"{where}: an integer of {value.bit_length()} bits is too large; store it as text")
         return int(value)
     if isinstance(value, float):
