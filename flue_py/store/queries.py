@@ -118,10 +118,23 @@ SESSION_COLUMNS = (
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
-    "payload", "packed", "blob",
+    "digest", "payload", "packed", "blob",
 )  # fmt: skip
 _POSITION = ("lane_id", "depth", *TOTAL_COLUMNS)
-_ENTRY = _columns("e", ENTRY_COLUMNS)
+
+
+def _payload_in(dialect: Dialect, text: str) -> str:
+    """A text that reads payloads as the bytes that are stored, in the words of a dialect."""
+    return text.replace(_stored_bytes("sqlite", "e.payload"), _stored_bytes(dialect, "e.payload"))
+
+
+def _reading(text: str) -> Statement:
+    return _per_dialect(lambda dialect: _payload_in(dialect, text))
+
+
+# A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
+_PAYLOAD = f"e.digest, {_stored_bytes('sqlite', 'e.payload')} AS payload, e.packed, e.blob"
+_ENTRY = f"{_columns('e', ENTRY_COLUMNS[:-4])}, {_PAYLOAD}"
 _SESSION = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
 _TOTALS = _columns("e", TOTAL_COLUMNS)
 
@@ -313,7 +326,7 @@ ENTRY_AND_MARK = Statement(
     " LEFT JOIN marks m ON m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = 'retracted'"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
-ENTRY_BY_ID = Statement(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
+ENTRY_BY_ID = _reading(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
 # Those of a JSON array of ids that are taken. CROSS JOIN keeps SQLite from looking each entry up in the array.
 TAKEN_IDS = Statement(
     "SELECT e.id FROM json_each(:ids) AS asked CROSS JOIN entries e ON e.tree_id = :tree_id AND e.id = asked.value",
@@ -355,11 +368,11 @@ IS_ON_PATH = Statement(
     _SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
 )
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = Statement(
+LANE_RANGE = _reading(
     f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_RANGE = Statement(
+SPANS_RANGE = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
@@ -367,23 +380,24 @@ SPANS_RANGE = Statement(
 # (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
 _BODY = (
     "e.depth, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
-    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END, e.payload, e.packed, e.blob"
+    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END,"
+    f" {_PAYLOAD}"
 )
-LANE_BODIES = Statement(
+LANE_BODIES = _reading(
     f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_BODIES = Statement(
+SPANS_BODIES = _reading(
     _SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
-_COMPACTION = "e.depth, e.lane_id, e.payload, e.packed, e.blob"
+_COMPACTION = f"e.depth, e.lane_id, e.id, {_PAYLOAD}"
 _LATEST_COMPACTION = (
     f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
 )
-LATEST_COMPACTION = Statement(_SPANS + _LATEST_COMPACTION)
-SESSION_AND_COMPACTION = Statement(
+LATEST_COMPACTION = _reading(_SPANS + _LATEST_COMPACTION)
+SESSION_AND_COMPACTION = _reading(
     "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"
     "   JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
@@ -391,7 +405,7 @@ SESSION_AND_COMPACTION = Statement(
     "   WHERE s.id = :id AND s.trashed_at IS NULL"
     "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
     "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
-    f") SELECT {_STATE}, {_EPOCH}, n.depth, n.lane_id, n.payload, n.packed, n.blob{_STATE_FROM}"
+    f") SELECT {_STATE}, {_EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob{_STATE_FROM}"
     f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + _LIVING
 )
 # The depth of an entry on a path, above a place of it.
@@ -402,19 +416,19 @@ DEPTH_ON_PATH = Statement(
 # Entries on a path that are named, and its exclusions, up to a depth.
 NAMED_ON_PATH = _per_dialect(
     lambda dialect: (
-        _SPANS + f"SELECT {_ENTRY} FROM entries e JOIN spans s ON {_IN_SPAN}"
+        _SPANS + f"SELECT {_payload_in(dialect, _ENTRY)} FROM entries e JOIN spans s ON {_IN_SPAN}"
         f" WHERE e.tree_id = :tree_id AND {_in_ids('e.id', dialect)} AND e.depth <= :last_depth"
     )
 )
-EXCLUSIONS_ON_PATH = Statement(
+EXCLUSIONS_ON_PATH = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
-PATH_STRETCH = Statement(
+PATH_STRETCH = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
-TURNS = Statement(
+TURNS = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
 ALL_BLOBS = Statement("SELECT b.tree_id, b.sha256, b.size, b.data FROM blobs b")
@@ -493,7 +507,8 @@ LOGGED_ENTRIES = _per_dialect(
                 f"SELECT l.id {_LAST_LOGGED}",
                 f"SELECT l.created_at {_LAST_LOGGED}",
                 _PARENT_ID,
-                "e.payload",
+                "e.digest",
+                _stored_bytes(dialect, "e.payload"),
                 "e.packed",
                 "e.blob",
             )
@@ -505,7 +520,7 @@ LOGGED_ENTRIES = _per_dialect(
 LAST_APPEND = Statement(
     "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
 )
-ENTRIES_OF_REVISIONS = Statement(
+ENTRIES_OF_REVISIONS = _reading(
     f"SELECT {_ENTRY} FROM entries e WHERE e.session_key = :session_key AND e.revision > :revision"
     " AND e.revision <= :last_revision ORDER BY e.revision, e.ordinal"
 )

@@ -14,7 +14,7 @@ from flue_py.core.sessions import Problem, VerifyReport
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store import queries
-from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.transaction import Row, Transaction
 
 
@@ -120,9 +120,9 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
     try:
         if row[22] == "blob":
             raise CorruptStore("it is stored as bytes, not as text")
-        text = _payload_text(tx, lane.tree_id, *row[18:21])
+        text = decode_payload(_payload_text(tx, lane.tree_id, *row[18:21]))
         value = decode_json(text)
-    except (FlueError, UnicodeDecodeError) as error:
+    except FlueError as error:
         found.report("unreadable payload", where, str(error))
         found.unknown_previews.add(creator)
         return stored
@@ -147,9 +147,9 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
 
 def _payload_text(
     tx: Transaction, tree_id: int, payload: bytes | None, packed: bytes | None, blob: bytes | None
-) -> str:
+) -> bytes:
     if payload is not None:
-        return payload.decode()
+        return payload
     if packed is not None:
         return unpack(packed)
     if blob is None:
@@ -243,7 +243,7 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
     for _, sha256, size, data in tx.rows(queries.ALL_BLOBS, {}):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
-            if size != len(unpack_blob(sha256, data).encode()):
+            if size != len(unpack_blob(sha256, data)):
                 found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
     for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
         found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")

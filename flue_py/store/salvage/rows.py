@@ -18,7 +18,7 @@ from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
 from flue_py.errors import CorruptStore, FlueError
-from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape
 
@@ -358,7 +358,7 @@ class Gathered:
             case str(text), None, None:
                 pass
             case None, bytes(packed), None:
-                text = unpack(packed)
+                text = decode_payload(unpack(packed))
             case None, None, bytes(sha256):
                 text = self.blob(sha256)[0]
             case _:
@@ -378,7 +378,7 @@ class Gathered:
             data = None if cell is None or cell.values is None else cell.values[3]
             if isinstance(data, bytes):
                 try:
-                    return unpack_blob(sha256, data), data
+                    return decode_payload(unpack_blob(sha256, data)), data
                 except FlueError:
                     continue
         raise CorruptStore(f"its blob {sha256.hex()} is lost")

@@ -21,6 +21,7 @@ from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.backing_up import verify_connection
 from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
 from flue_py.store.migrate import open_file
+from flue_py.store.opener import require_not_open
 from flue_py.store.private_files import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.pages import PageFile, Value
@@ -45,9 +46,10 @@ def salvage(damaged: Path, new: Path) -> SalvageReport:
     """Write what is readable in ``damaged`` into ``new``, which must not be there; return what was lost.
 
     ``damaged`` and the log beside it are never changed; nothing may write to them meanwhile. Raises `InvalidArgument`
-    where ``new`` is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file);
-    memory: a small part of it.
+    where ``new`` is there or this process has ``damaged`` open, `NotAStore` where nothing of a store is found,
+    `FormatTooNew`, `StoreUnavailable`. O(file); memory: a small part of it.
     """
+    require_not_open(damaged)
     with Part(new) as part, PageFile(damaged) as file:
         scan, found = _read(file, damaged)
         names = {column.name: n for n, column in enumerate(shapes(file.page_size).by_name["entries"].columns)}
