@@ -74,6 +74,7 @@ class ImportSource:
 
     def start(self) -> None:
         """Open the file and read the beginning. Raises `UnreadableFile` where it cannot be read, or is none of ours."""
+        first = b""
         try:
             self._file = self.path.open("rb")
             self.size = self.path.stat().st_size
