@@ -64,6 +64,7 @@ def session_row(session: Session) -> SessionRow:
         updated_at=info.updated_us,
         auto_title=info.auto_title,
         unpriced_calls=info.unpriced_calls,
+        active_at=info.active_us,
     )
 
 
@@ -263,6 +264,7 @@ def _session_info(row: SessionRow) -> SessionInfo:
         updated_us=row.updated_at,
         auto_title=row.auto_title,
         unpriced_calls=row.unpriced_calls,
+        active_us=row.active_at,
     )
 
 

@@ -114,7 +114,7 @@ def insert_into(table: str, names: tuple[str, ...], tail: str = "") -> Statement
 SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
-    "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls",
+    "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls", "active_at",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
@@ -151,7 +151,7 @@ INSERT_SESSION = insert_into(
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
         "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
         "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
-        "auto_title", "unpriced_calls",
+        "auto_title", "unpriced_calls", "active_at",
     ),
 )  # fmt: skip
 SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
@@ -162,6 +162,7 @@ SESSION_BY_KEY = Statement(
 # What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
 # beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
 _SORTED_BY: dict[SessionOrder, str] = {
+    "activity": "s.active_at",
     "updated": "s.updated_at",
     "created": "s.created_at",
     "title": "substr(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), ''), 1, 200)",
@@ -170,7 +171,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "tokens": "s.spent_tokens",
     "cost": "s.spent_cost",
 }
-_COUNTED: frozenset[SessionOrder] = frozenset({"messages", "entries", "tokens", "cost"})
+_COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
 _SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
 _WHERE = {
     "scope": "s.scope = :scope",
@@ -265,13 +266,20 @@ WINDOW = Statement(
 )
 # For databases with several writers; both read again afterwards, because what they waited for may have changed.
 LOCK_SESSION = Statement("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
+# A session was last active at the time of its newest entry, by the entries' own times; one without, when it was made.
+# ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
+# has to be asked whether it has some that were retracted.
+ACTIVE_SINCE = (
+    "active_at = CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
+    " entries e WHERE e.session_key = :session_key AND e.revision < :revision))) THEN active_at ELSE :newest END"
+)
 UPDATE_AFTER_APPEND = _per_dialect(
     lambda dialect: (
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
         " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
-        " unpriced_calls = unpriced_calls + :unpriced_calls"
+        f" unpriced_calls = unpriced_calls + :unpriced_calls, {ACTIVE_SINCE}"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -553,19 +561,21 @@ INSERT_REQUEST = insert_into("requests", ("session_key", "idempotency_key", "ope
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 
-INSERT_LINK = insert_into("task_links", ("parent_key", "position", "task_id", "child_id"), " ON CONFLICT DO NOTHING")
+INSERT_LINK = insert_into(
+    "task_links", ("parent_key", "position", "task_id", "child_id", "entry_id"), " ON CONFLICT DO NOTHING"
+)
 NEXT_POSITION = Statement("SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key")
 LINKED_CHILD = Statement("SELECT 1 FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
 TASK_CHILD = Statement(
     "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
 )
 LINKS_OF = Statement(
-    "SELECT s.id, t.position, t.task_id, t.child_id FROM sessions s JOIN task_links t ON t.parent_key = s.session_key"
-    " WHERE s.id = :id ORDER BY t.position"
+    "SELECT s.id, t.position, t.task_id, t.child_id, t.entry_id FROM sessions s"
+    " JOIN task_links t ON t.parent_key = s.session_key WHERE s.id = :id ORDER BY t.position"
 )
 LINKS_TO = Statement(
-    "SELECT s.id, t.position, t.task_id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
-    " WHERE t.child_id = :id ORDER BY s.id"
+    "SELECT s.id, t.position, t.task_id, t.child_id, t.entry_id FROM task_links t"
+    " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :id ORDER BY s.id"
 )
 
 # -- the whole store ------------------------------------------------------------------------------------------------
@@ -697,7 +707,8 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at"
+    " FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
@@ -707,7 +718,7 @@ LANE_ENTRIES = _per_dialect(
     lambda dialect: (
         "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
         f" e.digest, {_TOTALS}, {_stored_bytes(dialect, 'e.payload')}, e.packed, e.blob, CAST(e.ordinal AS BIGINT),"
-        f" {_storage_class(dialect, 'e.payload')} FROM entries e"
+        f" {_storage_class(dialect, 'e.payload')}, CAST(e.created_at AS BIGINT) FROM entries e"
         " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
     )
 )

@@ -30,6 +30,7 @@ class _Found:
     entry_counts: Counter[int] = field(default_factory=Counter)
     message_counts: Counter[int] = field(default_factory=Counter)
     last_revisions: dict[int, int] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
 
     # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
     unknown_previews: set[int] = field(default_factory=set)
@@ -99,6 +100,7 @@ def _check_lane(
             found.totals[lane.tree_id, lane.lane_id, depth] = totals
         found.places[lane.tree_id, entry_id] = (lane.lane_id, depth)
         found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
+        found.newest[creator] = max(row[23], found.newest.get(creator, row[23]))
         found.last_revisions[creator] = max(row[6], found.last_revisions.get(creator, 0))
         if (creator, entry_id) not in retracted:
             found.entry_counts[creator] += 1
@@ -158,13 +160,16 @@ def _payload_text(
 
 def _check_session(row: Row, found: _Found) -> None:
     key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
-    first_message = row[11]
+    first_message, active, created = row[11:14]
     where = f"session {session_id}"
     for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
         if entry_id is not None and (tree_id, entry_id) not in found.places:
             found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
     if found.last_revisions.get(key, 0) > revision:
         found.report("wrong revision", where, f"is at {revision}, its entries at {found.last_revisions[key]}")
+    newest = found.newest.get(key, created)
+    if active != newest:
+        found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
     preview = found.previews.get(key, (None, None))[1]
     if first_message != preview and key not in found.unknown_previews:
         found.report("wrong first message", where, f"lists {first_message!r}, derives {preview!r}")
