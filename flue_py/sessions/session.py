@@ -259,8 +259,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> Moved | None:
         """Go back on the active path, and return the move; None where there is nothing to go back over.
 
-        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts user messages on
-        the path: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
+        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
+        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
         R09, R10). A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
