@@ -195,7 +195,7 @@ def is_storable(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One page of sessions, most recently changed first; ``next_cursor`` is None on the last."""
+    """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last."""
 
     sessions: tuple[SessionInfo, ...]
     next_cursor: str | None = None

@@ -112,7 +112,7 @@ class Conversation:
         return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
 
     async def sessions(self, *, limit: int = 20) -> list[Listed]:
-        """Return the conversations of the scope, most recently changed first; task sessions are none (row R07).
+        """Return the conversations of the scope, most recently active first; task sessions are none (row R07).
 
         O(limit x their paths).
         """
