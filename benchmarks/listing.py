@@ -34,7 +34,8 @@ from flue_py.testing.postgres_server import PostgresServer, find_binaries
 
 COLUMNS = ("tree_id", *SessionRow._fields)
 SORTED_BY = {
-    "activity": "active_at", "updated": "updated_at", "created": "created_at", "title": "COALESCE(title, auto_title, '')",
+    "activity": "active_at", "updated": "updated_at", "created": "created_at",
+    "title": "COALESCE(title, auto_title, '')",
     "messages": "message_count", "entries": "entry_count", "tokens": "spent_tokens", "cost": "spent_cost",
 }  # fmt: skip
 PAGE = 50
