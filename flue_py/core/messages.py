@@ -339,6 +339,19 @@ def validate_message(value: Mapping[str, JsonValue], where: str = "message") -> 
     return parse_message(value, where).role
 
 
+def check_complete(message: Mapping[str, JsonValue] | Message, where: str = "message") -> None:
+    """Check that a message that `parse_message` accepts has what a new one needs; transcripts may be without it.
+
+    A user or system message needs content, the result of a tool the id of the call. Raises `InvalidEntry`. O(1).
+    """
+    value = message_json(message) if isinstance(message, MESSAGE_CLASSES) else message
+    role, content, call_id = value.get("role"), value.get("content"), value.get("toolCallId")
+    if role in ("user", "system") and content is None:
+        raise InvalidEntry(f"{where}.content: is missing; a {role} message needs a string or a list of parts")
+    if role == "toolResult" and call_id is None:
+        raise InvalidEntry(f"{where}.toolCallId: is missing; say which call the result answers")
+
+
 def message_json(message: Message) -> JsonObject:
     """Return the JSON object a message is, the caller's to change.
 

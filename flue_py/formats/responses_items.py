@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.chat import arguments_from_text, arguments_text, image_from_url, image_url, parts_of
+from flue_py.formats.chat import CUSTOM, arguments_from_text, arguments_text, image_from_url, image_url, parts_of
 from flue_py.formats.leftovers import Leftovers
 
 EXTRA = "openaiResponses"
@@ -15,9 +15,6 @@ EXTRA = "openaiResponses"
 
 PROVIDER = "openai"
 API = "openai-responses"
-CUSTOM = "customTool"
-"""The field of a call, and of its result, that says that its arguments are text of a form of its own."""
-
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _FROM_USER = re.compile(r".*(_output|_response)|item_reference")
 _TEXTS = ("input_text", "output_text", "text")
