@@ -81,6 +81,7 @@ _SECTIONS = {
             "flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."
         ),
         "info": Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
+        "schema": Home("flue_py.cli.schema", "schema", "Print the JSON Schema of a message."),
         "completion": Home("flue_py.cli.completion", "completion", "Print the script for completion in a shell."),
     },
 }

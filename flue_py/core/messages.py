@@ -224,6 +224,7 @@ _PART_BY_TYPE: dict[str, type[_JsonModel]] = {
     "image": ImagePart,
     "file": FilePart,
 }
+PART_CLASSES = (TextPart, ThinkingPart, ToolCallPart, ImagePart, FilePart, UnknownPart)
 _PART_SHAPES = {kind: model._shape for kind, model in _PART_BY_TYPE.items()}
 _UNKNOWN_PART_SHAPE = UnknownPart._shape
 
@@ -299,6 +300,12 @@ _MESSAGE_BY_ROLE: dict[str, type[_JsonModel]] = {
     "toolResult": ToolResultMessage,
     "system": SystemMessage,
 }
+NEEDED_WHEN_NEW: dict[type, frozenset[str]] = {
+    SystemMessage: frozenset(("content",)),
+    UserMessage: frozenset(("content",)),
+    ToolResultMessage: frozenset(("toolCallId",)),
+}
+"""Fields that a new message has to have, null excluded; a message in a transcript may be without them."""
 _MESSAGE_SHAPES = {role: model._shape for role, model in _MESSAGE_BY_ROLE.items()}
 _OTHER_MESSAGE_SHAPE = OtherMessage._shape
 
@@ -345,11 +352,28 @@ def check_complete(message: Mapping[str, JsonValue] | Message, where: str = "mes
     A user or system message needs content, the result of a tool the id of the call. Raises `InvalidEntry`. O(1).
     """
     value = message_json(message) if isinstance(message, MESSAGE_CLASSES) else message
-    role, content, call_id = value.get("role"), value.get("content"), value.get("toolCallId")
-    if role in ("user", "system") and content is None:
-        raise InvalidEntry(f"{where}.content: is missing; a {role} message needs a string or a list of parts")
-    if role == "toolResult" and call_id is None:
-        raise InvalidEntry(f"{where}.toolCallId: is missing; say which call the result answers")
+    role = value.get("role")
+    model = _MESSAGE_BY_ROLE.get(role, OtherMessage) if isinstance(role, str) else OtherMessage
+    for key in NEEDED_WHEN_NEW.get(model, ()):
+        if value.get(key) is None:
+            raise InvalidEntry(f"{where}.{key}: is missing; a message of role {role} {_WHY_NEEDED[key]}")
+
+
+_WHY_NEEDED = {
+    "content": "needs a string or a list of parts",
+    "toolCallId": "needs the id of the call that it answers",
+}
+
+
+def field_kinds(model: type) -> dict[str, frozenset[type] | None]:
+    """Return the JSON keys of a message or part class, each with the types it may hold; None for any JSON."""
+    shape = _shape_of(model)
+    return {key: shape.kinds.get(key) for key in shape.names}
+
+
+def fields_needed(model: type) -> tuple[str, ...]:
+    """Return the JSON keys without which there is no message or part of a class."""
+    return _shape_of(model).required
 
 
 def message_json(message: Message) -> JsonObject:
