@@ -17,6 +17,8 @@ from flue_py.store.collector import collector_held
 
 AUTO = "auto"
 _FIRST_BYTES = 1 << 16
+_PIECE = 1 << 20
+_GZIP = b"\x1f\x8b"
 _ROWS_AT_ONCE = 4_000
 _BYTES_AT_ONCE = 8 * 2**20
 _LONGEST_LINE = 256 * 2**20
@@ -72,6 +74,7 @@ class ImportSource:
 
     def start(self) -> None:
         """Open the file and read the beginning. Raises `UnreadableFile` where it cannot be read, or is none of ours."""
+        first = b""
         try:
             self._file = self.path.open("rb")
             self.size = self.path.stat().st_size
@@ -88,19 +91,44 @@ class ImportSource:
                 self._file.seek(0)
             self._lines = _numbered_lines(self._file)
             self._waiting = self._read_batch()
+        except UnreadableFile as error:
+            hint = self._looks_like(first)
+            if not hint:
+                raise
+            raise UnreadableFile(f"{error}{hint}") from error
         except OSError as error:
             raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _looks_like(self, first: bytes) -> str:
+        """Return what to say of a file that is not of the format it was said to be of."""
+        if first.startswith(b"SQLite format 3"):
+            return "; it looks like a SQLite database, perhaps a store: use flue-py --db"
+        if first.startswith(_GZIP):
+            return "; it is compressed, as bundles are: use flue-py unbundle for one"
+        found = recognize(first, str(self.path))
+        if found is None or found is self._format:
+            return ""
+        return f"; it looks like {found.name}: use flue-py import {found.name}, or auto"
 
     def _recognized(self, first: bytes) -> Format:
         if self._wanted != AUTO:
             return find_format(self._wanted)
         found = recognize(first, str(self.path))
         if found is not None:
-            return found
+            return self._settled(found) if self.size > len(first) else found
         if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UnreadableFile(f"{self.path} is UTF-16; sessions are UTF-8: convert it first")
         what = "is empty" if not first.strip() else f"looks like none of {', '.join(format_names())}"
         raise UnreadableFile(f"{self.path} {what}; nothing was imported")
+
+    def _settled(self, found: Format) -> Format:
+        """Return the format that the whole file is of, where its beginning is not enough to tell."""
+        file = self._file
+        if found.settled_by is None or file is None:
+            return found
+        other = found.other_format(iter(lambda: file.read(_PIECE), b""))
+        file.seek(0)
+        return found if other is None else find_format(other)
 
     def _parse_whole(self, file: BinaryIO) -> list[SessionPart]:
         if self.size > _LARGEST_WHOLE_FILE:

@@ -11,10 +11,10 @@ from flue_py.core.entries import EXCLUSION, NewEntry, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
 from flue_py.errors import InvalidEntry
-from flue_py.formats.foreign import Converted, Shape, beside_ours, convert, shape_of
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
+    from flue_py.formats.foreign import Converted, Shape
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -65,6 +65,8 @@ def checked_custom_kind(kind: str) -> str:
 def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
 ) -> Incoming:
+    from flue_py.formats.foreign import beside_ours, convert, shape_of  # noqa: PLC0415 - a store is opened without it
+
     shapes = [
         shape_of(message, path) if isinstance(message, Mapping) else None
         for message, path in zip(messages, where, strict=True)
