@@ -81,6 +81,7 @@ _SECTIONS = {
             "flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."
         ),
         "info": Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
+        "schema": Home("flue_py.cli.schema", "schema", "Print the JSON Schema of a message."),
         "completion": Home("flue_py.cli.completion", "completion", "Print the script for completion in a shell."),
     },
 }
@@ -102,7 +103,7 @@ def main(ctx: click.Context, database: str) -> None:
     """Keep, show and change the histories of agents.
 
     SESSION is a session's id, key, or a beginning of either that fits only one; ENTRY is an entry's id or a
-    beginning of it. Reading commands take --json.
+    beginning of it. Reading commands take --json. --db may stand before the command or after it.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
