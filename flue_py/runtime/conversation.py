@@ -112,7 +112,7 @@ class Conversation:
         return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
 
     async def sessions(self, *, limit: int = 20) -> list[Listed]:
-        """Return the conversations of the scope, most recently changed first; task sessions are none (row R07).
+        """Return the conversations of the scope, most recently active first; task sessions are none (row R07).
 
         O(limit x their paths).
         """
@@ -196,7 +196,8 @@ class Conversation:
         try:
             answers = [dict(answer) for answer in await model(await self.session.build_context(leaf=asked.entry_id))]
         except BaseException:
-            await self.session.remove_leaf_message(asked.entry_id)
+            for entry_id in reversed(asked.entry_ids):
+                await self.session.remove_leaf_message(entry_id)
             raise
         await self.session.append_messages(answers, source=source, on_conflict="branch")
         return answers

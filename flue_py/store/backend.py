@@ -23,7 +23,7 @@ from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Ordering, SessionFilter
+from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
 from flue_py.core.log import LogLine
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
@@ -95,9 +95,9 @@ class Backend(Protocol):
         limit: int,
         cursor: str | None,
         where: SessionFilter = ANY_SESSION,
-        ordering: Ordering = LAST_CHANGED_FIRST,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
-        """Return a page of the sessions that ``where`` asks for, by default most recently changed first.
+        """Return a page of the sessions that ``where`` asks for, by default most recently active first.
 
         Equal ones are in the order they were made (falling where the order is). A cursor is good for its own order
         only; another one, or a malformed one, raises `InvalidArgument`. A session that changes while pages are read

@@ -9,7 +9,7 @@ from dataclasses import replace
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.listing import (
     ANY_SESSION,
-    LAST_CHANGED_FIRST,
+    LAST_ACTIVE_FIRST,
     Ordering,
     Place,
     SessionFilter,
@@ -82,7 +82,7 @@ class MemoryReads:
         limit: int,
         cursor: str | None,
         where: SessionFilter = ANY_SESSION,
-        ordering: Ordering = LAST_CHANGED_FIRST,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
         self._check_open()
         if limit < 1:
