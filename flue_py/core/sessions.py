@@ -233,7 +233,7 @@ def require_meant(session_id: str, session_key: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One page of sessions, most recently changed first; ``next_cursor`` is None on the last."""
+    """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last."""
 
     sessions: tuple[SessionInfo, ...]
     next_cursor: str | None = None
@@ -254,12 +254,25 @@ class TaskLink:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvertedMessage:
+    """A message that came in the form of a provider (``shape``), and was converted into ours.
+
+    ``index`` is its place among the messages of the call, ``entry_ids`` what it became: one or more entries.
+    """
+
+    index: int
+    shape: Literal["openai-chat", "openai-responses", "anthropic"]
+    entry_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The result of an append.
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
+    ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 
     entry_ids: tuple[str, ...]
@@ -269,6 +282,7 @@ class Appended:
     replayed: bool = False
     surrogates_replaced: int = 0
     call_conflicts: tuple[CallDifference, ...] = ()
+    converted: tuple[ConvertedMessage, ...] = ()
 
     @property
     def entry_id(self) -> str:

@@ -192,7 +192,10 @@ class SessionView:
             return list(read.entries or ())
 
     async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the user messages of the path, root to leaf: the turns that `rewind` counts (row R09)."""
+        """Return the user messages of the path, root to leaf: the turns that `rewind` counts.
+
+        What programs wrote in the user's name (commands, contexts, reminders) begins no turn.
+        """
         checked_leaf(leaf)
         async with self._turn:
             return await self._backend.read_turns(self.ref, leaf=leaf)

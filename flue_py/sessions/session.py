@@ -13,7 +13,6 @@ from flue_py.core.entries import (
     new_branch_summary,
     new_compaction,
     new_custom,
-    new_message,
 )
 from flue_py.core.imported import check_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
@@ -46,6 +45,7 @@ from flue_py.sessions.arguments import (
     paid_call,
 )
 from flue_py.sessions.budgeting import SessionBudgets
+from flue_py.sessions.incoming import checked_custom_kind, incoming_message, incoming_messages
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
@@ -90,9 +90,15 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
         the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
         and ``"branch"`` lands as a sibling branch, which moves nobody's leaf. Lone surrogates are replaced, and
-        counted in ``surrogates_replaced``. Raises `InvalidEntry` naming the field, `IdempotencyConflict`. O(1).
+        counted in ``surrogates_replaced``.
+
+        A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
+        importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
+        back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
+        `IdempotencyConflict`. O(1).
         """
-        return await self._append([new_message(message, source)], on_conflict, idempotency_key)
+        incoming = incoming_message(message, source)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 
     async def append_messages(
         self,
@@ -104,11 +110,12 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> Appended:
         """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
 
-        No messages change nothing, and only compare the leaf. O(len(messages)).
+        An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
+        leaf. O(len(messages)).
         """
-        entries = [new_message(message, source) for message in checked_messages(messages)]
+        incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
-        return await self._append(entries, on_conflict, idempotency_key)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 
     async def append_compaction(
         self,
@@ -168,8 +175,9 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Append an entry of a further kind (rows E02, E23).
 
         ``custom_message`` is seen by the model as a user message; every other kind is never part of the context.
+        Raises `InvalidEntry` for a kind that has a method of its own (message, compaction, branch_summary, exclusion).
         """
-        return await self._append([new_custom(kind, data)], on_conflict, idempotency_key)
+        return await self._append([new_custom(checked_custom_kind(kind), data)], on_conflict, idempotency_key)
 
     async def _append(
         self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
@@ -259,8 +267,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> Moved | None:
         """Go back on the active path, and return the move; None where there is nothing to go back over.
 
-        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts user messages on
-        the path: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
+        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
+        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
         R09, R10). A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from flue_py.core.entries import EXCLUSION, MESSAGE, Entry
+from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.listing import (
     ANY_SESSION,
-    LAST_CHANGED_FIRST,
+    LAST_ACTIVE_FIRST,
     Ordering,
     Place,
     SessionFilter,
@@ -39,6 +39,7 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.core.trees import CallRow
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
 from flue_py.store.backend import FORMAT_VERSION, Sources
@@ -83,7 +84,7 @@ class MemoryReads:
         limit: int,
         cursor: str | None,
         where: SessionFilter = ANY_SESSION,
-        ordering: Ordering = LAST_CHANGED_FIRST,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
         self._check_open()
         if limit < 1:
@@ -179,7 +180,7 @@ class MemoryReads:
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         session = self._session(session_id)
         path = session.path(_leaf(session, leaf))
-        return [entry for entry in path if entry.kind == MESSAGE and entry.role == "user"]
+        return [entry for entry in path if begins_turn(entry)]
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         session = self._session(session_id)

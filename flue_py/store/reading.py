@@ -26,6 +26,7 @@ from flue_py.core.sessions import (
     is_storable,
     require_meant,
 )
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageTotals, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
@@ -378,14 +379,15 @@ def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
-    """Return the user messages of the path (see `Backend.read_turns`)."""
+    """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)
     if position is None:
         return []
     rows = sorted(tx.rows(queries.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
     creators = _creators(tx, state, rows)
-    return [_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows]
+    said = (_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows)
+    return [entry for entry in said if begins_turn(entry)]
 
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
