@@ -42,7 +42,8 @@ class Part:
             _remove_left_behind(target)
             self.path, self._lock = _new_part(target)
         except (OSError, ValueError) as error:
-            raise StoreUnavailable(f"{str(target)!r} cannot be made: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else None
+            raise StoreUnavailable(f"{str(target)!r} cannot be made: {why or error}") from error
 
     def write(self, data: bytes) -> None:
         """Make these bytes the content of the file. Raises `StoreUnavailable`."""
@@ -79,7 +80,7 @@ class Part:
         except FileExistsError as error:
             raise InvalidArgument(f"{self.target} is there already; name another file, or remove it") from error
         except OSError as error:
-            raise StoreUnavailable(f"{self.target} cannot be made: {error}") from error
+            raise StoreUnavailable(f"{str(self.target)!r} cannot be made: {error.strerror or error}") from error
 
     def _rename_to_new(self) -> None:
         """Rename without replacing what another process has put there meanwhile, where the file system can."""
