@@ -26,22 +26,23 @@ def print_json(value: JsonValue) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2).encode(errors="backslashreplace"))
 
 
-def _console() -> Console:
+def _console(*, err: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, stderr=err)
 
 
-def print_lines(lines: Iterable[Line], *, paged: bool = False) -> None:
+def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False) -> None:
     """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded).
 
     Nothing in them is left for the terminal to act on, whatever a title, a label or an id holds. With ``paged``, what
-    is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages.
+    is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages. With ``err``
+    they go to stderr.
     """
-    console = _console()
+    console = _console(err=err)
     if not console.is_terminal:
         for line in lines:
-            click.echo(printable(text_of(line)).rstrip())
+            click.echo(printable(text_of(line)).rstrip(), err=err)
         return
     shown = list(lines)
     if paged and _rows(shown, console.width) >= console.height and _has_reader():

@@ -35,11 +35,12 @@ from flue_py.core.trees import (
     RequestRow,
     SessionRow,
     TreeCopy,
+    with_activity,
 )
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 
 NAME = "flue_py bundle"
-VERSION = 1
+VERSION = 2
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -82,6 +83,8 @@ def _columns(row: type[Row]) -> tuple[_Column, ...]:
 
 
 _COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
+_OF_VERSION_1 = {"sessions": 25, "links": 4}
+"""How many columns tables had in version 1, where they have got more since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,7 @@ class BundleReader:
         self._name = name
         self._sha256 = sha256()
         self._number = 0
+        self._version = VERSION
         self.counts = BundleCounts()
 
     def trees(self) -> Iterator[TreeCopy | GonePayer]:
@@ -300,6 +304,7 @@ class BundleReader:
                 f"{self._name} is a bundle of version {version}, this flue_py reads up to {VERSION}; upgrade flue_py. "
                 "Nothing was imported"
             )
+        self._version = version
 
     def _check_end(self, end: Mapping[str, Any], digest: str) -> None:
         held = self.counts
@@ -322,6 +327,8 @@ class BundleReader:
         if not rows["sessions"]:
             raise self._unreadable("ends a tree without sessions")
         tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
+        if self._version == 1:
+            tree = with_activity(tree)
         self._check_keys(tree)
         return tree
 
@@ -349,6 +356,8 @@ class BundleReader:
     def _row(self, table: str) -> Row:
         value = self._next()
         columns = _COLUMNS[table]
+        if self._version == 1:
+            columns = columns[: _OF_VERSION_1.get(table)]
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]

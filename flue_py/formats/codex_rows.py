@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.codex_content import CALLS, HOSTED, OUTPUTS
+from flue_py.formats.codex_content import CALLS, HOSTED, OUTPUTS, is_spoken
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import first_rows
@@ -64,9 +64,7 @@ class CodexRow:
     @property
     def is_spoken(self) -> bool:
         """Whether it is a part of what the model says."""
-        if self.kind == "message":
-            return self.payload.get("role") == "assistant"
-        return self.kind == "reasoning" or self.kind in CALLS or self.kind in HOSTED
+        return is_spoken(self.payload)
 
     @property
     def is_repeating(self) -> bool:

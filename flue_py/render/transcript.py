@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
+from typing import TypeAlias
 
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import (
@@ -22,7 +23,7 @@ from flue_py.core.entries import (
     from_microseconds,
     message_text,
 )
-from flue_py.core.exchanges import answered_id, called_ids
+from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import read_usage
@@ -32,6 +33,8 @@ from flue_py.render.views import session_name
 
 _MARKER = re.compile(r"^<!-- flue-py transcript: session (\S+) up to (\S+) -->$", re.MULTILINE)
 _SHOWN_ARGUMENTS = 60
+
+_Results: TypeAlias = Mapping[tuple[str, int], Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +103,15 @@ def rewound_note(turns_kept: int) -> str:
     )
 
 
-def _results_by_call(entries: Iterable[Entry]) -> dict[str, Entry]:
-    calls: set[str] = set()
-    results: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.kind != MESSAGE or entry.role not in ("assistant", "toolResult"):
-            continue
-        fields = entry.fields
-        calls.update(called_ids(fields))
-        if (answered := answered_id(fields)) in calls and answered is not None:
-            results.setdefault(answered, entry)
-    return results
+def _results_by_call(entries: Sequence[Entry]) -> _Results:
+    """Return the answers of tool calls, by the entry that calls and the place of the call in its content."""
+    pairing = Pairing(messages_of(entries))
+    return {
+        (entries[call.at].id, call.part): entries[results[0]] for call, results in pairing.results.items() if results
+    }
 
 
-def _section(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mapping[str, EntryCost]) -> Iterator[str]:
+def _section(entry: Entry, turn: int, results: _Results, costs: Mapping[str, EntryCost]) -> Iterator[str]:
     """Yield the parts of one entry; entries that say nothing to anybody yield none."""
     if entry.kind in (COMPACTION, BRANCH_SUMMARY):
         what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
@@ -132,7 +130,7 @@ def _section(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mappi
         yield from _message(entry, turn, results, costs)
 
 
-def _message(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mapping[str, EntryCost]) -> Iterator[str]:
+def _message(entry: Entry, turn: int, results: _Results, costs: Mapping[str, EntryCost]) -> Iterator[str]:
     fields = entry.fields
     facts = _usage_facts(entry, fields, costs) if entry.role == "assistant" else []
     if entry.role == "assistant" and fields.get("stopReason") in ("error", "aborted"):
@@ -143,8 +141,8 @@ def _message(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mappi
         yield _said(content)
     if entry.role == "bashExecution":
         yield _fenced(f"$ {fields.get('command')}\n{fields.get('output')}")
-    for part in _parts(fields):
-        yield _part(part, results)
+    for place, part in _parts(fields):
+        yield _part(part, results.get((entry.id, place)))
     if isinstance(fields.get("errorMessage"), str):
         yield f"**Error:** {_inline(str(fields['errorMessage']))}\n"
 
@@ -157,14 +155,14 @@ def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
     return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
 
 
-def _part(part: JsonObject, results: Mapping[str, Entry]) -> str:
+def _part(part: JsonObject, result: Entry | None) -> str:
     match part.get("type"):
         case "text":
             return _said(str(part.get("text")))
         case "thinking":
             return _details("Thinking", _said(str(part.get("thinking"))))
         case "toolCall":
-            return _folded_call(part, results.get(str(part.get("id"))))
+            return _folded_call(part, result)
         case kind:
             named = part.get("mimeType") or part.get("mediaType") or part.get("name")
             return f"*[{_inline(str(kind))}{f': {_inline(str(named))}' if named else ''}]*\n"
@@ -214,9 +212,10 @@ def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost
 # -- text that stays what it is -----------------------------------------------------------------------------------
 
 
-def _parts(fields: Mapping[str, JsonValue]) -> list[JsonObject]:
+def _parts(fields: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
     content = fields.get("content")
-    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = enumerate(content) if isinstance(content, list) else ()
+    return [(place, part) for place, part in parts if isinstance(part, dict)]
 
 
 def _text(value: JsonValue) -> str:

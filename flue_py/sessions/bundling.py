@@ -17,6 +17,7 @@ from flue_py.sessions.arguments import HasId, checked_flag, checked_path, id_of
 from flue_py.sessions.copying import CopyProgress, CopyRefusal, copy_store
 from flue_py.sessions.opening import open as open_store
 from flue_py.sessions.store import Store
+from flue_py.store.payloads import checked_text
 from flue_py.store.private_files import Part
 
 _PAGE = 200
@@ -64,7 +65,8 @@ async def write_bundle(
     With a session goes its whole tree, forks and all, and the trees of its task sessions. Each tree is as of one
     moment. Folders and configuration paths are left out, unless the bundle keeps paths; budgets stay behind. The same
     trees give the same bytes. The file is its owner's, and is there when it is whole. Raises `SessionNotFound`,
-    `InvalidArgument` for a file that is there, `StoreUnavailable`. O(trees); one tree at a time is in memory.
+    `InvalidArgument` for a file that is there, `CorruptStore` where a payload is not what was appended,
+    `StoreUnavailable`. O(trees); one tree at a time is in memory.
     """
     target = checked_path(path, "path")
     checked_flag(keep_paths, "keep_paths")
@@ -118,8 +120,17 @@ async def _all_heads(store: Store) -> AsyncIterator[TreeHead]:
 async def _copies(store: Store, heads: Sequence[TreeHead]) -> AsyncIterator[TreeCopy]:
     for head in heads:
         copy = await store._backend.read_whole_tree(head.tree_id)
-        if copy is not None:  # deleted meanwhile
-            yield copy
+        if copy is None:  # deleted meanwhile
+            continue
+        await to_thread(_check_payloads, copy)
+        yield copy
+
+
+def _check_payloads(copy: TreeCopy) -> None:
+    """Raise `CorruptStore` where a payload is not what was appended. O(bytes)."""
+    blobs = {blob.sha256: blob.data for blob in copy.blobs}
+    for entry in copy.entries:
+        checked_text(entry, blobs)
 
 
 async def _gone_payers(store: Store, trees: set[int] | None, brought: set[int]) -> AsyncIterator[GonePayer]:
