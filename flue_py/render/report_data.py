@@ -150,14 +150,17 @@ def _entry_json(
     """
     value = entry.data
     fields = value if isinstance(value, dict) else {}
+    parts = _parts(entry, value)
     row: JsonObject = {
         "id": entry.id,
         "kind": entry.kind,
         "name": entry_name(entry)[0].strip(),
-        "line": _beginning(entry_text(entry)),
         "at": entry.created_at.strftime("%Y-%m-%d %H:%M:%S"),
-        "parts": _parts(entry, value),
+        "parts": parts,
     }
+    line = _beginning(entry_text(entry))
+    if not _begins_with(parts, line):
+        row["line"] = line
     if entry.parent_id is not None and entry.parent_id in place:
         row["parent"] = place[entry.parent_id]
     if entry.kind in CONTEXT_KINDS:
@@ -193,8 +196,15 @@ def _used(entry: Entry, fields: JsonObject) -> JsonObject:
     return used
 
 
+# The page does the same, in model.js.
 def _beginning(text: str) -> str:
     return text if len(text) <= _LINE_LENGTH else f"{text[: _LINE_LENGTH - 1].rstrip()}…"
+
+
+def _begins_with(parts: Sequence[JsonValue], line: str) -> bool:
+    """Return whether the page can tell the line from the first part: it is a text that begins as the line does."""
+    first = parts[0] if parts else None
+    return isinstance(first, list) and first[0] == "text" and line[:-1].isascii() and _beginning(str(first[1])) == line
 
 
 def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:

@@ -16,7 +16,7 @@ _COMMANDS = ("command", "cmd")
 # The whole command has to be the patch: where it does more, the command is shown as it is.
 _PATCH = re.compile(
     r"\s*(?:apply_?patch\b\s*(?:<<-?\s*(['\"]?)\w+\1)?)?\s*\*\*\* Begin Patch[^\n]*\n(?P<body>.*?)"
-    r"(?:\*\*\* End Patch\s*\w*\s*)?",
+    r"\*\*\* End Patch\s*\w*\s*",
     re.DOTALL,
 )
 _HEAD = re.compile(r"\*\*\* (Update|Add|Delete) File: (.*)")

@@ -7,6 +7,7 @@ function addressOf(place, at) {
 
 // Which entry the address names: the place of its session and its own, or undefined.
 function addressed() {
+  if (!location.hash) return undefined;
   let names;
   try {
     names = location.hash.slice(1).split("/").map(decodeURIComponent);

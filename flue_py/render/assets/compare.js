@@ -65,6 +65,6 @@ function briefElement(session, at, choose) {
   const entry = session.entries[at];
   return make("li", {}, make("button", { type: "button", "data-entry": entry.id, title: entry.id, on: { click: () => choose(at) } },
     make("span", { class: `name ${tint(entry)}`, text: entry.name }),
-    make("bdi", { class: "line", text: entry.line }),
+    make("bdi", { class: "line", text: lineOf(entry) }),
     entry.paid ? make("span", { class: "cost", text: moneyText(entry.paid) }) : null));
 }

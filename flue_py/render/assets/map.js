@@ -66,7 +66,7 @@ class BranchMap {
     this.box.replaceChildren(this.drawing);
     if (missing.length) {
       this.box.append(make("p", {
-        class: "muted", text: `${counted(this.shown.length, "branch", "branches")} drawn, ${counted(missing.length, "smaller one")} as ticks; the tree has all of them`,
+        class: "muted", text: `${number(this.shown.length)} of ${number(this.lines.length)} branches drawn, the others as ticks; the tree has all of them`,
       }));
     }
     this.paint();
@@ -84,7 +84,7 @@ class BranchMap {
     return [...places.values()].map(({ x, y, count, line }) => {
       const tick = makeShape("path", { d: `M${x},${y} l3,${Math.min(6, 6 * this.scale)}`, class: "stub" });
       const title = makeShape("title", {});
-      title.textContent = count === 1 ? this.session.entries[line.first].line : `${number(count)} smaller branches`;
+      title.textContent = count === 1 ? lineOf(this.session.entries[line.first]) : `${number(count)} branches`;
       tick.append(title);
       return tick;
     });
@@ -151,7 +151,7 @@ class BranchMap {
       : makeShape("circle", { cx: x, cy: y, r: size, class: kind });
     const entry = this.session.entries[at];
     const title = makeShape("title", {});
-    title.textContent = `${entry.name}: ${entry.line}`;
+    title.textContent = `${entry.name}: ${lineOf(entry)}`;
     mark.append(title);
     mark.addEventListener("click", () => this.choose(at));
     return mark;

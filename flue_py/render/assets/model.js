@@ -38,6 +38,15 @@ function prepare(session) {
   return session;
 }
 
+const LINE_LENGTH = 160;
+
+// An entry in a line. It is left out of the data where it is the beginning of the first part.
+function lineOf(entry) {
+  if (entry.line !== undefined) return entry.line;
+  const text = entry.parts[0][1];
+  return text.length <= LINE_LENGTH ? text : `${text.slice(0, LINE_LENGTH - 1).trimEnd()}…`;
+}
+
 function childrenOf(session, at) {
   return session.children.get(at) ?? NOTHING;
 }

@@ -100,7 +100,7 @@ function leafOptions(session, needed) {
   for (const at of needed) if (at !== null && !listed.includes(at)) listed.unshift(at);
   return listed.map((at) => {
     const entry = session.entries[at];
-    return [at, `${at === session.leaf ? "● " : ""}${entry.id} · ${entry.line.slice(0, 40)}`];
+    return [at, `${at === session.leaf ? "● " : ""}${entry.id} · ${lineOf(entry).slice(0, 40)}`];
   });
 }
 

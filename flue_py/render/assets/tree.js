@@ -187,7 +187,7 @@ class Tree {
       element.dataset.entry = entry.id;
       element.append(make("span", { class: `dot ${tint(entry)}`, "aria-hidden": "true" }));
       element.append(make("span", { class: `name ${tint(entry)}`, text: entry.name, title: entry.name }));
-      element.append(make("bdi", { class: "line", text: entry.line, title: entry.id }));
+      element.append(make("bdi", { class: "line", text: lineOf(entry), title: entry.id }));
       if (entry.label) element.append(make("bdi", { class: "badge label", text: entry.label }));
       if (row.at === this.session.leaf) element.append(make("span", { class: "badge leaf", text: "leaf" }));
       element.append(...this.figures(entry, entry.tokens, entry.paid ?? [0, 0, 0]));
