@@ -126,7 +126,7 @@ def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> 
         return CodexRow(number, raw, kind, payload, fields.get("timestamp"), _kind(payload))
     if isinstance(kind, str) and kind in _ITEMS:
         name = "response_item"
-    elif is_first and is_name(fields.get("id")):
+    elif is_first and kind is None and is_name(fields.get("id")):
         name = "session_meta"
     else:
         name = kind if isinstance(kind, str) else "state" if "record_type" in fields else "row"

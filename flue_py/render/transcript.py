@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -21,11 +21,13 @@ from flue_py.core.entries import (
     MESSAGE,
     Entry,
     from_microseconds,
+    is_spoken,
     message_text,
 )
 from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import read_usage
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
@@ -88,7 +90,7 @@ def transcript_body(
     turn = turns_before
     parts: list[str] = []
     for entry in entries:
-        turn += entry.kind == MESSAGE and entry.role == "user"
+        turn += begins_turn(entry)
         if entry.id not in folded_in:
             parts += _section(entry, turn, results, costs)
     marker = f"<!-- flue-py transcript: session {_encoded(session_id)} up to {_encoded(entries[-1].id)} -->"
@@ -117,7 +119,7 @@ def _section(entry: Entry, turn: int, results: _Results, costs: Mapping[str, Ent
         what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
         fields = entry.fields
         yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry, fields, costs))
-        yield from ("> " + line for line in str(fields.get("summary", "")).splitlines())
+        yield from ("> " + line for line in _said(str(fields.get("summary", ""))).splitlines())
         yield ""
     elif entry.kind == CUSTOM_MESSAGE:
         data = entry.data
@@ -150,7 +152,8 @@ def _message(entry: Entry, turn: int, results: _Results, costs: Mapping[str, Ent
 def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
     """Return who speaks: the agent that a message names, else its role; an assistant with its model."""
     agent = message.get("agentName")
-    name = agent if isinstance(agent, str) and agent else {"user": "Human"}.get(role, role.capitalize())
+    person = "Human" if role == "user" and is_spoken(message) else "Program"
+    name = agent if isinstance(agent, str) and agent else {"user": person}.get(role, role.capitalize())
     model = message.get("model")
     return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
 
@@ -188,7 +191,15 @@ def _folded_result(entry: Entry) -> str:
 
 def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterator[str]:
     yield "\n---\n"
-    yield "  ·  ".join([f"## {who} — Turn {turn}", _moment(entry.created_us), *facts]) + "\n"
+    yield (
+        "  ·  ".join([f"## {who} — Turn {_own_turn(entry) or max(1, turn)}", _moment(entry.created_us), *facts]) + "\n"
+    )
+
+
+def _own_turn(entry: Entry) -> int | None:
+    """Return the number of its turn that a message of a run brought along, which counts its agents' turns from 0."""
+    number = entry.extra_fields.get("TurnIndex") if entry.extra is not None and "TurnIndex" in entry.extra else None
+    return number + 1 if type(number) is int and number >= 0 else None
 
 
 def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost]) -> list[str]:
@@ -223,17 +234,48 @@ def _text(value: JsonValue) -> str:
 
 
 def _said(text: str) -> str:
-    """Return Markdown as it was said, with what it leaves open closed, so that it cannot swallow what follows it."""
+    """Return Markdown as it was said, with what it leaves open closed, so that it cannot swallow what follows it.
+
+    What would read as a heading of the transcript's own is shown as the text that it is.
+    """
     fence = ""
-    for line in text.splitlines():
+    lines = []
+    for line in _LINE_END.split(text):
         found = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
         if found and not fence:
             fence = found[1]
         elif found and found[1].startswith(fence) and not found[2].strip():
             fence = ""
-    text = f"{text}\n{fence}" if fence else text
+        if fence:
+            lines.append(f" {line}" if _is_forged(line) else line)
+        else:
+            lines.append(_unforged(line, lines[-1] if lines else ""))
+    if fence:
+        lines.append(fence)
     # A comment that is left open would hide the rest; a closing tag would end the fold that it stands in.
-    return re.sub(r"<(?=!--|/?details|/?summary)", "&lt;", text, flags=re.IGNORECASE) + "\n"
+    tags = r"<(?=!--|/?details|/?summary|/?h[1-6]\b)"
+    return re.sub(tags, "&lt;", "\n".join(lines), flags=re.IGNORECASE) + "\n"
+
+
+_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
+_HEADING = re.compile(r"(?P<before>(?:\s*(?:>|[-*+]|\d{1,9}[.)]))*\s*)(?P<signs>#{1,2})(?P<text>\s.*)")
+_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-+)\s*")
+_OURS = re.compile(r"\[|\bturn\W*\d|\brewound\b|\btranscript\b|\btask session\b", re.IGNORECASE)
+
+
+def _is_forged(line: str) -> bool:
+    """Return whether a line would read as a heading that a transcript makes."""
+    found = _HEADING.fullmatch(line)
+    return found is not None and _OURS.search(unescape(found["text"])) is not None
+
+
+def _unforged(line: str, before: str) -> str:
+    """Return a line of Markdown that makes no heading of the transcript's own, by itself or of the line before it."""
+    found = _HEADING.fullmatch(line)
+    if found is not None and _is_forged(line):
+        return found["before"] + "\\#" * len(found["signs"]) + found["text"]
+    is_underline = _UNDERLINE.fullmatch(line) is not None and _OURS.search(unescape(before)) is not None
+    return "\\" + line.lstrip() if is_underline else line
 
 
 def _inline(text: str) -> str:
@@ -250,7 +292,10 @@ def _code(text: str) -> str:
 def _fenced(text: str, language: str = "") -> str:
     """Return a text in a fence that is longer than any in it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
-    return f"{fence}{language}\n{text}\n{fence}\n"
+    lines = [f"{fence}{language}", *_LINE_END.split(text), fence]
+    # As far as a fence is indented, its content is, too, and shown without: no line in it begins as a heading does.
+    indent = " " if any(_is_forged(line) for line in lines) else ""
+    return "".join(f"{indent}{line}\n" for line in lines)
 
 
 def _details(summary: str, body: str) -> str:
