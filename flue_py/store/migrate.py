@@ -23,7 +23,7 @@ from flue_py.store.ddl import (
     schema_statements,
     stamp_statements,
 )
-from flue_py.store.opener import require_not_inherited
+from flue_py.store.opener import require_not_inherited, require_not_lost
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite_copy import copy_into
 from flue_py.store.sqlite_file import (
@@ -54,6 +54,7 @@ def _open(
         make_private_file(path)
     check_magic(path)
     require_not_inherited(path)
+    require_not_lost(path)
     with translated(path):
         try:
             return _connect_and_prepare(path, durability, busy_timeout)
