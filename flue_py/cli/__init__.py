@@ -102,7 +102,7 @@ def main(ctx: click.Context, database: str) -> None:
     """Keep, show and change the histories of agents.
 
     SESSION is a session's id, key, or a beginning of either that fits only one; ENTRY is an entry's id or a
-    beginning of it. Reading commands take --json.
+    beginning of it. Reading commands take --json. --db may stand before the command or after it.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

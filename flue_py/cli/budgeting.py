@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
 import click
 
 from flue_py.cli.consent import Plan, Shown, destructive
+from flue_py.cli.group import HelpfulGroup
 from flue_py.cli.output import json_option, look, print_json, print_lines, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
@@ -19,7 +21,13 @@ from flue_py.sessions.store import Store
 _PAGE = 1000
 
 
-@click.group()
+class _Budgets(HelpfulGroup):
+    synonyms = MappingProxyType(
+        {"ls": "list", "delete": "rm", "remove": "rm", "add": "set", "new": "set", "create": "set"}
+    )
+
+
+@click.group(cls=_Budgets)
 def budget() -> None:
     """Set, list, show and delete budgets of tokens or of money."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from flue_py.cli.output import json_option, print_json, print_lines
+from flue_py.cli.output import confirm, json_option, print_json, print_lines
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import Line
 
@@ -73,7 +73,7 @@ def _ask(plan: Plan, *, as_json: bool) -> None:
             "give --yes to do it"
         )
     print_lines(plan.shown.lines, err=True)
-    click.confirm(f"{plan.verb.capitalize()} {plan.what}?", abort=True, err=True)
+    confirm(f"{plan.verb.capitalize()} {plan.what}?")
 
 
 def _print(shown: Shown, *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +9,7 @@ from typing import TypeVar
 import click
 
 from flue_py.cli.consent import Plan, Shown, destructive
-from flue_py.cli.output import json_option, print_json, print_lines
+from flue_py.cli.output import json_option, print_document, print_json, print_lines, tell
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
 from flue_py.core.entries import Entry, message_text
@@ -18,7 +17,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.turns import Turn
 from flue_py.errors import StoreUnavailable
 from flue_py.render.conversation import said_lines, turn_lines
-from flue_py.render.lines import Line, counted, printable
+from flue_py.render.lines import Line, counted
 from flue_py.render.rows import entry_row, iso, moved_row
 from flue_py.runtime.commands import write_private
 from flue_py.runtime.conversation import REPLAYED_TURNS, Conversation, Retried, Rewound
@@ -148,7 +147,7 @@ def retry(place: Place, session: str, as_json: bool) -> None:
     row = moved_row(session_id, done.moved if done else None, leaf)
     row["message"] = done.message if done else None
     if done is None:
-        click.echo("there is nothing to retry", err=True)
+        tell("there is nothing to retry")
     if as_json:
         print_json(row)
     elif done is not None:
@@ -181,7 +180,7 @@ def snapshot(place: Place, session: str, file: Path | None) -> None:
 
 def _put(text: str, file: Path | None) -> None:
     if file is None:
-        click.echo(printable(text) if sys.stdout.isatty() else text.encode(errors="backslashreplace"), nl=False)
+        print_document(text)
         return
     try:
         write_private(str(file), text)

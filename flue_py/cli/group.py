@@ -6,11 +6,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
+from difflib import get_close_matches
 from importlib import import_module
+from types import MappingProxyType
 from typing import NamedTuple, NoReturn, TextIO
 
 import click
 
+from flue_py.cli.place import Place, expanded
 from flue_py.errors import FlueError
 
 INTERRUPTED = 130
@@ -32,8 +36,56 @@ class WrongCall(click.ClickException):
     exit_code = 2
 
 
-class LazyGroup(click.Group):
+class HelpfulGroup(click.Group):
+    """A group that takes --db after a command, too, and that knows what a command that it does not have may mean."""
+
+    synonyms: Mapping[str, str] = MappingProxyType({})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named, with the option --db. Raises `click.UsageError` where there is none."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}{self._meant(ctx, args[0])}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, None if command is None else _with_database(command), rest
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        names = self.list_commands(ctx)
+        close = get_close_matches(name, names, n=1)
+        meant = self.synonyms.get(name.lower()) or (close[0] if close else "")
+        return f". Did you mean {meant!r}?" if meant else ""
+
+
+def _with_database(command: click.Command) -> click.Command:
+    """Return a command that takes --db as the group of all commands does."""
+    if any("--db" in param.opts for param in command.params):
+        return command
+    taking = copy(command)
+    option = click.Option(["--db", "other_database"], metavar="PATH", hidden=True, expose_value=False, callback=_take)
+    taking.params = [*command.params, option]
+    return taking
+
+
+def _take(ctx: click.Context, _: click.Parameter, database: str | None) -> None:
+    if database is not None:
+        ctx.obj = Place(expanded(database), is_named=True)
+        ctx.find_root().params["database"] = database
+
+
+class LazyGroup(HelpfulGroup):
     """A group whose commands are imported when they are asked for, and whose errors are one line each."""
+
+    synonyms = MappingProxyType({
+        "ls": "sessions", "list": "sessions", "session": "show", "cat": "show", "view": "show",
+        "logs": "log", "reflog": "log", "delete": "rm", "remove": "rm", "del": "rm", "cost": "usage",
+        "costs": "usage", "stats": "usage", "graph": "tree", "branch": "fork", "checkout": "move",
+        "switch": "move", "goto": "move", "revert": "undo", "messages": "history", "chat": "history",
+        "load": "import", "dump": "export", "html": "report", "md": "transcript", "markdown": "transcript",
+        "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
+        "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget",
+        "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+    })  # fmt: skip
 
     def __init__(self, *args: object, sections: Mapping[str, Mapping[str, Home]], **extra: object) -> None:
         super().__init__(*args, **extra)  # type: ignore[arg-type]
@@ -84,8 +136,7 @@ class LazyGroup(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
         """Return the context of a run; options before the command that are wrong are told in one line."""
-        is_bare = not args  # which gets the help, by way of an error
-        with _told_in_one_line(info_name or "flue-py", is_bare=is_bare):
+        with _told_in_one_line(info_name or "flue-py"):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -101,23 +152,30 @@ class LazyGroup(click.Group):
 
 
 @contextmanager
-def _told_in_one_line(command_path: str, *, is_bare: bool = False) -> Iterator[None]:
+def _told_in_one_line(command_path: str) -> Iterator[None]:
     try:
         yield
     except FlueError as error:
-        raise click.ClickException(on_one_line(str(error))) from error
+        from flue_py.cli.wording import in_commands
+
+        raise click.ClickException(on_one_line(in_commands(str(error)))) from error
     except click.UsageError as error:
-        if is_bare:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command gets its help
             raise
         where = command_path if error.ctx is None else error.ctx.command_path
-        raise WrongCall(on_one_line(f"{error.format_message().rstrip('.')}; see {where} --help")) from error
+        said = error.format_message()
+        raise WrongCall(
+            on_one_line(f"{said.rstrip('.')}{'' if said.endswith('?') else ';'} see {where} --help")
+        ) from error
     except BrokenPipeError:
         _exit(READER_GONE)
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
         raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
     except KeyboardInterrupt:
-        click.echo("Interrupted; what was committed before stays", err=True)
+        from flue_py.cli.output import tell
+
+        tell("Interrupted; what was committed before stays")
         _exit(INTERRUPTED)
 
 

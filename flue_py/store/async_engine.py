@@ -417,7 +417,11 @@ class EngineRunner:
             if self._file.is_log_lost and not self._owned:
                 # The connections of an engine that is the caller's stay open.
                 self._file.refuse_here()
-            await asyncio.to_thread(let_go, self._keeper, self._file)
+            try:
+                await asyncio.to_thread(let_go, self._keeper, self._file)
+            except RuntimeError:
+                # At the end of the interpreter no thread can be started.
+                let_go(self._keeper, self._file)
         if self._owned:
             forget_file(self)
 

@@ -200,7 +200,7 @@ def test_an_output_that_is_full_is_one_line_of_error(
     named = {"tree": [session], "show": [session], "export": [session]}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [*COMMAND, "--db", str(flue.database), arguments[0], *named.get(arguments[0], []), *arguments[1:]],
+            [*COMMAND, "--db", str(flue.database), *arguments, *named.get(arguments[0], [])],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -233,6 +233,7 @@ def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flu
         (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
         (["completion"], "bash"),
         (["dance"], "Error: No such command 'dance'; see flue-py --help"),
+        (["ls"], "Error: No such command 'ls'. Did you mean 'sessions'? see flue-py --help"),
         (["rewind", "x"], "Error: give either --to ENTRY or --turns N; see flue-py rewind --help"),
     ],
     ids=" ".join,
