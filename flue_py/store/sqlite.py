@@ -198,9 +198,7 @@ class SqliteRunner:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
-        self._require_opener()
-        if self._closed:
-            raise StoreClosed(f"{self._path} has been closed; open it again")
+        self._require_open()
         job = _Job(work, self._loop)
         queue.put(job)
         try:
@@ -210,6 +208,11 @@ class SqliteRunner:
                 raise
         result = await self._outcome(job)
         raise CommittedBeforeCancellation(result)
+
+    def _require_open(self) -> None:
+        self._require_opener()
+        if self._closed:
+            raise StoreClosed(f"{self._path} has been closed; open it again")
 
     def _require_opener(self) -> None:
         self._opener.require_here(self._path)
@@ -500,8 +503,7 @@ class SqliteRunner:
                 continue
             try:
                 self._require_in_place()
-                if connection is None:
-                    connection = self._connect_reader()
+                connection = self._reader(connection)
                 with translated(self._path):
                     job.result = self._read_snapshot(connection, job.work)
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
@@ -512,8 +514,11 @@ class SqliteRunner:
         if connection is not None:
             connection.close()
 
-    @staticmethod
-    def _read_snapshot(connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+    def _reader(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
+        """Return the connection of a thread that reads, made when it first does."""
+        return self._connect_reader() if connection is None else connection
+
+    def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")
         try:
             return work(SqliteTransaction(connection))
