@@ -266,3 +266,32 @@ def appended_and_exported(messages: list[dict[str, Any]], shape: str) -> Any:
         session = store.create_session()
         session.append_messages(messages)
         return json.loads(flue_py.sync.export_session(session, shape).text)
+
+
+TOOLS: list[JsonObject] = [
+    {"type": "message", "role": "user", "content": "q"},
+    {"type": "local_shell_call", "id": "ls", "call_id": "c1", "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "local_shell_call_output", "id": "c1", "output": "a.py"},
+    {"type": "shell_call", "call_id": "c2", "action": {"commands": ["ls"]}, "status": "completed"},
+    {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "x", "stderr": "", "outcome": {}}]},
+    {"type": "computer_call", "call_id": "c3", "id": "cc", "action": {"type": "screenshot"}},
+    {
+        "type": "computer_call_output", "call_id": "c3",
+        "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,QUJD"},
+    },
+    {"type": "apply_patch_call", "call_id": "c4", "operation": {"type": "delete_file", "path": "a"}},
+    {"type": "apply_patch_call_output", "call_id": "c4", "status": "completed"},
+    {"type": "tool_search_call", "call_id": "c5", "execution": "client", "arguments": {"goal": "g"}},
+    {"type": "tool_search_output", "call_id": "c5", "execution": "client", "status": "completed", "tools": []},
+]  # fmt: skip
+
+
+async def test_tools_that_the_api_defines_are_calls_with_results_too(session: Session) -> None:
+    appended = await session.append_messages(TOOLS)
+    assert await roles(session) == ["user", *["assistant", "toolResult"] * 5]
+    assert len(await session.turns()) == 1
+    names = [entry.fields.get("toolName") for entry in await session.get_active_path() if entry.role == "toolResult"]
+    assert names == ["local_shell", "shell", "computer", "apply_patch", "tool_search"]
+    assert (await flue_py.export_session(session, "openai-responses")).notes == ()
+    assert same(await exported(session, "openai-responses"), TOOLS)
+    assert (await session.exclude(appended.entry_ids[4])).entry_ids == appended.entry_ids[3:5]
