@@ -35,25 +35,26 @@ _TEXTS = ("input_text", "output_text", "text")
 
 def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
     """Return an item as one of our messages; ``names`` are the names of the calls so far, by id."""
-    kind = item.get("type", "message" if "role" in item else None)
+    found = item.get("type", "message" if "role" in item else None)
+    kind = found if isinstance(found, str) else ""
     if kind == "message":
         return _from_message(item)
     if kind in ("function_call_output", "custom_tool_call_output"):
         return _result(item, names, is_custom=kind == "custom_tool_call_output")
     if kind in _TOOL_OUTPUTS and isinstance(_answered(item), str) and item.get("execution") != "server":
         return _tool_result(item, names)
-    if isinstance(kind, str) and _FROM_USER.fullmatch(kind):
+    if _FROM_USER.fullmatch(kind):
         return {"role": "user", "content": [item]}
     return _from_model([_part_of_answer(item, kind)])
 
 
-def _part_of_answer(item: JsonObject, kind: JsonValue) -> JsonValue:
+def _part_of_answer(item: JsonObject, kind: str) -> JsonValue:
     if kind == "reasoning":
         return _thinking(item)
     if kind in ("function_call", "custom_tool_call"):
         return _call(item, is_custom=kind == "custom_tool_call")
     if kind in _TOOLS and isinstance(item.get("call_id"), str) and item.get("execution") != "server":
-        return _tool_call(item, str(kind))
+        return _tool_call(item, kind)
     return item
 
 
