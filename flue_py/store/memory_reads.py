@@ -36,6 +36,7 @@ from flue_py.core.sessions import (
     StoreInfo,
     TaskLink,
     VerifyReport,
+    require_meant,
 )
 from flue_py.core.trees import CallRow
 from flue_py.core.turns import begins_turn
@@ -67,6 +68,7 @@ class MemoryReads:
         session = self._sessions.get(session_id)
         if session is None or (scope is not None and session.info.scope != scope):
             return None
+        require_meant(session_id, session.number)
         return session.info
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
@@ -296,6 +298,7 @@ class MemoryReads:
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFound(session_id)
+        require_meant(session_id, session.number)
         return session
 
     def _notify(self, session_id: str) -> None:
