@@ -22,6 +22,7 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage, reported_usage
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
@@ -183,7 +184,7 @@ def new_message(
         usage = read_usage(reported, f"{where}.usage")
         calls = (_answered(usage, cast("Mapping[str, JsonValue]", reported), value, f"{where}.usage"),)
     elif role == "user":
-        preview = message_preview(message_text(value))
+        preview = message_title(value)
     return NewEntry(
         MESSAGE,
         text,
@@ -235,6 +236,28 @@ def message_preview(text: str) -> str | None:
         if stripped:
             return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
     return None
+
+
+def is_spoken(message: Mapping[str, JsonValue]) -> bool:
+    """Return whether a message of the user says something of a person's own, rather than of a program's alone.
+
+    Pictures and other parts that are no text count as a person's; so does a message that says nothing.
+    """
+    if message.get("isMeta") is True:
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") != "text" for part in content):
+        return True
+    text = message_text(message)
+    return not text.strip() or bool(spoken_text(text))
+
+
+def message_title(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the first line of what a person said in a message of the user, as a title; None where there is none.
+
+    Every format, and every store, takes the title of a session without one from here: from its first such message.
+    """
+    return None if message.get("isMeta") is True else message_preview(spoken_text(message_text(message)))
 
 
 def checked_source(source: str | None) -> str | None:

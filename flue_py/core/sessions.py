@@ -12,7 +12,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch"]
@@ -71,6 +71,12 @@ class SessionInfo:
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_us: int = 0
+    session_key: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def ref(self) -> SessionRef:
+        """The id, good for this session only, should it be deleted and its id be used again."""
+        return SessionRef(self.id, self.session_key)
 
     @property
     def metadata(self) -> JsonObject:
@@ -129,8 +135,8 @@ class NewSession:
         if self.kind not in ("root", "task"):
             raise InvalidArgument(f"kind: {shown(self.kind)} is not 'root' or 'task'")
         check_name(self.key, "key")
-        check_label(self.title, "title")
-        check_label(self.auto_title, "auto_title")
+        object.__setattr__(self, "title", checked_title(self.title, "title"))
+        object.__setattr__(self, "auto_title", checked_title(self.auto_title, "auto_title"))
         check_scope(self.scope)
         check_label(self.cwd, "cwd")
         check_label(self.config_path, "config_path")
@@ -141,6 +147,12 @@ class NewSession:
             raise InvalidArgument(f"created_us: {shown(self.created_us)} is no time in microseconds since 1970 UTC")
         if self.id == "":
             raise InvalidArgument("session id: must not be empty; leave it out to have one made")
+
+
+def checked_title(title: str | None, what: str = "title") -> str | None:
+    """Return a title, or None for one of white space only: that is no title. Raises `InvalidArgument`."""
+    check_label(title, what)
+    return title if title is not None and title.strip() else None
 
 
 def check_label(text: str | None, what: str) -> None:
@@ -198,6 +210,38 @@ def check_entry_id(text: str) -> None:
 def is_storable(text: str) -> bool:
     """Return whether a text can be an id, a key or a title: it holds neither NUL nor a lone surrogate."""
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
+
+
+class SessionRef(str):
+    """The id of a session, and which of those that ever had it is meant: an id may be used again after a deletion.
+
+    It is the id wherever an id is wanted; a store that is given one raises `SessionNotFound` for any other session.
+    """
+
+    __slots__ = ("session_key",)
+
+    session_key: int
+
+    def __new__(cls, session_id: str, session_key: int) -> SessionRef:
+        """Return the id of the session with this key."""
+        ref = super().__new__(cls, session_id)
+        ref.session_key = session_key
+        return ref
+
+
+def is_meant(session_id: str, session_key: int) -> bool:
+    """Return whether the session with this key, which has the id now, is the one that was asked for."""
+    return type(session_id) is not SessionRef or session_id.session_key == session_key
+
+
+def require_meant(session_id: str, session_key: int) -> None:
+    """Raise `SessionNotFound` where the id was used again, and another session is meant."""
+    if not is_meant(session_id, session_key):
+        raise SessionNotFound(
+            session_id,
+            detail=f"session {str(session_id)!r} was deleted, and its id has been used again, for another session, "
+            "which this handle does not touch; get a handle on that one with get_session()",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from flue_py.core.sessions import (
     check_entry_label,
     check_label,
     check_name,
+    checked_title,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import (
@@ -188,7 +189,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         priced = self._pricer.price_entries(entries)
         return await self._commit(
             lambda: self._backend.append(
-                self.id, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
             ),
             self._note_append,
         )
@@ -206,7 +207,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         self._limits.check_entries(entries)
         priced = self._pricer.price_entries(entries)
         return await self._commit(
-            lambda: self._backend.import_entries(self.id, priced, leaf=leaf, expected=self._leaf_id),
+            lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
             lambda result: self._note(result.leaf_id, result.revision),
         )
 
@@ -231,7 +232,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         call = paid_call(usage, provider, model, call_id, purpose, outcome, at)
         priced = self._pricer.price_call(call)
-        return await self._commit(partial(self._backend.record_call, self.id, priced), _nothing_to_note)
+        return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
 
     # -- moving the leaf --------------------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
             lambda: self._backend.move(
-                self.id, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
+                self.ref, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
             ),
             self._note_move,
         )
@@ -267,8 +268,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> Moved | None:
         """Go back on the active path, and return the move; None where there is nothing to go back over.
 
-        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts user messages on
-        the path: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
+        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
+        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
         R09, R10). A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
@@ -283,7 +284,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     async def _rewind_now(self, to: LeafChoice, turns: int | None, note: Note) -> Moved | None:
         leaf = self._leaf_id
         if turns is not None:
-            started = await self._backend.read_turns(self.id, leaf=leaf)
+            started = await self._backend.read_turns(self.ref, leaf=leaf)
             kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
             target = started[kept].parent_id if kept < len(started) else leaf
         else:
@@ -291,15 +292,15 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
+        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
             return
         if leaf is None:
-            if await self._backend.get_entry(self.id, entry_id) is None:
+            if await self._backend.get_entry(self.ref, entry_id) is None:
                 raise EntryNotFound(self.id, entry_id)
-        elif await self._backend.is_ancestor(self.id, entry_id, leaf):
+        elif await self._backend.is_ancestor(self.ref, entry_id, leaf):
             return
         raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
@@ -312,14 +313,14 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         Note(by, why)
         return await self._commit(
-            lambda: self._backend.undo(self.id, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.undo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
         )
 
     async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
         Note(by, why)
         return await self._commit(
-            lambda: self._backend.redo(self.id, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.redo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
         )
 
     async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
@@ -331,7 +332,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         checked_id(entry_id, "entry_id")
         Note(by, why)
-        moved = await self._commit(partial(self._backend.retract, self.id, entry_id, by=by, why=why), self._note_move)
+        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, by=by, why=why), self._note_move)
         return moved is not None
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             key, title, self.scope, encode_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
         )
         info = await self._commit(
-            partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key), _nothing_to_note
+            partial(self._backend.fork, self.ref, at, new, idempotency_key=idempotency_key), _nothing_to_note
         )
         return Session(self._backend, info, self._limits, self._pricer)
 
@@ -385,7 +386,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         info = await self._commit(
             partial(
                 self._backend.create_task,
-                self.id,
+                self.ref,
                 task_id,
                 new,
                 idempotency_key=idempotency_key,
@@ -406,19 +407,21 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         Note(by, why)
-        await self._commit(partial(self._backend.set_label, self.id, entry_id, label, by=by, why=why), _nothing_to_note)
+        await self._commit(
+            partial(self._backend.set_label, self.ref, entry_id, label, by=by, why=why), _nothing_to_note
+        )
 
     async def set_title(
         self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
     ) -> SessionInfo:
         """Set or clear the title, and return the session's row. O(1). (Rows E20, E33.)
 
-        With ``auto`` it is the title that a program made. It is kept apart: a title that was given is shown before
-        it, whichever came later (`SessionInfo.shown_title`).
+        A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
+        title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
-        check_label(title, "title")
+        title = checked_title(title)
         Note(by, why)
-        update = partial(self._backend.update_session, self.id, by=by, why=why)
+        update = partial(self._backend.update_session, self.ref, by=by, why=why)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
         return await self._commit(change, self._note_row)
 
@@ -441,7 +444,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         text = encode_metadata(metadata, self._limits)
         Note(by, why)
         change = self._merging(decode_object(text)) if merge else text
-        work = partial(self._backend.update_session, self.id, metadata_text=change, by=by, why=why)
+        work = partial(self._backend.update_session, self.ref, metadata_text=change, by=by, why=why)
         return await self._commit(work, self._note_row)
 
     def _merging(self, added: JsonObject) -> EditMetadata:
@@ -451,7 +454,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
         Note(by, why)
-        work = partial(self._backend.update_session, self.id, completed_us=moment, by=by, why=why)
+        work = partial(self._backend.update_session, self.ref, completed_us=moment, by=by, why=why)
         return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:

@@ -154,7 +154,7 @@ class Store(StoreBudgets):
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
         """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
-        info = await self._backend.get_session(id_of(id), scope)
+        info = await self._backend.get_session(str(id_of(id)), scope)
         return None if info is None else self._session(info)
 
     async def find_session(self, prefix: str, *, scope: str | None = None) -> Session:
@@ -349,7 +349,7 @@ class Store(StoreBudgets):
         where the task began and the first did not. Raises `SessionNotFound` for the parent. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
-        await self._backend.link_task(id_of(parent), id_of(child), task_id, entry_id=entry_id)
+        await self._backend.link_task(id_of(parent), str(id_of(child)), task_id, entry_id=entry_id)
 
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False

@@ -294,7 +294,7 @@ class Backend(Protocol):
         """Return the usage after ``since`` up to the leaf: a difference of two stored sums. O(forks on the path)."""
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the user messages of the path, root to leaf, in order."""
+        """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf, in order."""
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry the session sees: those it inherited root first, then its own as they were added."""
