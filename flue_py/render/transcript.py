@@ -25,7 +25,7 @@ from flue_py.core.entries import (
 from flue_py.core.exchanges import answered_id, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import read_usage
+from flue_py.core.usage_shapes import read_usage
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
 from flue_py.render.views import session_name
