@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import atexit
 import sys
+from asyncio import SelectorEventLoop
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial, update_wrapper
 from importlib import import_module
@@ -46,6 +47,19 @@ Returned = TypeVar("Returned")
 Result = TypeVar("Result")
 
 
+class _Loop(SelectorEventLoop):
+    """A loop that needs no thread to end: asyncio starts one, which fails at the end of the interpreter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers = ThreadPoolExecutor(thread_name_prefix="flue-worker")
+        self.set_default_executor(self._workers)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncio has it
+        """Wait for the workers. Nothing else runs on this loop any more, so it may be blocked."""
+        self._workers.shutdown()
+
+
 class _LoopThread:
     """An event loop on a thread of its own: the way in, for the process that started it."""
 
@@ -61,7 +75,7 @@ class _LoopThread:
 
         def run_loop() -> None:
             try:
-                run(serve)
+                run(serve, backend_options={"loop_factory": _Loop})
             except BaseException as error:
                 if started.done():
                     raise

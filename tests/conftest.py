@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,22 +19,39 @@ GRACE_SECONDS = 5.0
 
 # A slow machine is not a bug: no deadline per example, and no complaint about slow generation.
 _ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-# In CI the same examples every time, so that a red run is the change's doing; elsewhere new ones each time.
-settings.register_profile("modest", _ALWAYS, max_examples=50, derandomize=bool(os.environ.get("CI")))
-settings.register_profile("long", _ALWAYS, max_examples=2000, stateful_step_count=100, derandomize=False)
+# The same examples every time, so that a red run is the change's doing. Failed examples are not kept for later runs:
+# what a test draws must not depend on what ran before.
+settings.register_profile("modest", _ALWAYS, max_examples=50, derandomize=True, database=None)
+settings.register_profile("seeded", _ALWAYS, max_examples=50, derandomize=False, database=None)
+settings.register_profile("long", _ALWAYS, max_examples=2000, stateful_step_count=100, derandomize=False, database=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--run-slow",
         action="store_true",
-        help="also run the tests marked slow, and many more examples of every property",
+        help="also run the tests marked slow, and many more examples of every property, from a seed that is printed",
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples: the same ones each time, those of ``--hypothesis-seed``, or with --run-slow random ones.
+
+    The seed is drawn here, before Hypothesis reads it and workers are started, so that all of them have the same.
+    """
+    slow = config.getoption("--run-slow")
+    if slow and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
     if not config.getoption("--hypothesis-profile"):
-        settings.load_profile("long" if config.getoption("--run-slow") else "modest")
+        seeded = config.getoption("--hypothesis-seed") is not None
+        settings.load_profile("long" if slow else "seeded" if seeded else "modest")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say the seed, so that a run can be repeated."""
+    seed = config.getoption("--hypothesis-seed")
+    return [] if seed is None else [f"examples drawn from --hypothesis-seed={seed}"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
 import click
 
+from flue_py.cli.consent import Plan, Shown, destructive
+from flue_py.cli.group import HelpfulGroup
 from flue_py.cli.output import json_option, look, print_json, print_lines, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
@@ -18,7 +21,13 @@ from flue_py.sessions.store import Store
 _PAGE = 1000
 
 
-@click.group()
+class _Budgets(HelpfulGroup):
+    synonyms = MappingProxyType(
+        {"ls": "list", "delete": "rm", "remove": "rm", "add": "set", "new": "set", "create": "set"}
+    )
+
+
+@click.group(cls=_Budgets)
 def budget() -> None:
     """Set, list, show and delete budgets of tokens or of money."""
 
@@ -139,14 +148,17 @@ def show(place: Place, budget_id: str, as_json: bool) -> None:
 
 @budget.command()
 @click.argument("budget_id", metavar="BUDGET")
-@json_option
+@destructive
 @click.pass_obj
-def rm(place: Place, budget_id: str, as_json: bool) -> None:
+def rm(place: Place, budget_id: str) -> Plan:
     """Delete BUDGET, and what is reserved in it. The ledger stays."""
+    found = run(place, lambda store: _find_budget(store, budget_id))
 
-    async def work(store: Store) -> Budget:
-        return await store.delete_budget((await _find_budget(store, budget_id)).id)
+    def shown(each: Budget, said: str, *, dry_run: bool) -> Shown:
+        text = f"{said} budget {each.id} of {each.target}, {shown_amount(each.spent, each.unit)} spent"
+        return Shown([((text, ""),)], {**budget_row(each), "dryRun": dry_run})
 
-    gone = run(place, work)
-    text = f"deleted budget {gone.id} of {gone.target}, {shown_amount(gone.spent, gone.unit)} spent"
-    print_result(text, budget_row(gone), as_json=as_json)
+    def go() -> Shown:
+        return shown(run(place, lambda store: store.delete_budget(found.id)), "deleted", dry_run=False)
+
+    return Plan(f"budget {found.id} of {found.target}", shown(found, "would delete", dry_run=True), go)

@@ -11,6 +11,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
+from flue_py.cli.output import print_document
 from flue_py.cli.place import expanded
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import AmbiguousId, FlueError
@@ -34,7 +35,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     root = ctx.find_root()
     source = _SHELLS[shell](root.command, {}, "flue-py", _VARIABLE)
     # Not source(): it starts a bash to ask for its version, which need not be the one that will read this.
-    click.echo(source.source_template % source.source_vars(), nl=False)
+    print_document(source.source_template % source.source_vars())
 
 
 class SessionName(click.ParamType):  # type: ignore[type-arg, unused-ignore]

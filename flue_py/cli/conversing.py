@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from flue_py.cli.output import json_option, print_json, print_lines, print_result
+from flue_py.cli.consent import Plan, Shown, destructive
+from flue_py.cli.output import json_option, print_document, print_json, print_lines, tell
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
 from flue_py.core.entries import Entry, message_text
@@ -17,7 +17,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.turns import Turn
 from flue_py.errors import StoreUnavailable
 from flue_py.render.conversation import said_lines, turn_lines
-from flue_py.render.lines import counted, printable
+from flue_py.render.lines import Line, counted
 from flue_py.render.rows import entry_row, iso, moved_row
 from flue_py.runtime.commands import write_private
 from flue_py.runtime.conversation import REPLAYED_TURNS, Conversation, Retried, Rewound
@@ -104,17 +104,33 @@ def last(place: Place, session: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("session")
-@json_option
+@destructive
 @click.pass_obj
-def clear(place: Place, session: str, as_json: bool) -> None:
+def clear(place: Place, session: str) -> Plan:
     """Drop all turns of SESSION; what comes before the first stays, and undo takes it back."""
 
-    async def work(talk: Conversation) -> tuple[str, Rewound, str | None]:
-        return talk.session.id, await talk.clear(), talk.session.leaf_id
+    async def foresee(talk: Conversation) -> tuple[str, list[Turn], str | None]:
+        return talk.session.id, await talk.turns(), talk.session.leaf_id
 
-    session_id, done, leaf = _talk(place, session, work)
-    said = f"cleared: {counted(done.total, 'turn')} dropped" if done.moved else "there is nothing to clear"
-    print_result(said, moved_row(session_id, done.moved, leaf), as_json=as_json)
+    session_id, turns, leaf = _talk(place, session, foresee)
+    what = counted(len(turns), "turn")
+    would: Line = ((f"{what} would be dropped" if turns else "there is nothing to clear", "bold"),)
+
+    def go() -> Shown:
+        async def work(talk: Conversation) -> tuple[Rewound, str | None]:
+            return await talk.clear(), talk.session.leaf_id
+
+        done, left = _talk(place, session_id, work)
+        cleared = f"cleared: {counted(done.total, 'turn')} dropped"
+        said: Line = ((cleared if done.moved else "there is nothing to clear", "bold"),)
+        return Shown([said, *turn_lines(turns)], {**moved_row(session_id, done.moved, left), "dryRun": False})
+
+    return Plan(
+        what if turns else "",
+        Shown([would, *turn_lines(turns)], {**moved_row(session_id, None, leaf), "dryRun": True}),
+        go,
+        verb="drop",
+    )
 
 
 @click.command()
@@ -131,7 +147,7 @@ def retry(place: Place, session: str, as_json: bool) -> None:
     row = moved_row(session_id, done.moved if done else None, leaf)
     row["message"] = done.message if done else None
     if done is None:
-        click.echo("there is nothing to retry", err=True)
+        tell("there is nothing to retry")
     if as_json:
         print_json(row)
     elif done is not None:
@@ -164,7 +180,7 @@ def snapshot(place: Place, session: str, file: Path | None) -> None:
 
 def _put(text: str, file: Path | None) -> None:
     if file is None:
-        click.echo(printable(text) if sys.stdout.isatty() else text.encode(errors="backslashreplace"), nl=False)
+        print_document(text)
         return
     try:
         write_private(str(file), text)

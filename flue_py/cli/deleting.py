@@ -2,64 +2,54 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from flue_py.cli.housekeeping import delete_chosen
+from flue_py.cli.consent import Plan, Shown, destructive
+from flue_py.cli.housekeeping import plan_for
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
-from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.cli.running import all_sessions, find_session, name_of, run
 from flue_py.core.sessions import Deletion
 from flue_py.render.lines import counted
 from flue_py.render.rows import deletion_row, store_row, verify_row
-from flue_py.render.views import deletion_lines, facts_lines, session_name, store_facts
+from flue_py.render.views import deletion_lines, facts_lines, store_facts
 from flue_py.runtime.housekeeping import find_completed
 from flue_py.sessions.store import Store
 
 
 @click.command()
 @click.argument("session")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@destructive
 @click.pass_obj
-def rm(place: Place, session: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+def rm(place: Place, session: str) -> Plan:
     """Delete SESSION, the task sessions it started, theirs, and every entry no other session sees.
 
     Forks stay, with all they see, and so does what was spent. At a terminal it shows what would go, and asks. Where
     SESSION is "all", and no session has that id or key, every session goes that is completed.
     """
     if session.lower() == "all" and run(place, lambda store: _is_free(store, session)):
-        delete_chosen(place, find_completed, dry_run=dry_run, yes=yes, as_json=as_json)
-        return
+        return plan_for(place, find_completed)
 
     async def foresee(store: Store) -> tuple[str, Deletion, dict[str, str]]:
         found = await find_session(store, session)
         planned = await store.delete_session_tree(found.id, dry_run=True)
-        return found.id, planned, {each: await _name_of(store, each) for each in planned.session_ids}
+        return found.id, planned, {each: await name_of(store, each) for each in planned.session_ids}
 
-    session_id, deletion, names = run(place, foresee)
-    if not dry_run:
-        if not yes and sys.stdin.isatty():
-            print_lines(deletion_lines(deletion, names, dry_run=True))
-            click.confirm("Delete?", abort=True)
+    session_id, planned, names = run(place, foresee)
+
+    def shown(deletion: Deletion, *, dry_run: bool) -> Shown:
+        return Shown(deletion_lines(deletion, names, dry_run=dry_run), deletion_row(deletion, dry_run=dry_run))
+
+    def go() -> Shown:
         with progress_bar("deleting"):
-            deletion = run(place, lambda store: store.delete_session_tree(session_id))
-    if as_json:
-        print_json(deletion_row(deletion, dry_run=dry_run))
-    else:
-        print_lines(deletion_lines(deletion, names, dry_run=dry_run))
+            return shown(run(place, lambda store: store.delete_session_tree(session_id)), dry_run=False)
+
+    return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)
 
 
 async def _is_free(store: Store, name: str) -> bool:
     return name not in {each for info in await all_sessions(store) for each in (info.id, info.key)}
-
-
-async def _name_of(store: Store, session_id: str) -> str:
-    session = await store.get_session(session_id)
-    return "" if session is None else session_name(session.info)
 
 
 @click.command()

@@ -7,18 +7,32 @@ from pathlib import Path
 
 import click
 
+from flue_py.cli.output import print_document, tell
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.errors import InvalidArgument
 from flue_py.formats.exported import Exported
-from flue_py.render.lines import printable
 from flue_py.sessions.exporting import EXPORT_FORMATS, export_session
 from flue_py.sessions.store import Store
 
 
+class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
+    """A format that can be exported."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the format. Raises `click.UsageError`, which says where it belongs."""
+        if value not in EXPORT_FORMATS:
+            raise click.UsageError(
+                f"{value!r} is not a format that can be exported: {', '.join(EXPORT_FORMATS)}; "
+                "FORMAT comes before SESSION",
+                ctx,
+            )
+        return value
+
+
 @click.command("export")
+@click.argument("format", metavar="FORMAT", type=_Format(EXPORT_FORMATS))
 @click.argument("session")
-@click.argument("format", metavar="FORMAT", type=click.Choice(EXPORT_FORMATS))
 @click.option("--leaf", metavar="ENTRY", help="Export at this entry instead of the stored leaf.")
 @click.option(
     "--output",
@@ -27,7 +41,7 @@ from flue_py.sessions.store import Store
     help="Write a new file, for its owner alone, instead of printing.",
 )
 @click.pass_obj
-def export(place: Place, session: str, format: str, leaf: str | None, output: Path | None) -> None:  # noqa: A002
+def export(place: Place, format: str, session: str, leaf: str | None, output: Path | None) -> None:  # noqa: A002
     """Export SESSION in the format of another program.
 
     FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees). What
@@ -41,13 +55,12 @@ def export(place: Place, session: str, format: str, leaf: str | None, output: Pa
     if output is not None and output.exists():
         raise InvalidArgument(f"{output} is there already; name another file, or remove it")
     exported = run(place, work)
-    data = exported.text.encode()
     if output is None:
-        click.echo(data, nl=False)
+        print_document(exported.text, is_json=True)
     else:
-        _write_new(output, data)
+        _write_new(output, exported.text.encode())
     for note in exported.notes:
-        click.echo(printable(str(note)), err=True)
+        tell(str(note))
 
 
 def _write_new(path: Path, data: bytes) -> None:

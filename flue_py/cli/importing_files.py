@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 import click
 
-from flue_py.cli.output import json_option, print_json, print_lines
+from flue_py.cli.output import console, json_option, print_json, print_lines, tell_error
 from flue_py.cli.place import Place
 from flue_py.cli.running import run
 from flue_py.errors import FixTheCall, FlueError
@@ -58,8 +58,9 @@ def import_files(
         # FORMAT was left out: what stands in its place is the first path.
         wanted, paths = AUTO, (Path(format), *paths)
     if wanted != AUTO and wanted not in format_names():
-        raise click.BadParameter(
-            f"{format!r} is not {AUTO!r} or one of {', '.join(map(repr, format_names()))}", ctx, param_hint="FORMAT"
+        raise click.UsageError(
+            f"{format!r} is neither a file or folder that is there, nor a format: {AUTO}, {', '.join(format_names())}",
+            ctx,
         )
     if not paths and not discover:
         raise click.UsageError("name a file or a folder to import, or use --discover", ctx)
@@ -74,10 +75,11 @@ def import_files(
     else:
         for report in reports:
             print_lines(_lines(report))
-        if discover and not reports and not work.failures:
-            print_lines([(("no session files were found in the usual places", ""),)])
+        if not reports and not work.failures:
+            searched = [*map(str, paths), *(["the usual places"] if discover else [])]
+            print_lines([((f"no session files were found in {', '.join(searched)}", ""),)])
     for failure in work.failures:
-        click.echo(f"Error: {printable(str(failure))}", err=True)
+        tell_error(str(failure))
     if work.failures:
         ctx.exit(1)
 
@@ -151,11 +153,10 @@ def _progress_bar() -> Iterator[Tell | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console(err=True), transient=True)
     task = bar.add_task("importing", total=None)
     began, is_shown = time.monotonic(), False
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flue_py.cli.output import json_option, print_result
+from flue_py.cli.output import json_option, print_document, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import make_private_folder
 from flue_py.core.jsontext import JsonObject
@@ -32,7 +32,7 @@ def migrate(place: Place, only_sql: bool, found: int | None, as_json: bool) -> N
         if as_json:
             raise click.UsageError("--sql prints SQL; leave out --json")
         dialect = dialect_of(place.target)
-        click.echo(creation_sql(dialect) if found is None else upgrade_sql(dialect, found), nl=False)
+        print_document(creation_sql(dialect) if found is None else upgrade_sql(dialect, found))
         return
     if found is not None:
         raise click.UsageError("--from goes with --sql; what format a database has is written in it")

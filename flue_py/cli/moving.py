@@ -89,15 +89,25 @@ def _check_turns(turns: str) -> None:
 
 @click.command()
 @click.argument("session")
+@click.option("--turn", is_flag=True, help="Take the whole last turn back: the last user message and what followed.")
 @why_option
 @json_option
 @click.pass_obj
-def undo(place: Place, session: str, why: str | None, as_json: bool) -> None:
-    """Return the leaf of SESSION to where it was before its last operation."""
+def undo(place: Place, session: str, turn: bool, why: str | None, as_json: bool) -> None:
+    """Return the leaf of SESSION to where it was before its last operation, or before its last turn.
+
+    Nothing is deleted: undo takes back what --turn did, too, and redo does again what undo took back.
+    """
 
     async def work(store: Store) -> tuple[str, Moved | None, str | None]:
         found = await find_session(store, session)
-        return found.id, await found.undo(by=_BY, why=why), found.leaf_id
+        if not turn:
+            moved = await found.undo(by=_BY, why=why)
+        elif await found.turns():
+            moved = await found.rewind(turns=-1, by=_BY, why=why)
+        else:
+            moved = None
+        return found.id, moved, found.leaf_id
 
     _print_moved(*run(place, work), as_json=as_json, nothing="there is nothing to undo")
 

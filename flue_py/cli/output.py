@@ -1,4 +1,7 @@
-"""Printing: lines for people, through rich, and JSON for programs."""
+"""The only place that prints: lines for people, through rich, and documents and JSON for programs.
+
+Whatever a command prints goes through here, so that nothing that was stored can write to somebody's terminal.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flue_py.cli.wording import in_commands
 from flue_py.core.jsontext import JsonValue
 from flue_py.render.entries import Look
-from flue_py.render.lines import ASCII, UNICODE, Line, cells, printable, text_of
+from flue_py.render.lines import ASCII, UNICODE, Line, cells, json_printable, printable, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,34 +26,67 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 def print_json(value: JsonValue) -> None:
     """Print a value as JSON, in UTF-8 whatever the terminal's encoding."""
+    print_document(json.dumps(value, ensure_ascii=False, indent=2) + "\n", is_json=True)
+
+
+def print_document(text: str, *, is_json: bool = False) -> None:
+    """Print a text that is meant for a file: its exact bytes in UTF-8, except at a terminal.
+
+    A terminal finds nothing in it to act on: in JSON (or lines of it) such characters are escaped, elsewhere they
+    become U+FFFD.
+    """
+    if sys.stdout.isatty():
+        text = json_printable(text) if is_json else printable(text)
     # Half of a surrogate pair, as in the name of a file that is no UTF-8, has an escape in JSON and no bytes.
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2).encode(errors="backslashreplace"))
+    click.echo(text.encode(errors="backslashreplace"), nl=False)
 
 
-def _console() -> Console:
+def tell(text: str) -> None:
+    """Print one line on stderr, for people."""
+    click.echo(_flat(text), err=True)
+
+
+def tell_error(text: str) -> None:
+    """Print an error on stderr, in one line, and go on."""
+    tell(f"Error: {in_commands(text)}")
+
+
+def confirm(question: str) -> None:
+    """Return where the answer is yes. Raises `click.Abort`."""
+    click.confirm(_flat(question), abort=True, err=True)
+
+
+def console(*, err: bool = False) -> Console:
+    """Return what styled text is printed with. What is given to it must be `printable`."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, stderr=err)
 
 
-def print_lines(lines: Iterable[Line], *, paged: bool = False) -> None:
+def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False) -> None:
     """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded).
 
     Nothing in them is left for the terminal to act on, whatever a title, a label or an id holds. With ``paged``, what
-    is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages.
+    is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages. With ``err``
+    they go to stderr.
     """
-    console = _console()
-    if not console.is_terminal:
+    shown_on = console(err=err)
+    if not shown_on.is_terminal:
         for line in lines:
-            click.echo(printable(text_of(line)).rstrip())
+            click.echo(_flat(text_of(line)).rstrip(), err=err)
         return
     shown = list(lines)
-    if paged and _rows(shown, console.width) >= console.height and _has_reader():
-        with console.capture() as captured:
-            _print_styled(console, shown)
-        click.echo_via_pager(captured.get(), color=console.color_system is not None and not console.no_color)
+    if paged and _rows(shown, shown_on.width) >= shown_on.height and _has_reader():
+        with shown_on.capture() as captured:
+            _print_styled(shown_on, shown)
+        click.echo_via_pager(captured.get(), color=shown_on.color_system is not None and not shown_on.no_color)
     else:
-        _print_styled(console, shown)
+        _print_styled(shown_on, shown)
+
+
+def _flat(text: str) -> str:
+    """Return a text of which a line end cannot make another line."""
+    return printable(text).replace("\n", " ")
 
 
 def _rows(lines: Iterable[Line], width: int) -> int:
@@ -61,12 +98,12 @@ def _has_reader() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _print_styled(console: Console, lines: Iterable[Line]) -> None:
+def _print_styled(shown_on: Console, lines: Iterable[Line]) -> None:
     from rich.text import Text
 
     for line in lines:
-        console.print(
-            Text.assemble(*((printable(text), style) for text, style in line)),
+        shown_on.print(
+            Text.assemble(*((_flat(text), style) for text, style in line)),
             no_wrap=True,
             overflow="ignore",
             crop=False,
@@ -80,8 +117,8 @@ def print_title(text: str) -> None:
 
 def look(*, sizes: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None) -> Look:
     """Return how to show entries on this output: its width, and signs it can encode."""
-    console = _console()
-    return Look(console.width, sizes, labels, UNICODE if console.encoding.startswith("utf") else ASCII)
+    shown_on = console()
+    return Look(shown_on.width, sizes, labels, UNICODE if shown_on.encoding.startswith("utf") else ASCII)
 
 
 def print_result(text: str, value: JsonValue, *, as_json: bool) -> None:

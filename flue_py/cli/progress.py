@@ -71,7 +71,7 @@ class _Bar:
         with self._lock:
             if self._is_over:
                 return
-            columns = [TextColumn("{task.description}"), BarColumn()]
+            columns = [TextColumn("{task.description}", markup=False), BarColumn()]
             counts = [MofNCompleteColumn(), TextColumn(self._unit)] if self._unit else []
             console = Console(stderr=True, force_terminal=True)
             bar = Progress(*columns, *counts, TimeElapsedColumn(), console=console, transient=True)

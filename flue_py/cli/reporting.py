@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from os.path import isdir  # unlike Path.is_dir, it has no opinion on names that no file can have
 from pathlib import Path
 
 import click
 
-from flue_py.cli.output import print_lines
+from flue_py.cli.output import print_document, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
 from flue_py.errors import InvalidArgument, StoreUnavailable, shown
@@ -68,8 +67,7 @@ def report(
 
     session_id, text = run(place, work)
     if output == _STDOUT:
-        sys.stdout.flush()
-        click.echo(text.encode(), nl=False)
+        print_document(text, is_json=form != "html")
         return
     name = f"report-{_safe(session_id)}.{_ENDINGS[form]}" if output is None else output
     path = _write(Path(name), text, overwrite=overwrite)

@@ -15,6 +15,7 @@ from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, SessionKind
 from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
+from flue_py.render.views import session_name
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -112,3 +113,9 @@ async def _id_for(store: Store, name: str) -> str:
 async def leaf_of(session: Session, entry: str | None) -> LeafChoice:
     """Return the entry that an option names, by a beginning of its id; the stored leaf where it is left out."""
     return STORED if entry is None else await session.resolve_entry_id(entry)
+
+
+async def name_of(store: Store, session_id: str) -> str:
+    """Return what people know a session by; "" where it is not there."""
+    session = await store.get_session(session_id)
+    return "" if session is None else session_name(session.info)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 
 import click
 
@@ -10,6 +11,7 @@ from flue_py.cli.history import leaf_option
 from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageReport
 from flue_py.core.sessions import STORED
 from flue_py.core.usage import UsageWindow
@@ -21,6 +23,9 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 _day = click.DateTime(["%Y-%m-%d"])
+
+RECENT_DAYS = 30
+"""How many days the view of the whole store goes back, if nobody says otherwise."""
 
 
 @click.command()
@@ -45,6 +50,10 @@ _day = click.DateTime(["%Y-%m-%d"])
 @click.option("--branch", type=click.Choice(BRANCH_STATES), help="Only calls whose entry is there.")
 @click.option("--first-day", type=_day, metavar="DAY", help="Only calls of this day (YYYY-MM-DD, in UTC) and later.")
 @click.option("--last-day", type=_day, metavar="DAY", help="Only calls of this day and earlier.")
+@click.option(
+    "--days", type=click.IntRange(min=1, max=100_000), help="Only calls of the last so many days, today's too."
+)
+@click.option("--all", "always", is_flag=True, help="All calls there ever were.")
 @json_option
 @click.pass_obj
 def usage(
@@ -64,19 +73,26 @@ def usage(
     branch: BranchState | None,
     first_day: datetime | None,
     last_day: datetime | None,
+    days: int | None,
+    always: bool,
     as_json: bool,
 ) -> None:
     """Show the tokens and the exact cost of the path of SESSION, or of what comes after an entry.
 
-    With any other option, or without SESSION: what was paid, from the ledger, in which nothing is ever lost.
+    With any other option, or without SESSION: what was paid, from the ledger, in which nothing is ever lost. Without
+    SESSION that is the last 30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by
+    its Monday.
     """
-    filters = (scope, provider, model, purpose, outcome, branch, first_day, last_day)
+    filters = (scope, provider, model, purpose, outcome, branch, first_day, last_day, days)
     is_stretch = path or since is not None or leaf is not None
     if session is None and is_stretch:
         raise InvalidArgument("--path, --since and --leaf are of a session; name it")
-    if session is not None and not (group_by or path or tree or tasks or any(value is not None for value in filters)):
+    asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)
+    if session is not None and not asks_ledger:
         _show_path(place, session, since, leaf, as_json=as_json)
         return
+    shown = _days_shown(session, first_day, last_day, days, always=always)
+    groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
 
     async def work(store: Store) -> UsageReport:
         found, session_id = await _find(store, session)
@@ -92,9 +108,9 @@ def usage(
             purpose=purpose,
             outcome=outcome,
             branch=branch,
-            first_day=None if first_day is None else first_day.date(),
-            last_day=None if last_day is None else last_day.date(),
-            group_by=group_by,
+            first_day=shown.first,
+            last_day=shown.last,
+            group_by=groups,
             path=path,
             since=None if found is None or since is None else await found.resolve_entry_id(since),
             leaf=STORED if found is None else await leaf_of(found, leaf),
@@ -102,9 +118,43 @@ def usage(
 
     report = run(place, work)
     if as_json:
-        print_json(report.to_json())
+        print_json({**report.to_json(), **shown.to_json()})
     else:
-        print_lines(bill_lines(report, group_by))
+        heading = [] if shown.heading is None else [((shown.heading, "dim"),)]
+        print_lines([*heading, *bill_lines(report, groups)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Days:
+    """The days, first and last included, that a bill is of; None is without end. The heading says so to people."""
+
+    first: date | None
+    last: date | None
+    heading: str | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            "firstDay": None if self.first is None else self.first.isoformat(),
+            "lastDay": None if self.last is None else self.last.isoformat(),
+        }
+
+
+def _days_shown(
+    session: str | None, first: datetime | None, last: datetime | None, days: int | None, *, always: bool
+) -> _Days:
+    """Return the days that were asked for. Raises `InvalidArgument` for two answers to one question."""
+    if sum((first is not None or last is not None, days is not None, always)) > 1:
+        raise InvalidArgument("--days, --all and --first-day with --last-day exclude each other; give one of them")
+    if first is not None or last is not None:
+        return _Days(None if first is None else first.date(), None if last is None else last.date())
+    if always or (session is not None and days is None):
+        return _Days(None, None)
+    count = RECENT_DAYS if days is None else days
+    today = datetime.now(UTC).date()
+    start = today - timedelta(days=min(count - 1, today.toordinal() - 1))
+    more = "; --all shows what was before" if days is None else ""
+    span = "today" if count == 1 else f"the last {count:,} days"
+    return _Days(start, today, f"{span}, {start} to {today} (UTC){more}")
 
 
 async def _find(store: Store, name: str | None) -> tuple[Session | None, str | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from flue_py.cli.output import json_option, print_result
+from flue_py.cli.output import json_option, print_document, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.jsontext import JsonObject
@@ -49,7 +49,7 @@ def transcript_of(
             parts = [await transcript(found, leaf=await leaf_of(found, leaf))]
             return parts + [part async for part in transcripts_of_tasks(store, found)] if tasks else parts
 
-        click.echo("\n".join(run(place, show)).encode(errors="replace"), nl=False)
+        print_document("\n".join(run(place, show)))
         return
     target = output
 

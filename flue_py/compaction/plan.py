@@ -2,8 +2,9 @@
 
 The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
 from the end until the budget is used up, and the cut is made at the first user or assistant message from
-there on. A tool result is never the first message kept: its call would be gone. Where the first kept message
-is not a user message, the cut splits a turn, and the beginning of that turn is summarized on its own.
+there on that does not part a tool call from its result. A tool result is never the first message kept: its
+call would be gone. Where the first kept message is not a user message, the cut splits a turn, and the beginning
+of that turn is summarized on its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
 from flue_py.core.entries import Entry
-from flue_py.core.exclusions import tool_group
+from flue_py.core.exchanges import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown
@@ -109,6 +110,8 @@ def prepare_compaction(
     """
     start = previous.first_kept_index if previous else 0
     cut_points = [n for n in range(start, len(messages)) if _is_cut_point(messages[n])]
+    if policy.keep_exchanges_whole:
+        cut_points = Pairing(messages).whole_cuts(cut_points)
     return _plan(messages, cut_points, settings, previous, policy)
 
 
@@ -271,13 +274,16 @@ def plan_session_compaction(
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
     previous = None if latest is None else PreviousCompaction(latest.summary, start, latest.details)
-    staying = _pinned_indices(items, messages, pinned)
+    pairing = Pairing(messages)
+    staying = _pinned_indices(items, pairing, pinned)
     released = [n for n in range(1, start) if n not in staying]
     cut_points = [
         n
         for n in range(start, len(items))
         if _is_cut_point(messages[n]) and (items[n].kind == "message" or not policy.cut_at_message_entries)
     ]
+    if policy.keep_exchanges_whole:
+        cut_points = pairing.whole_cuts(cut_points, staying)
     usage_from = None
     if policy.ignore_older_usage and items and isinstance(items[0], ContextEntry):
         usage_from = usage_start(cast("Sequence[ContextEntry]", items))
@@ -290,13 +296,11 @@ def plan_session_compaction(
     return SessionCompactionPlan(plan, first_kept.entry_id)
 
 
-def _pinned_indices(
-    items: Sequence[ContextItem], messages: Sequence[Message], pinned: Collection[str]
-) -> frozenset[int]:
+def _pinned_indices(items: Sequence[ContextItem], pairing: Pairing, pinned: Collection[str]) -> frozenset[int]:
     """Return where the pinned items are, each with the tool call or the results that it is kept with."""
     found: set[int] = set()
     for index, item in enumerate(items):
         if item.entry_id in pinned and index not in found:
-            group = tool_group(messages, index)
+            group = pairing.group_of(index)
             found.update([index] if group is None else group.members)
     return frozenset(found)

@@ -61,6 +61,10 @@ class CompactionPolicy:
     """A session is cut at the next message entry where the cut would fall on an entry of another kind, such as
     a branch summary. Off: it is not compacted then, for the reason ``first_kept_not_message`` (row C29)."""
 
+    keep_exchanges_whole: bool = True
+    """A cut never falls between a tool call and its result, also where other messages lie between the two. Off: the
+    result stays without its call."""
+
     refuse_blank_summary: bool = True
     """A summary of nothing but white space is a failed call. Off: it takes the place of the history."""
 
@@ -79,6 +83,7 @@ FAITHFUL_POLICY = CompactionPolicy(
     read_plain_text=False,
     whole_characters=False,
     cut_at_message_entries=False,
+    keep_exchanges_whole=False,
     refuse_blank_summary=False,
     stop_at_failed_call=False,
 )

@@ -1,18 +1,25 @@
-"""Tool calls and their results, as messages hold them."""
+"""Tool calls and their results: which result answers which call, and what therefore belongs together.
+
+One rule, for exclusions, pins, picks, compaction cuts, transcripts and exports. A result belongs to the latest message
+before it that calls a tool by its id, however many messages lie between. The first result of a call is its answer; a
+further one repeats it, and is never in a context without the call. Where one message calls twice by the same id, the
+first result answers the first call. An id that a later message uses again is another call. A result that comes before
+every call of its id answers nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
 def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:
     """Return the tool calls that an assistant message makes, in order; none for any other message."""
-    content = message.get("content")
-    if message.get("role") != "assistant" or not isinstance(content, list):
-        return []
-    return [part for part in content if isinstance(part, dict) and part.get("type") == "toolCall"]
+    return [part for _, part in _placed_calls(message)]
 
 
 def called_ids(message: Mapping[str, JsonValue]) -> list[str]:
@@ -24,3 +31,133 @@ def answered_id(message: Mapping[str, JsonValue]) -> str | None:
     """Return the id of the tool call that a message is the result of; None for what is no result."""
     call_id = message.get("toolCallId")
     return call_id if message.get("role") == "toolResult" and isinstance(call_id, str) else None
+
+
+def _placed_calls(message: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return []
+    return [
+        (place, part) for place, part in enumerate(content) if isinstance(part, dict) and part.get("type") == "toolCall"
+    ]
+
+
+class Call(NamedTuple):
+    """A tool call in a list of messages: the index of its message, its place in the content, and its id."""
+
+    at: int
+    part: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolGroup:
+    """A message with tool calls (``caller``) and the answer of each, by index: what is kept or left out as one.
+
+    ``caller`` is None for a result that answers nothing. ``is_answered`` where every call has its answer; ``is_open``
+    where one has none yet, and no later message of the user or the model says that none will come.
+    """
+
+    caller: int | None
+    calls: Sequence[Call]
+    answers: Mapping[Call, int]
+    is_answered: bool
+    is_open: bool
+    members: Sequence[int]
+    """The indices of all its messages, in order; a result that repeats an answer, only where it was asked for."""
+
+
+class Pairing:
+    """Which results answer which calls in a list of messages; None stands for what is no message.
+
+    Cost: O(messages and their parts).
+    """
+
+    __slots__ = ("_by_caller", "_call_of", "_last_said", "_unpaired", "results")
+
+    def __init__(self, messages: Iterable[Mapping[str, JsonValue] | None]) -> None:
+        self.results: dict[Call, list[int]] = {}
+        """Every call, in order, with the indices of its results: its answer first, then what repeats that."""
+        self._by_caller: dict[int, list[Call]] = {}
+        self._call_of: dict[int, Call] = {}
+        self._unpaired: set[int] = set()
+        self._last_said = -1
+        latest: dict[str, list[Call]] = {}
+        for at, message in enumerate(messages):
+            if message is not None:
+                self._read(at, message, latest)
+
+    def _read(self, at: int, message: Mapping[str, JsonValue], latest: dict[str, list[Call]]) -> None:
+        if message.get("role") in ("assistant", "user"):
+            self._last_said = at
+        made = [
+            Call(at, part, call_id)
+            for part, call in _placed_calls(message)
+            if isinstance(call_id := call.get("id"), str)
+        ]
+        if made:
+            self._by_caller[at] = made
+            self.results.update((call, []) for call in made)
+            by_id: dict[str, list[Call]] = {}
+            for call in made:
+                by_id.setdefault(call.id, []).append(call)
+            latest.update(by_id)
+        answered = answered_id(message)
+        if answered is None:
+            return
+        if answered not in latest:
+            self._unpaired.add(at)
+            return
+        calls = latest[answered]
+        call = next((each for each in calls if not self.results[each]), calls[-1])
+        self.results[call].append(at)
+        self._call_of[at] = call
+
+    def results_of(self, at: int) -> dict[Call, list[int]]:
+        """Return the calls that a message makes, in order, each with its results."""
+        return {call: self.results[call] for call in self._by_caller.get(at, ())}
+
+    def group_of(self, at: int) -> ToolGroup | None:
+        """Return the group that a message belongs to; None for one that neither calls nor answers."""
+        if at in self._unpaired:
+            return ToolGroup(None, (), {}, False, False, (at,))
+        caller = self._call_of[at].at if at in self._call_of else at
+        calls = self._by_caller.get(caller)
+        if calls is None:
+            return None
+        answers = {call: self.results[call][0] for call in calls if self.results[call]}
+        is_answered = len(answers) == len(calls)
+        is_open = not is_answered and self._last_said <= caller
+        return ToolGroup(caller, calls, answers, is_answered, is_open, sorted({at, caller, *answers.values()}))
+
+    def whole_cuts(self, cuts: Iterable[int], pinned: Container[int] = ()) -> list[int]:
+        """Return those of some indices, given in order, that no call lies before and its result at or after.
+
+        Groups whose caller is in ``pinned`` are kept wherever they are, and do not count.
+        """
+        ends = [
+            (at, max(place for call in calls for place in (at, *self.results[call])))
+            for at, calls in self._by_caller.items()
+            if at not in pinned
+        ]
+        whole: list[int] = []
+        reached, following = -1, 0
+        for cut in cuts:
+            while following < len(ends) and ends[following][0] < cut:
+                reached = max(reached, ends[following][1])
+                following += 1
+            if reached < cut:
+                whole.append(cut)
+        return whole
+
+
+def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
+    """Return the messages of entries, None for those that are none."""
+    return [entry.fields if entry.kind == MESSAGE else None for entry in entries]
+
+
+def group_ids(entries: Sequence[Entry], messages: Sequence[JsonObject | None], index: int) -> list[str]:
+    """Return the ids of the entries that belong together with one of them; it alone where none does."""
+    group = Pairing(messages).group_of(index)
+    members: Sequence[int] = [index] if group is None else group.members
+    return [entries[member].id for member in members]

@@ -24,8 +24,10 @@ MAX_JSON_DEPTH = 200
 
 _SHOWN_KEY = 60
 
-MAX_INTEGER_BITS = 13_000
-"""Larger integers are refused: Python reads back at most 4,300 digits."""
+LARGEST_INTEGER = 10**4300 - 1
+"""Larger integers are refused, of either sign. JSON readers, Python's too, read up to 4,300 digits:
+whatever can be read can be written.
+"""
 
 
 def encode_json(value: object, what: str) -> tuple[str, int]:
@@ -50,7 +52,7 @@ def _is_plain(value: object, depth: int) -> bool:
     if kind is str or kind is float or kind is bool or value is None:
         return True
     if kind is int:
-        return cast("int", value).bit_length() <= MAX_INTEGER_BITS
+        return -LARGEST_INTEGER <= cast("int", value) <= LARGEST_INTEGER
     if depth >= MAX_JSON_DEPTH:
         return False
     if kind is dict:
@@ -83,7 +85,7 @@ def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> J
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if value.bit_length() > MAX_INTEGER_BITS:
+        if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
             raise InvalidEntry(f"{where}: an integer of {value.bit_length()} bits is too large; store it as text")
         return int(value)
     if isinstance(value, float):
@@ -129,7 +131,7 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
-def decode_json(text: str) -> JsonValue:
+def decode_json(text: str | bytes) -> JsonValue:
     """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
     try:
         return cast("JsonValue", pydantic_core.from_json(text, allow_inf_nan=False))
@@ -145,7 +147,7 @@ def _refuse_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is not JSON")
 
 
-def decode_object(text: str) -> JsonObject:
+def decode_object(text: str | bytes) -> JsonObject:
     """Return the JSON object in ``text``. Raises `CorruptStore` where it is something else."""
     value = decode_json(text)
     if not isinstance(value, dict):
@@ -153,9 +155,9 @@ def decode_object(text: str) -> JsonObject:
     return value
 
 
-def payload_digest(text: str) -> bytes:
-    """Return the 16-byte BLAKE2b digest by which `verify` recognises a damaged payload."""
-    return blake2b(text.encode(), digest_size=16).digest()
+def payload_digest(text: str | bytes) -> bytes:
+    """Return the 16-byte BLAKE2b digest of a payload's text in UTF-8, by which a damaged one is recognised."""
+    return blake2b(text.encode() if isinstance(text, str) else text, digest_size=16).digest()
 
 
 def utf16_length(text: str) -> int:

@@ -18,9 +18,11 @@ from flue_py.core.usage import picodollars_to_usd
 
 DAY_US = 86_400_000_000
 
+Period: TypeAlias = Literal["day", "week", "month"]
 Dimension: TypeAlias = Literal[
-    "session", "scope", "provider", "model", "purpose", "outcome", "price_source", "branch", "day"
+    "session", "scope", "provider", "model", "purpose", "outcome", "price_source", "branch", "day", "week", "month"
 ]
+PERIODS: tuple[Period, ...] = get_args(Period)
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 BranchState: TypeAlias = Literal["active", "abandoned", "gone", "alone"]
 BRANCH_STATES: tuple[BranchState, ...] = get_args(BranchState)
@@ -170,8 +172,9 @@ class LedgerQuery:
 class UsageRow:
     """What some paid calls used: tokens by kind, and cost.
 
-    ``group`` says what they have in common, by dimension (a ``day`` is a `datetime.date`). ``reasoning`` is part of
-    ``output``. ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
+    ``group`` says what they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the Monday that it
+    begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
+    ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
     costs that are known; ``unpriced_calls`` counts the calls without one.
     """
 
@@ -273,6 +276,14 @@ def date_of(day: int) -> date:
     return date.fromordinal(date(1970, 1, 1).toordinal() + day)
 
 
+def period_of(day: int, period: Period) -> str | date:
+    """Return the period that the day with this number is in, as `UsageRow` names it."""
+    if period == "month":
+        return date_of(day).isoformat()[:7]
+    # 1 January 1970 was a Thursday.
+    return date_of(day - (day + 3) % 7 if period == "week" else day)
+
+
 def number_of(day: date) -> int:
     """Return the number of a day, as `date_of` takes it."""
     return day.toordinal() - date(1970, 1, 1).toordinal()
@@ -280,9 +291,8 @@ def number_of(day: date) -> int:
 
 def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> list[UsageRow]:
     """Return a row for each group that calls were put in."""
-    found: dict[tuple[object, ...], UsageRow] = {}
-    for call, group in calls:
-        row = UsageRow(
+    return merged(
+        UsageRow(
             group,
             1,
             int(call.cost is None),
@@ -295,8 +305,17 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
             call.tokens,
             call.cost or 0,
         )
-        known = found.get(tuple(group.values()))
-        found[tuple(group.values())] = row if known is None else known.plus(row)
+        for call, group in calls
+    )
+
+
+def merged(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """Return rows with those of the same group added up, in the order in which the groups came first."""
+    found: dict[tuple[object, ...], UsageRow] = {}
+    for row in rows:
+        group = tuple(row.group.values())
+        known = found.get(group)
+        found[group] = row if known is None else known.plus(row)
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 _WIDEST_CHARACTER = 4
 # What SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement) take, with room for what stands beside it.
-_LARGEST_ENTRY = 512 * 2**20
+LARGEST_ENTRY = 512 * 2**20
 
 _LARGEST = 2**31 - 1  # what every database can count to
 
@@ -20,7 +20,8 @@ class Limits:
     """The most that one call may bring. Raises `InvalidArgument` for what is no limit.
 
     They are of the store that was opened, not of the database: what another process has written is read whatever
-    its size. Bytes are those of the JSON in UTF-8, before compression.
+    its size, up to the 512 MiB that no limit exceeds. Bytes are those of the JSON in UTF-8, before compression. Files
+    to import and bundles are held to them before anything of them is unpacked.
     """
 
     entry_bytes: int = 64 * 2**20
@@ -41,10 +42,10 @@ class Limits:
                 raise InvalidArgument(
                     f"limits: {field.name}: {shown(value)} is not a whole number from 1 to {_LARGEST}"
                 )
-        if self.entry_bytes > _LARGEST_ENTRY:
+        if self.entry_bytes > LARGEST_ENTRY:
             raise InvalidArgument(
                 f"limits: entry_bytes: {shown(self.entry_bytes)} is more than databases take in a row; "
-                f"give at most {_LARGEST_ENTRY}"
+                f"give at most {LARGEST_ENTRY}"
             )
 
     def check_entries(self, entries: Sequence[NewEntry]) -> None:

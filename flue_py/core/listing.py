@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 from flue_py.core.sessions import SessionInfo, SessionKind, is_storable
 from flue_py.errors import InvalidArgument, shown
 
-SessionOrder: TypeAlias = Literal["updated", "created", "title", "messages", "entries", "tokens", "cost"]
+SessionOrder: TypeAlias = Literal["activity", "updated", "created", "title", "messages", "entries", "tokens", "cost"]
 """What sessions are listed by. ``title`` is the one that was given, else the one that was made, else "": the first
 `SORTED_CHARACTERS` of it, compared byte by byte in UTF-8. Equal ones are in the order in which they were made."""
 
@@ -100,6 +100,7 @@ def lower(text: str) -> str:
 
 
 _SORTED_BY: dict[SessionOrder, Callable[[SessionInfo], SortValue]] = {
+    "activity": lambda info: info.active_us,
     "updated": lambda info: info.updated_us,
     "created": lambda info: info.created_us,
     "title": lambda info: (info.title or info.auto_title or "")[:SORTED_CHARACTERS],

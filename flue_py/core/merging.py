@@ -6,7 +6,7 @@ first. Where it comes from is in its ``extra``, under `PROVENANCE`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -20,7 +20,7 @@ from flue_py.core.entries import (
     message_preview,
     message_text,
 )
-from flue_py.core.exchanges import answered_id, called_ids
+from flue_py.core.exchanges import Pairing, answered_id, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidArgument, shown
 
@@ -115,29 +115,24 @@ def range_key(*parts: str | None) -> str:
     return f"merged:{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
-def check_whole_exchanges(chosen: Sequence[Entry]) -> None:
+def check_whole_exchanges(path: Sequence[Entry], chosen: Collection[str]) -> None:
     """Raise `InvalidArgument` where a tool call is chosen without its result, or a result without its call.
 
-    No provider takes the one without the other.
+    No provider takes the one without the other. ``path`` holds the chosen entries and all between the first and the
+    last of them.
     """
-    calls: dict[str, str] = {}
-    results: dict[str, str] = {}
-    for entry in chosen:
-        if entry.kind != MESSAGE:
-            continue
-        message = entry.fields
-        calls.update((call_id, entry.id) for call_id in called_ids(message))
-        if (answered := answered_id(message)) is not None:
-            results[answered] = entry.id
-    for call_id, entry_id in calls.items():
-        if call_id not in results:
+    pairing = Pairing(messages_of(path))
+    for call, results in pairing.results.items():
+        caller = path[call.at].id
+        if caller in chosen and not any(path[result].id in chosen for result in results[:1]):
             raise InvalidArgument(
-                f"entry {entry_id!r} makes the tool call {shown(call_id)}, and its result is not among the chosen "
+                f"entry {caller!r} makes the tool call {shown(call.id)}, and its result is not among the chosen "
                 "entries; choose both, or neither"
             )
-    for call_id, entry_id in results.items():
-        if call_id not in calls:
+    for at, entry in enumerate(path):
+        group = pairing.group_of(at) if entry.id in chosen else None
+        if group is not None and (group.caller is None or path[group.caller].id not in chosen):
             raise InvalidArgument(
-                f"entry {entry_id!r} is the result of the tool call {shown(call_id)}, which is not among the chosen "
-                "entries; choose both, or neither"
+                f"entry {entry.id!r} is the result of the tool call {shown(answered_id(entry.fields))}, which is not "
+                "among the chosen entries; choose both, or neither"
             )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, Entry
+from flue_py.core.exchanges import Pairing
 from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import CorruptStore, InvalidEntry
@@ -158,15 +159,21 @@ def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextE
 
 
 def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[ContextEntry]:
-    """Return what the exclusions on the path leave of the items. The summary of a compaction always stays."""
+    """Return what the exclusions on the path leave of the items. The summary of a compaction always stays.
+
+    The result of a call that is left out is left out with it, also where it came after the exclusion.
+    """
     if all(entry.kind != EXCLUSION for entry in path):
         return items
     excluded = excluded_parts(path)
+    lost = _results_of_excluded_calls(items, excluded)
     left = []
     for item in items:
         named = excluded.get(item.entry_id, {})
         # What comes before an entry says nothing of it: the kept part alone would not know of that.
         parts = {part for part, by in named.items() if by.depth > item.entry.depth}
+        if item.entry_id in lost:
+            continue
         if not parts or item.kind == COMPACTION:
             left.append(item)
         elif WHOLE not in parts:
@@ -175,3 +182,17 @@ def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[
             if rest.role == "toolResult" or rest.data.get("content") != []:
                 left.append(rest)
     return left
+
+
+def _results_of_excluded_calls(
+    items: Sequence[ContextEntry], excluded: Mapping[str, Mapping[int | str | None, Entry]]
+) -> set[str]:
+    """Return the ids of the results among the items whose call the exclusions leave out."""
+    pairing = Pairing([item.entry.fields if item.kind == MESSAGE else None for item in items])
+    lost: set[str] = set()
+    for call, results in pairing.results.items():
+        caller = items[call.at].entry
+        named = excluded.get(caller.id, {})
+        if any(part in (WHOLE, call.part, call.id) and by.depth > caller.depth for part, by in named.items()):
+            lost.update(items[result].entry_id for result in results)
+    return lost

@@ -43,6 +43,8 @@ class SessionInfo:
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
     ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported, of which ``unpriced_calls`` are not in
     the cost: nothing said what they cost. ``title`` was given by a person, ``auto_title`` made by a program.
+    ``active_us`` is the time of the newest entry that it added, by the entries' own times, so that an imported session
+    was last active when its file says; of a session that has added none, a fork for one, it is that of its creation.
     """
 
     id: str
@@ -68,6 +70,7 @@ class SessionInfo:
     updated_us: int = 0
     auto_title: str | None = None
     unpriced_calls: int = 0
+    active_us: int = 0
 
     @property
     def metadata(self) -> JsonObject:
@@ -83,6 +86,11 @@ class SessionInfo:
     def updated_at(self) -> datetime:
         """When the session last changed (UTC)."""
         return from_microseconds(self.updated_us)
+
+    @property
+    def active_at(self) -> datetime:
+        """When the session was last active (UTC): the time of its newest entry, or of its creation."""
+        return from_microseconds(self.active_us)
 
     @property
     def shown_title(self) -> str | None:
@@ -195,12 +203,16 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True)
 class TaskLink:
-    """A parent's link to a task session, in the order they were made. A link outlives its child."""
+    """A parent's link to a task session, in the order they were made. A link outlives its child.
+
+    ``entry_id`` is the entry of the parent below which the task began, where that is known: the leaf when it was made.
+    """
 
     parent_id: str
     position: int
     task_id: str
     child_id: str
+    entry_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -46,6 +46,7 @@ class SessionRow(NamedTuple):
     updated_at: int
     auto_title: str | None = None
     unpriced_calls: int = 0
+    active_at: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -108,6 +109,7 @@ class LinkRow(NamedTuple):
     position: int
     task_id: str
     child_id: str
+    entry_id: str | None = None
 
 
 class MoveRow(NamedTuple):
@@ -276,6 +278,15 @@ class TreeCopy:
         found.update(entry.session_key for entry in self.entries)
         found.update(payer.session_key for payer in self.payers)
         return sorted(found)
+
+
+def with_activity(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose sessions say when they were last active: the time of their newest entry, or creation."""
+    newest: dict[int, int] = {}
+    for entry in copy.entries:
+        newest[entry.session_key] = max(entry.created_at, newest.get(entry.session_key, entry.created_at))
+    sessions = [row._replace(active_at=newest.get(row.session_key, row.created_at)) for row in copy.sessions]
+    return replace(copy, sessions=sessions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,6 @@ async def _tell(database: str, console: Console) -> None:
             console.print()
             console.print(Rule(section.title, align="left", characters="─" if glyphs is UNICODE else "-"))
             for line in section.lines:
-                text = Text.assemble(*line)
+                text = Text.assemble(*((printable(said), style) for said, style in line))
                 text.rstrip()
                 console.print(text, no_wrap=True, overflow="ignore", crop=False)

@@ -25,6 +25,30 @@ _PASSED = frozenset({
 })  # fmt: skip
 
 
+BLANK = "a text without characters other than white space, which the API refuses"
+
+
+def is_blank(text: JsonValue) -> bool:
+    """Return whether the API takes a text for none: it is empty, or white space only."""
+    return not text or (isinstance(text, str) and not text.strip())
+
+
+def without_blanks(content: JsonValue, left: Leftovers) -> JsonValue:
+    """Return content without texts that the API refuses: no blocks at all where it was one such text."""
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}] if is_blank(content) else content
+    if not isinstance(content, list):
+        return content
+    kept = [block for block in content if not _is_blank_text(block)]
+    for _ in range(len(content) - len(kept)):
+        left.note(BLANK)
+    return kept
+
+
+def _is_blank_text(block: JsonValue) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and is_blank(block.get("text"))
+
+
 def without_cache_marks(value: JsonValue) -> JsonValue:
     """Return a block, or a list of them, without its marks for the cache: blocks within blocks have some, too."""
     if isinstance(value, list):
@@ -122,8 +146,8 @@ def block_from_part(part: Mapping[str, JsonValue], left: Leftovers, *, provider:
 
 
 def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
-    if not part.get("text"):
-        left.note("a text without characters, which the API refuses")
+    if is_blank(part.get("text")):
+        left.note(BLANK)
         return []
     quoted: JsonObject = {"citations": part["citations"]} if "citations" in part else {}
     return [{"type": "text", "text": part["text"], **quoted}]

@@ -18,7 +18,16 @@ from flue_py.core.entries import COMPACTION, message_text
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
-from flue_py.formats.codex_content import OUTPUTS, call_ids, content_parts, output_message, spoken_parts
+from flue_py.formats.codex_content import (
+    KEPT_BY_COMPACTION,
+    call_ids,
+    content_parts,
+    is_output,
+    message_fields,
+    output_message,
+    said_message,
+    spoken_parts,
+)
 from flue_py.formats.codex_entries import Entries
 from flue_py.formats.codex_rows import (
     FORMAT,
@@ -155,7 +164,7 @@ class CodexReader:
     def _speak(self, entries: Entries, row: CodexRow) -> None:
         step = self._step
         if step is not None:
-            is_over = bool(step.counts) or any(waiting.kind in OUTPUTS for waiting in step.pending)
+            is_over = bool(step.counts) or any(is_output(waiting.payload) for waiting in step.pending)
             if is_over or (row.kind == "message" and step.has_message):
                 self._close(entries)
                 step = None
@@ -184,13 +193,12 @@ class CodexReader:
     def _place(self, entries: Entries, row: CodexRow) -> None:
         """Store a row that the model did not say."""
         payload, kind = row.payload, row.kind
-        if row.type == "response_item" and kind in OUTPUTS:
+        if row.type == "response_item" and is_output(payload):
             entries.emit(row, self._output(entries, row))
         elif row.type == "response_item" and kind == "message" and isinstance(payload.get("role"), str):
             if payload["role"] == "user":
                 self._before_user = entries.tail
-            message: JsonObject = {"role": payload["role"], "content": content_parts(payload.get("content"))}
-            entries.emit(row, entries.message(row, message, [payload]))
+            entries.emit(row, entries.message(row, said_message(payload), [payload]))
         elif row.type == "compacted":
             self._compacted(entries, row)
         else:
@@ -258,15 +266,15 @@ class CodexReader:
         entries.emit(row, self._tokens.compaction(row, custom, fields, self._provider, self._model))
 
     def _copied(self, entries: Entries, row: CodexRow) -> Content:
-        if row.kind in OUTPUTS:
+        payload = row.payload
+        if is_output(payload):
             return self._output(entries, row)
-        if row.is_spoken:
-            parts: JsonObject = {"role": "assistant", "content": [*spoken_parts(row.payload)]}
-            return entries.message(row, {**parts, "api": "openai-responses", "provider": self._provider}, [row.payload])
-        role = row.payload.get("role")
-        if row.kind == "message" and isinstance(role, str):
-            message: JsonObject = {"role": role, "content": content_parts(row.payload.get("content"))}
-            return entries.message(row, message, [row.payload])
+        if row.is_spoken or (row.kind in KEPT_BY_COMPACTION and isinstance(payload.get("encrypted_content"), str)):
+            parts: JsonObject = {"role": "assistant", "content": [*spoken_parts(payload)], "api": "openai-responses"}
+            fields = message_fields(payload) if row.kind == "message" else {}
+            return entries.message(row, {**parts, "provider": self._provider, **fields}, [payload])
+        if row.kind == "message" and isinstance(payload.get("role"), str):
+            return entries.message(row, said_message(payload), [payload])
         return entries.custom(row, entry_kind(f"response_item.{row.kind}"), row.payload)
 
 

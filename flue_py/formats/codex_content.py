@@ -13,6 +13,15 @@ CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output", "mcp_tool_call_output"})
 HOSTED = frozenset({"web_search_call", "tool_search_call", "image_generation_call"})
 """Calls that the provider answers itself: there is no output, or it is in the call."""
+TOOL_SEARCH_CALL = "tool_search_call"
+TOOL_SEARCH_OUTPUT = "tool_search_output"
+KEPT_BY_COMPACTION = frozenset({"compaction", "compaction_summary", "context_compaction"})
+"""What the provider itself made of the conversation before a compaction: encrypted, for it alone to read."""
+
+ITEM = "item"
+"""The field that says what item a call was (its type), or has those fields of an item that have no other place."""
+ITEM_ID = "itemId"
+"""The id of a call's item, where that is another than the id of the call."""
 
 TOKEN_KINDS = (
     "input_tokens",
@@ -22,6 +31,47 @@ TOKEN_KINDS = (
     "total_tokens",
     "cache_write_input_tokens",
 )
+
+
+def is_call(item: JsonObject) -> bool:
+    """Return whether an item calls a tool that Codex has to run: of searches for tools those that it runs itself."""
+    if item.get("type") != TOOL_SEARCH_CALL:
+        return item.get("type") in CALLS
+    return item.get("execution") != "server" and isinstance(item.get("call_id") or item.get("id"), str)
+
+
+def is_output(item: JsonObject) -> bool:
+    """Return whether an item is what a tool that Codex ran has answered."""
+    if item.get("type") != TOOL_SEARCH_OUTPUT:
+        return item.get("type") in OUTPUTS
+    return item.get("execution") != "server" and isinstance(item.get("call_id"), str)
+
+
+def is_spoken(item: JsonObject) -> bool:
+    """Return whether an item is a part of what the model, or its provider in its place, says."""
+    kind = item.get("type")
+    if kind == "message":
+        return item.get("role") == "assistant"
+    return (
+        kind in CALLS or kind in HOSTED or kind == "reasoning" or (kind == TOOL_SEARCH_OUTPUT and not is_output(item))
+    )
+
+
+def said_message(item: JsonObject) -> JsonObject:
+    """Return the message that an item of the user, the developer or the system is."""
+    message: JsonObject = {"role": item.get("role"), "content": content_parts(item.get("content"))}
+    return {**message, **message_fields(item)}
+
+
+def message_fields(item: JsonObject) -> JsonObject:
+    """Return what a message's item says beside who says what, as the fields of our message."""
+    found: JsonObject = {"phase": item["phase"]} if isinstance(item.get("phase"), str) else {}
+    rest = _rest(item, "type", "role", "content", *found)
+    return {**found, ITEM: rest} if rest else found
+
+
+def _rest(item: JsonObject, *known: str) -> JsonObject:
+    return {name: value for name, value in item.items() if name not in known and value is not None}
 
 
 def content_parts(content: JsonValue) -> list[JsonValue]:
@@ -55,6 +105,8 @@ def _image(part: JsonObject) -> JsonValue:
         head, _, data = url.partition(";base64,")
         rest = {name: value for name, value in part.items() if name not in ("type", "image_url", "data", "mimeType")}
         return {"type": "image", "data": data, "mimeType": head.removeprefix("data:"), **rest}
+    if isinstance(url, str) and "data" not in part and "url" not in part:
+        return {"type": "image", "url": url, **_rest(part, "type", "image_url")}
     known = all(isinstance(part.get(name), (str, type(None))) for name in ("data", "mimeType"))
     return {**part, "type": "image"} if known else {"type": "json", "value": part}
 
@@ -66,9 +118,12 @@ def spoken_parts(item: JsonObject) -> list[JsonValue]:
         return content_parts(item.get("content"))
     if kind == "reasoning":
         return [_thinking(item)]
-    if kind in CALLS:
+    if is_call(item):
         return [_call(item)]
     return [item if isinstance(kind, str) else {"type": "json", "value": item}]
+
+
+_NAMES = {"local_shell_call": "local_shell", TOOL_SEARCH_CALL: "tool_search"}
 
 
 def _thinking(item: JsonObject) -> JsonValue:
@@ -78,6 +133,11 @@ def _thinking(item: JsonObject) -> JsonValue:
         part["thinkingSignature"] = item["encrypted_content"]
     if isinstance(item.get("id"), str):
         part["id"] = item["id"]
+    beside = _rest(item, "type", "id", "summary", "content", "encrypted_content")
+    if len(texts) > 1 or item.get("content"):
+        beside |= _rest({name: item.get(name) for name in ("summary", "content")})
+    if beside:
+        part[ITEM] = beside
     return part
 
 
@@ -92,19 +152,17 @@ def _texts(source: JsonValue) -> list[str]:
 
 def _call(item: JsonObject) -> JsonValue:
     call_id, name = item.get("call_id") or item.get("id"), item.get("name")
-    if item.get("type") == "local_shell_call" and not isinstance(name, str):
-        name = "local_shell"
+    if not isinstance(name, str):
+        name = _NAMES.get(str(item.get("type")))
     if not isinstance(call_id, str) or not isinstance(name, str):
         return {"type": "json", "value": item}
     arguments = item.get("arguments", item.get("input", item.get("action")))
     if item.get("type") == "function_call" and isinstance(arguments, str):
         arguments = _decoded(arguments)
-    rest = {
-        field: value
-        for field, value in item.items()
-        if field not in ("type", "call_id", "id", "name", "arguments", "input", "action") and value is not None
-    }
-    return {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments, **rest, "item": item["type"]}
+    rest = _rest(item, "type", "call_id", "id", "name", "arguments", "input", "action")
+    if isinstance(item.get("call_id"), str) and isinstance(item.get("id"), str):
+        rest[ITEM_ID] = item["id"]
+    return {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments, **rest, ITEM: item["type"]}
 
 
 def _decoded(text: str) -> JsonValue:
@@ -125,6 +183,9 @@ def output_message(item: JsonObject, tool: str | None) -> JsonObject:
     if tool is not None:
         made["toolName"] = tool
     output = item.get("output", item.get("result", item.get("tools")))
+    beside = _rest(item, "type", "call_id", "output", "result", "tools")
+    if beside or item.get("type") != "function_call_output":
+        made[ITEM] = {"type": item.get("type"), **beside}
     if isinstance(output, dict) and isinstance(output.get("content"), (str, list)):
         made["content"] = content_parts(output["content"])
         if isinstance(output.get("success"), bool):
@@ -141,7 +202,7 @@ def call_ids(items: Sequence[JsonObject]) -> list[tuple[str, str]]:
     """Return id and name of the tools that items call."""
     found = []
     for item in items:
-        if item.get("type") in CALLS:
+        if is_call(item):
             call = _call(item)
             if isinstance(call, dict) and call.get("type") == "toolCall":
                 found.append((str(call["id"]), str(call["name"])))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.codex_content import CALLS, HOSTED, OUTPUTS
+from flue_py.formats.codex_content import CALLS, HOSTED, OUTPUTS, is_spoken
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.rows import Notes, decode_row, is_name
 from flue_py.formats.streaming import first_rows
@@ -64,9 +64,7 @@ class CodexRow:
     @property
     def is_spoken(self) -> bool:
         """Whether it is a part of what the model says."""
-        if self.kind == "message":
-            return self.payload.get("role") == "assistant"
-        return self.kind == "reasoning" or self.kind in CALLS or self.kind in HOSTED
+        return is_spoken(self.payload)
 
     @property
     def is_repeating(self) -> bool:
@@ -128,7 +126,7 @@ def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> 
         return CodexRow(number, raw, kind, payload, fields.get("timestamp"), _kind(payload))
     if isinstance(kind, str) and kind in _ITEMS:
         name = "response_item"
-    elif is_first and is_name(fields.get("id")):
+    elif is_first and kind is None and is_name(fields.get("id")):
         name = "session_meta"
     else:
         name = kind if isinstance(kind, str) else "state" if "record_type" in fields else "row"

@@ -9,7 +9,14 @@ from hashlib import blake2b
 from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import read_usage
-from flue_py.formats.codex_content import CALLS, TOKEN_KINDS, counted_usage, spoken_parts, total_usage
+from flue_py.formats.codex_content import (
+    TOKEN_KINDS,
+    counted_usage,
+    is_call,
+    message_fields,
+    spoken_parts,
+    total_usage,
+)
 from flue_py.formats.codex_rows import CodexRow
 from flue_py.formats.encoding import Content, with_call
 from flue_py.formats.rows import Notes
@@ -35,7 +42,7 @@ class Step:
     @property
     def is_answer(self) -> bool:
         """Whether it reads like a whole answer: a message, and no call."""
-        return self.items[-1].kind == "message" and not any(row.kind in CALLS for row in self.items)
+        return self.items[-1].kind == "message" and not any(is_call(row.payload) for row in self.items)
 
     def message(self, provider: str, model: str | None) -> JsonObject:
         """Return it as a message."""
@@ -45,10 +52,10 @@ class Step:
         message["provider"] = provider
         if model is not None:
             message["model"] = model
-        message["stopReason"] = "toolUse" if any(row.kind in CALLS for row in self.items) else "stop"
+        message["stopReason"] = "toolUse" if any(is_call(row.payload) for row in self.items) else "stop"
         for item in items:
-            if isinstance(item.get("phase"), str):
-                message["phase"] = item["phase"]
+            if item.get("type") == "message":
+                message |= message_fields(item)
         if any(self.used):
             message["usage"] = counted_usage(self.used)
         return message

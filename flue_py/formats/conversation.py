@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.entries import MESSAGE
-from flue_py.core.exchanges import called_ids
+from flue_py.core.exchanges import Pairing, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.formats.chat import parts_of
@@ -95,11 +95,10 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
     """Return the messages with the results of each call right behind it, in the order in which they came.
 
     A call without a result gets an error as its result, a result without a call is left out; both are noted. With
-    ``in_place`` results stay where they are, and only those two things are done. Cost: O(messages), and for each
-    call the messages up to its result.
+    ``in_place`` results stay where they are, and only those two things are done. Cost: O(messages).
     """
-    answers = {at: _answers(said, at, each.calls) for at, each in enumerate(said) if each.calls}
-    found_at = {place for found in answers.values() for place in found.values()}
+    pairing = Pairing([each.message for each in said])
+    found_at = {results[0] for results in pairing.results.values() if results}
     out: list[Said] = []
     for at, each in enumerate(said):
         if each.role == "toolResult":
@@ -109,9 +108,9 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
                 out.append(each)
             continue
         out.append(each)
-        found = answers.get(at, {})
+        found = {call.id: results[0] for call, results in pairing.results_of(at).items() if results}
         if not in_place:
-            places = sorted(found.values())
+            places = sorted(results[0] for results in pairing.results_of(at).values() if results)
             if places != list(range(at + 1, at + 1 + len(places))):
                 left.change("results of tools were moved right behind their calls")
             out += [said[place] for place in places]
@@ -120,24 +119,6 @@ def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -
                 left.change("a tool call without a result got an error as its result")
                 out.append(Said(_no_result(each, call)))
     return out
-
-
-def _answers(said: Sequence[Said], at: int, calls: Sequence[str]) -> dict[str, int]:
-    """Return where the results of the calls of the message at ``at`` are, by call."""
-    wanted = set(calls)
-    found: dict[str, int] = {}
-    for place in range(at + 1, len(said)):
-        each = said[place]
-        if each.role == "toolResult":
-            call = each.message.get("toolCallId")
-            if isinstance(call, str) and call in wanted and call not in found:
-                found[call] = place
-        # Some models number their calls anew in each answer: a later call of the same id has its own result.
-        elif wanted.intersection(each.calls):
-            break
-        if len(found) == len(wanted):
-            break
-    return found
 
 
 def _no_result(said: Said, call: str) -> JsonObject:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.formats.anthropic import FORMAT
-from flue_py.formats.anthropic_blocks import CACHE_MARK, EXTRA, block_from_part, printed_result
+from flue_py.formats.anthropic_blocks import CACHE_MARK, EXTRA, block_from_part, printed_result, without_blanks
 from flue_py.formats.chat import parts_of
 from flue_py.formats.conversation import Said, answered, joined_answers, speakers_only
 from flue_py.formats.differences import restored
@@ -18,7 +18,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 
 def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
-    """Return what the model sees as Anthropic messages, users and answers taking turns (row I06).
+    """Return what the model sees as Anthropic messages, users and answers taking turns.
 
     The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
     goes out where Anthropic signed it; marks for the cache do not. Where the context has system messages, what is
@@ -32,17 +32,18 @@ def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
         left.change("a message of the user stands before the first answer, which the API asks for")
         turns.insert(0, {"role": "user", "content": "(continued)"})
     messages: list[JsonValue] = [*turns]
-    if not system:
+    told = _system(system, left) if system else []
+    if not told:
         return exported_json(FORMAT, messages, left)
     if said[: len(system)] != system:
         left.change("system messages from within the conversation stand at its beginning")
-    return exported_json(FORMAT, {"system": _system(system, left), "messages": messages}, left)
+    return exported_json(FORMAT, {"system": told, "messages": messages}, left)
 
 
 def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
     content = system[0].message.get("content")
     if len(system) == 1 and isinstance(content, str):
-        return content
+        return without_blanks(content, left)
     return [
         block
         for each in system
@@ -57,8 +58,10 @@ def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
     for each in said:
         role = "assistant" if each.role == "assistant" else "user"
         content = _content(each, left)
-        if content == [] and each.message.get("content") != []:
-            continue  # whatever it held has no place here, and has been noted
+        if content == []:
+            if not each.message.get("content"):
+                left.note("a message without content, which the API refuses")
+            continue  # whatever else it held has no place here, and has been noted
         if not turns or turns[-1]["role"] != role:
             turns.append({"role": role, "content": content})
         else:
@@ -71,7 +74,7 @@ def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
 
 def _blocks(content: JsonValue) -> list[JsonValue]:
     if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
+        return [{"type": "text", "text": content}]
     return content if isinstance(content, list) else []
 
 
@@ -83,12 +86,17 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
         if CACHE_MARK in holder:
             left.note("a mark for the prompt cache")
     if said.role == "toolResult":
-        return [restored(printed_result(message, left), found)]
+        result = restored(printed_result(message, quiet), found)
+        if isinstance(result.get("content"), list):
+            result["content"] = without_blanks(result["content"], left)
+        return [result]
     content = message.get("content")
+    if not content:
+        return []
     if isinstance(content, str):
-        return content
+        return without_blanks(content, left)
     provider = message.get("provider")
     blocks = [block for part in parts_of(message) for block in block_from_part(part, quiet, provider=provider)]
     # What stands beside a message may come from any file: only what can be content counts.
     content = restored({"content": blocks}, found).get("content")
-    return content if isinstance(content, (str, list)) else blocks
+    return without_blanks(content, left) if isinstance(content, (str, list)) else blocks

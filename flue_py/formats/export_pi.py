@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flue_py.core.costs import EntryCost
 from flue_py.core.entries import (
     BRANCH_SUMMARY,
     COMPACTION,
@@ -21,7 +22,6 @@ from flue_py.core.entries import (
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
-from flue_py.formats.chat import calls_in
 from flue_py.formats.exported import Exported, json_line
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.linear import made_id
@@ -36,11 +36,10 @@ from flue_py.formats.pi import (
     UNREADABLE,
 )
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
+from flue_py.formats.pi_filling import FILLED, filled, has_reported_cost, with_cost
 
 _KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE})
 _SENT = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"})
-_NOTHING: JsonObject = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0}
-_NO_COST: JsonObject = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": 0}
 
 
 @dataclass(slots=True)
@@ -49,6 +48,7 @@ class _File:
     header: JsonObject | None
     """The header of the pi file that the session came from; None where it came from none."""
     left: Leftovers
+    costs: Mapping[str, EntryCost]
     ids: set[str] = field(default_factory=set)
 
     @property
@@ -58,15 +58,20 @@ class _File:
 
 
 def export_pi(
-    info: SessionInfo, entries: Sequence[Entry], leaf_id: str | None, labels: Mapping[str, str] | None = None
+    info: SessionInfo,
+    entries: Sequence[Entry],
+    leaf_id: str | None,
+    labels: Mapping[str, str] | None = None,
+    costs: Mapping[str, EntryCost] | None = None,
 ) -> Exported:
     """Return a session as a pi file: its row, every entry it sees (`Session.get_tree`), a leaf, and its labels.
 
-    Off the active path entries keep their order, and come first where the leaf is not the last of them. Labels and a
-    title that no entry sets get rows of their own. Row I06. Cost: O(entries).
+    ``costs`` are what the ledger knows of the entries (`Session.entry_costs`): a cost that was priced goes out as one
+    that was reported. Off the active path entries keep their order, and come first where the leaf is not the last of
+    them. Labels and a title that no entry sets get rows of their own. Cost: O(entries).
     """
     left = Leftovers()
-    file = _File(info, _header_of(info), left, {entry.id for entry in entries})
+    file = _File(info, _header_of(info), left, costs or {}, {entry.id for entry in entries})
     ordered = _active_path_last(entries, leaf_id)
     rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in ordered]
     if entries and leaf_id is None:
@@ -146,7 +151,9 @@ def _body(entry: Entry, beside: JsonObject, file: _File) -> tuple[str, JsonObjec
     if kind == MESSAGE and isinstance(data, dict):
         if "usage" in beside and "usage" not in data:
             data["usage"] = beside.pop("usage")
-        return MESSAGE, {"message": _message(entry, data, file)}
+        return MESSAGE, _message(entry, data, beside, file)
+    if kind == COMPACTION and isinstance(data, dict) and isinstance(data.get("usage"), dict):
+        _add_known_cost(entry, data, file)
     if file.header is not None and isinstance(data, dict):
         return _as_it_was(kind, data, file)
     if kind == CUSTOM_MESSAGE:
@@ -216,29 +223,30 @@ def _custom_message(entry: Entry, data: JsonValue) -> JsonObject:
     }
 
 
-def _message(entry: Entry, message: JsonObject, file: _File) -> JsonObject:
-    """Return a message with what pi reads without asking whether it is there; one of pi's own as it is."""
-    role = entry.role
-    if role not in _SENT:
-        file.left.change(f"a message of role {role!r} is in the file, but pi does not send it")
-    if file.header is not None and "timestamp" in message:
-        return message  # pi has written it itself: it always says when
-    content = message.get("content")
-    if role in ("assistant", "toolResult") and not isinstance(content, list):
-        message["content"] = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
-    message.setdefault("timestamp", entry.created_us // 1000)
-    if role == "assistant":
-        for name in ("api", "provider", "model"):
-            message.setdefault(name, "unknown")
-        message.setdefault("stopReason", "toolUse" if calls_in(message) else "stop")
-        usage = message.get("usage")
-        if not isinstance(usage, dict) or not isinstance(usage.get("cost"), dict):
-            file.left.change("usage or a cost that was not reported stands as zeros, which pi asks for")
-            message["usage"] = {**_NOTHING, "cost": _NO_COST, **(usage if isinstance(usage, dict) else {})}
-    elif role == "toolResult":
-        message.setdefault("toolName", "unknown")
-        message.setdefault("isError", False)
-    return message
+def _message(entry: Entry, message: JsonObject, beside: JsonObject, file: _File) -> JsonObject:
+    """Return the fields of a message's row: one of pi's own as it is, any other with what pi asks for."""
+    if entry.role not in _SENT:
+        file.left.change(f"a message of role {entry.role!r} is in the file, but pi does not send it")
+    was_filled = beside.pop(FILLED, None) is not None
+    if entry.role == "assistant":
+        _add_known_cost(entry, message, file)
+    if file.header is not None and "timestamp" in message and not was_filled:
+        return {"message": message}  # pi has written it itself: it always says when
+    if entry.role == "assistant" and not has_reported_cost(message.get("usage")):
+        file.left.change("usage or a cost that was not reported stands as zeros, which pi asks for")
+    whole, undo = filled(message, entry.created_us)
+    return {"message": whole, FILLED: undo} if undo else {"message": whole}
+
+
+def _add_known_cost(entry: Entry, holder: JsonObject, file: _File) -> None:
+    """Put what the ledger knows of an entry's cost into its usage, where nothing was reported."""
+    known = file.costs.get(entry.id)
+    if known is None or not known.calls or not known.is_known or has_reported_cost(holder.get("usage")):
+        return
+    if known.unpriced_calls:
+        file.left.change("a cost of which only a part is known stands as that part")
+    file.left.change("a cost that the ledger has by a price stands as one that was reported")
+    holder["usage"] = with_cost(holder.get("usage"), known)
 
 
 # --- Title and labels ---------------------------------------------------------------------------------------

@@ -14,22 +14,23 @@ from flue_py.formats.differences import difference
 from flue_py.formats.documents import Item, Items, items_of, read_items
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.linear import Chain, imported_session, made_id, message_entry
+from flue_py.formats.list_signs import ONLY_ANTHROPIC, ONLY_RESPONSES, other_list
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.rows import Notes
+
+__all__ = ["FORMAT", "list_session", "list_session_id", "looks_like_openai_chat", "other_list", "parse_openai_chat"]
 
 FORMAT = "openai-chat"
 
 _LIST = re.compile(rb'\s*(\[\s*\{|\{(?s:.{0,4000}?)"messages"\s*:\s*\[)')
-_NOT_CHAT = re.compile(
-    rb'"type"\s*:\s*"(tool_use|tool_result|thinking|input_text|output_text|function_call|function_call_output'
-    rb'|message|reasoning|session)"|"parentUuid"|"sessionId"'
-)
+_NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"')
 
 
 def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a list of chat messages. ``path_name`` decides nothing."""
     del path_name
-    return bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head and not _NOT_CHAT.search(head)
+    is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head
+    return is_list and not any(sign.search(head) for sign in (_NOT_CHAT, ONLY_RESPONSES, ONLY_ANTHROPIC))
 
 
 def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:

@@ -17,6 +17,7 @@ from flue_py.formats.differences import difference
 from flue_py.formats.documents import read_items
 from flue_py.formats.leftovers import Leftovers
 from flue_py.formats.linear import Chain, made_id, message_entry
+from flue_py.formats.list_signs import ONLY_RESPONSES
 from flue_py.formats.openai_chat import list_session, list_session_id
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.responses_items import EXTRA, message_from_item, printed_items
@@ -25,10 +26,6 @@ from flue_py.formats.rows import Notes
 FORMAT = "openai-responses"
 
 _LIST = re.compile(rb'\s*(\[\s*\{|\{(?s:.{0,8000}?)"(input|output|items)"\s*:\s*\[)')
-_SIGNS = re.compile(
-    rb'"type"\s*:\s*"(message|function_call|function_call_output|custom_tool_call|reasoning|item_reference|input_text'
-    rb'|output_text)"'
-)
 _ROW = re.compile(rb'"(parentUuid|sessionId|parentId|payload)"\s*:')
 
 
@@ -36,7 +33,7 @@ def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be a list of Responses items. ``path_name`` decides nothing."""
     del path_name
     is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf")))
-    return is_list and bool(_SIGNS.search(head)) and not _ROW.search(head)
+    return is_list and bool(ONLY_RESPONSES.search(head)) and not _ROW.search(head)
 
 
 def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:

@@ -34,6 +34,7 @@ from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
+from flue_py.formats.pi_filling import FILLED, unfilled
 from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows
 from flue_py.formats.streaming import read_time
 
@@ -270,6 +271,10 @@ def _message(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         raise InvalidEntry("message: should be an object")
     if file.version < NEWEST_VERSION and message.get("role") == "hookMessage":
         message = {**message, "role": "custom"}
+    told_by = ""
+    if FILLED in rest:
+        # Without its filling a message may say the same as another; the row's id, which forks keep, tells them apart.
+        message, told_by = unfilled(message, rest[FILLED]), row.id
     try:
         entry = new_message(message)
     except InvalidEntry as error:
@@ -281,14 +286,14 @@ def _message(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
     _note_oddities(entry.oddities, row, file)
     if entry.calls:
-        entry = replace(entry, calls=tuple(replace(call, call_id=_call_id(entry)) for call in entry.calls))
+        entry = replace(entry, calls=tuple(replace(call, call_id=_call_id(entry, told_by)) for call in entry.calls))
     return entry, rest
 
 
-def _call_id(entry: NewEntry) -> str:
+def _call_id(entry: NewEntry, told_by: str = "") -> str:
     # pi copies messages, times and all, into the files of its forks: the ledger must know them again, while
     # pi's eight-character entry ids may well repeat between files that have nothing to do with each other.
-    return f"pi:{blake2b(entry.payload.encode(), digest_size=12).hexdigest()}"
+    return f"pi:{blake2b((told_by + entry.payload).encode(), digest_size=12).hexdigest()}"
 
 
 def _compaction(row: Row, body: JsonObject, file: _File) -> NewEntry:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from flue_py.formats.parsed import ParsedSession
     from flue_py.formats.streaming import RowReader
 
+Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
+"""Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
 Recognizer: TypeAlias = Callable[[bytes, str], bool]
 """Given the first bytes of a file and its path: whether it looks like a file of the format. Never raises."""
 LinesParser: TypeAlias = Callable[[Iterable[bytes], str], "Sequence[ParsedSession]"]
@@ -35,12 +37,14 @@ class Format:
     ``reader`` reads row by row, in little memory; where there is one, it is used instead of ``parse`` for all files
     of more than ``whole_up_to`` bytes.
     ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` their names' ends.
+    ``settled_by`` looks through a whole file whose beginning could as well be that of another format.
     ``is_chained`` says that rows have no ids of their own, so that a file whose beginning changes is another one.
     """
 
     name: str
     module: str
     looks_like: str
+    settled_by: str | None = None
     parse: str | None = None
     content: Literal["lines", "bytes"] = "lines"
     reader: str | None = None
@@ -52,6 +56,10 @@ class Format:
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
         return cast("Recognizer", self._named(self.looks_like))(first_bytes, path)
+
+    def other_format(self, pieces: Iterable[bytes]) -> str | None:
+        """Return the name of the format that a file is of after all, which this one recognized by its beginning."""
+        return None if self.settled_by is None else cast("Settler", self._named(self.settled_by))(pieces)
 
     def lines_parser(self) -> LinesParser:
         """Return the parser of a format that takes lines."""
@@ -141,6 +149,7 @@ FORMATS: tuple[Format, ...] = (
         "openai-chat",
         "flue_py.formats.openai_chat",
         "looks_like_openai_chat",
+        settled_by="other_list",
         parse="parse_openai_chat",
         content="bytes",
         suffixes=(".json", ".jsonl"),

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.chat import arguments_from_text, arguments_text, image_from_url, image_url, parts_of
+from flue_py.formats.codex_items import beside, item_of_call, item_of_reasoning, item_of_search, json_text
 from flue_py.formats.leftovers import Leftovers
 
 EXTRA = "openaiResponses"
 """The field of ``extra`` that says how an item differed from what is printed."""
 
 PROVIDER = "openai"
+_OPENAI = frozenset({PROVIDER, "openai-codex"})
 API = "openai-responses"
 CUSTOM = "customTool"
 """The field of a call, and of its result, that says that its arguments are text of a form of its own."""
@@ -135,16 +137,19 @@ def printed_items(message: Mapping[str, JsonValue], left: Leftovers) -> list[Jso
         else:
             said += _printed_part(part, left, "input_text")
     if isinstance(content, str):
-        return [{"type": "message", "role": role, "content": content}]
+        return [{**beside(message), "type": "message", "role": role, "content": content}]
     if said or not items:
-        items.insert(0, {"type": "message", "role": role, "content": said})
+        items.insert(0, {**beside(message), "type": "message", "role": role, "content": said})
     return items
 
 
 def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonObject]:
     content = message.get("content")
+    begun: JsonObject = {**beside(message), "type": "message", "role": "assistant", "content": content}
+    if isinstance(message.get("phase"), str):
+        begun["phase"] = message["phase"]
     if isinstance(content, str):
-        return [{"type": "message", "role": "assistant", "content": content}]
+        return [begun]
     items: list[JsonObject] = []
     said: list[JsonValue] = []
     for part in parts_of(message):
@@ -152,36 +157,51 @@ def _printed_answer(message: Mapping[str, JsonValue], left: Leftovers) -> list[J
         if kind in ("text", "refusal"):
             if not said:
                 said = []
-                items.append({"type": "message", "role": "assistant", "content": said})
+                items.append({**begun, "content": said})
             said += _printed_part(part, left, "output_text")
             continue
         said = []
         if kind == "toolCall":
-            items.append(_printed_call(part))
+            items.append(item_of_call(part) or _printed_call(part))
         elif kind == "thinking":
             items += _printed_reasoning(part, message, left)
-        elif message.get("provider") == PROVIDER and isinstance(kind, str) and kind != "image":
+        elif kind not in ("image", "json") and isinstance(kind, str) and _is_of_openai(message):
             items.append(part)
+        elif isinstance(kind, str) and kind.endswith("_call"):
+            left.note(f"an item {kind!r} of a provider other than OpenAI")
         else:
             left.note(f"a part {kind!r} of an answer")
     if not items and content == []:
-        items = [{"type": "message", "role": "assistant", "content": []}]
+        items = [begun]
     return items
 
 
 def _printed_reasoning(
     part: Mapping[str, JsonValue], message: Mapping[str, JsonValue], left: Leftovers
 ) -> list[JsonObject]:
-    signature = part.get("thinkingSignature")
-    if message.get("provider") == PROVIDER and isinstance(signature, str):
-        try:
-            item = json.loads(signature)
-        except (ValueError, RecursionError):
-            item = None
-        if isinstance(item, dict) and item.get("type") == "reasoning":
-            return [item]
-    left.note("reasoning that OpenAI did not sign")
-    return []
+    """Return reasoning as its item: pi and lists of items have it whole as the signature, Codex the encrypted text."""
+    if not _is_of_openai(message):
+        left.note("reasoning that OpenAI did not sign")
+        return []
+    item = _signed(part.get("thinkingSignature"))
+    if item is None and message.get("api") == API:
+        item = item_of_reasoning(part)
+    if item is None:
+        left.note("reasoning without its encrypted content, without which OpenAI does not take it back")
+        return []
+    return [item]
+
+
+def _signed(signature: JsonValue) -> JsonObject | None:
+    try:
+        item = json.loads(signature) if isinstance(signature, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return item if isinstance(item, dict) and item.get("type") == "reasoning" else None
+
+
+def _is_of_openai(message: Mapping[str, JsonValue]) -> bool:
+    return message.get("provider") in _OPENAI
 
 
 def _printed_call(part: Mapping[str, JsonValue]) -> JsonObject:
@@ -192,14 +212,29 @@ def _printed_call(part: Mapping[str, JsonValue]) -> JsonObject:
 
 
 def _printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
-    kind = "custom_tool_call_output" if message.get(CUSTOM) is True else "function_call_output"
-    content = message.get("content")
-    output: JsonValue = content
-    if not isinstance(content, str):
-        output = [printed for part in parts_of(message) for printed in _printed_part(part, left, "input_text")] or ""
+    search, told = item_of_search(message), beside(message)
+    if search is not None:
+        return search
+    kind = told.pop("type", "custom_tool_call_output" if message.get(CUSTOM) is True else "function_call_output")
+    if kind not in ("function_call_output", "custom_tool_call_output"):
+        left.change(f"an item {kind!r}, which the API is not sent, goes out as the output of a function")
+        kind = "function_call_output"
     if message.get("isError"):
         left.note("the mark of a failed tool call")
-    return {"type": kind, "call_id": message.get("toolCallId"), "output": output}
+    return {**told, "type": kind, "call_id": message.get("toolCallId"), "output": _printed_output(message, left)}
+
+
+def _printed_output(message: Mapping[str, JsonValue], left: Leftovers) -> JsonValue:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = parts_of(message)
+    if len(parts) == 1 and parts[0].get("type") == "text" and set(parts[0]) == {"type", "text"}:
+        return parts[0]["text"]
+    if len(parts) == 1 and parts[0].get("type") == "json":
+        left.change("an output that is neither text nor parts goes out as its JSON text")
+        return json_text(parts[0].get("value"))
+    return [printed for part in parts for printed in _printed_part(part, left, "input_text")] or ""
 
 
 def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str) -> list[JsonValue]:
@@ -211,7 +246,7 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
     if kind == "file" and (url := image_url(part)) is not None:
         where = "file_data" if url.startswith("data:") else "file_url"
         return [{"type": "input_file", where: url, **_only(part, "filename")}]
-    if kind in ("refusal", "input_file", "input_image", "input_audio"):
+    if kind in ("refusal", "input_file", "input_image", "input_audio", "encrypted_content"):
         return [dict(part)]
     left.note(f"a part {kind!r}")
     return []

@@ -68,11 +68,28 @@ def one_line(text: str, limit: int = 400) -> str:
 def printable(text: str) -> str:
     """Return a text in which nothing but line ends and tabs is left for a terminal to act on.
 
-    Escape sequences and changes of writing direction in a transcript become U+FFFD.
+    Escape sequences, changes of writing direction and separators of lines other than the line end become U+FFFD.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
-    return "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "\ufffd" for char in text)
+    return "".join(char if char in "\n\t" or not _acts(char) else "\ufffd" for char in text)
+
+
+def json_printable(text: str) -> str:
+    """Return JSON with everything escaped that a terminal would act on: the same value, in other words."""
+    if text.isprintable():
+        return text
+    return "".join(char if char == "\n" or not _acts(char) else _escaped(char) for char in text)
+
+
+def _acts(char: str) -> bool:
+    category = unicodedata.category(char)
+    return category[0] == "C" or category in ("Zl", "Zp")
+
+
+def _escaped(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def clip(text: str, width: int, cut: str = "…") -> str:

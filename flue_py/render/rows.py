@@ -172,7 +172,7 @@ def session_row(info: SessionInfo) -> JsonObject:
 
 def task_row(link: TaskLink) -> JsonObject:
     """Return a link from a parent to a task session."""
-    return {"taskId": link.task_id, "sessionId": link.child_id}
+    return {"taskId": link.task_id, "sessionId": link.child_id, "entryId": link.entry_id}
 
 
 def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObject:

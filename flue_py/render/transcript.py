@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from types import MappingProxyType
+from typing import TypeAlias
 
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import (
@@ -22,7 +23,7 @@ from flue_py.core.entries import (
     from_microseconds,
     message_text,
 )
-from flue_py.core.exchanges import answered_id, called_ids
+from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage_shapes import read_usage
@@ -32,6 +33,8 @@ from flue_py.render.views import session_name
 
 _MARKER = re.compile(r"^<!-- flue-py transcript: session (\S+) up to (\S+) -->$", re.MULTILINE)
 _SHOWN_ARGUMENTS = 60
+
+_Results: TypeAlias = Mapping[tuple[str, int], Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +103,21 @@ def rewound_note(turns_kept: int) -> str:
     )
 
 
-def _results_by_call(entries: Iterable[Entry]) -> dict[str, Entry]:
-    calls: set[str] = set()
-    results: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.kind != MESSAGE or entry.role not in ("assistant", "toolResult"):
-            continue
-        fields = entry.fields
-        calls.update(called_ids(fields))
-        if (answered := answered_id(fields)) in calls and answered is not None:
-            results.setdefault(answered, entry)
-    return results
+def _results_by_call(entries: Sequence[Entry]) -> _Results:
+    """Return the answers of tool calls, by the entry that calls and the place of the call in its content."""
+    pairing = Pairing(messages_of(entries))
+    return {
+        (entries[call.at].id, call.part): entries[results[0]] for call, results in pairing.results.items() if results
+    }
 
 
-def _section(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mapping[str, EntryCost]) -> Iterator[str]:
+def _section(entry: Entry, turn: int, results: _Results, costs: Mapping[str, EntryCost]) -> Iterator[str]:
     """Yield the parts of one entry; entries that say nothing to anybody yield none."""
     if entry.kind in (COMPACTION, BRANCH_SUMMARY):
         what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
         fields = entry.fields
         yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry, fields, costs))
-        yield from ("> " + line for line in str(fields.get("summary", "")).splitlines())
+        yield from ("> " + line for line in _said(str(fields.get("summary", ""))).splitlines())
         yield ""
     elif entry.kind == CUSTOM_MESSAGE:
         data = entry.data
@@ -132,7 +130,7 @@ def _section(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mappi
         yield from _message(entry, turn, results, costs)
 
 
-def _message(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mapping[str, EntryCost]) -> Iterator[str]:
+def _message(entry: Entry, turn: int, results: _Results, costs: Mapping[str, EntryCost]) -> Iterator[str]:
     fields = entry.fields
     facts = _usage_facts(entry, fields, costs) if entry.role == "assistant" else []
     if entry.role == "assistant" and fields.get("stopReason") in ("error", "aborted"):
@@ -143,8 +141,8 @@ def _message(entry: Entry, turn: int, results: Mapping[str, Entry], costs: Mappi
         yield _said(content)
     if entry.role == "bashExecution":
         yield _fenced(f"$ {fields.get('command')}\n{fields.get('output')}")
-    for part in _parts(fields):
-        yield _part(part, results)
+    for place, part in _parts(fields):
+        yield _part(part, results.get((entry.id, place)))
     if isinstance(fields.get("errorMessage"), str):
         yield f"**Error:** {_inline(str(fields['errorMessage']))}\n"
 
@@ -157,14 +155,14 @@ def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
     return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
 
 
-def _part(part: JsonObject, results: Mapping[str, Entry]) -> str:
+def _part(part: JsonObject, result: Entry | None) -> str:
     match part.get("type"):
         case "text":
             return _said(str(part.get("text")))
         case "thinking":
             return _details("Thinking", _said(str(part.get("thinking"))))
         case "toolCall":
-            return _folded_call(part, results.get(str(part.get("id"))))
+            return _folded_call(part, result)
         case kind:
             named = part.get("mimeType") or part.get("mediaType") or part.get("name")
             return f"*[{_inline(str(kind))}{f': {_inline(str(named))}' if named else ''}]*\n"
@@ -214,9 +212,10 @@ def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost
 # -- text that stays what it is -----------------------------------------------------------------------------------
 
 
-def _parts(fields: Mapping[str, JsonValue]) -> list[JsonObject]:
+def _parts(fields: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
     content = fields.get("content")
-    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = enumerate(content) if isinstance(content, list) else ()
+    return [(place, part) for place, part in parts if isinstance(part, dict)]
 
 
 def _text(value: JsonValue) -> str:
@@ -224,17 +223,48 @@ def _text(value: JsonValue) -> str:
 
 
 def _said(text: str) -> str:
-    """Return Markdown as it was said, with what it leaves open closed, so that it cannot swallow what follows it."""
+    """Return Markdown as it was said, with what it leaves open closed, so that it cannot swallow what follows it.
+
+    What would read as a heading of the transcript's own is shown as the text that it is.
+    """
     fence = ""
-    for line in text.splitlines():
+    lines = []
+    for line in _LINE_END.split(text):
         found = re.match(r" {0,3}(`{3,}|~{3,})(.*)", line)
         if found and not fence:
             fence = found[1]
         elif found and found[1].startswith(fence) and not found[2].strip():
             fence = ""
-    text = f"{text}\n{fence}" if fence else text
+        if fence:
+            lines.append(f" {line}" if _is_forged(line) else line)
+        else:
+            lines.append(_unforged(line, lines[-1] if lines else ""))
+    if fence:
+        lines.append(fence)
     # A comment that is left open would hide the rest; a closing tag would end the fold that it stands in.
-    return re.sub(r"<(?=!--|/?details|/?summary)", "&lt;", text, flags=re.IGNORECASE) + "\n"
+    tags = r"<(?=!--|/?details|/?summary|/?h[1-6]\b)"
+    return re.sub(tags, "&lt;", "\n".join(lines), flags=re.IGNORECASE) + "\n"
+
+
+_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
+_HEADING = re.compile(r"(?P<before>(?:\s*(?:>|[-*+]|\d{1,9}[.)]))*\s*)(?P<signs>#{1,2})(?P<text>\s.*)")
+_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-+)\s*")
+_OURS = re.compile(r"\[|\bturn\W*\d|\brewound\b|\btranscript\b|\btask session\b", re.IGNORECASE)
+
+
+def _is_forged(line: str) -> bool:
+    """Return whether a line would read as a heading that a transcript makes."""
+    found = _HEADING.fullmatch(line)
+    return found is not None and _OURS.search(unescape(found["text"])) is not None
+
+
+def _unforged(line: str, before: str) -> str:
+    """Return a line of Markdown that makes no heading of the transcript's own, by itself or of the line before it."""
+    found = _HEADING.fullmatch(line)
+    if found is not None and _is_forged(line):
+        return found["before"] + "\\#" * len(found["signs"]) + found["text"]
+    is_underline = _UNDERLINE.fullmatch(line) is not None and _OURS.search(unescape(before)) is not None
+    return "\\" + line.lstrip() if is_underline else line
 
 
 def _inline(text: str) -> str:
@@ -251,7 +281,10 @@ def _code(text: str) -> str:
 def _fenced(text: str, language: str = "") -> str:
     """Return a text in a fence that is longer than any in it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
-    return f"{fence}{language}\n{text}\n{fence}\n"
+    lines = [f"{fence}{language}", *_LINE_END.split(text), fence]
+    # As far as a fence is indented, its content is, too, and shown without: no line in it begins as a heading does.
+    indent = " " if any(_is_forged(line) for line in lines) else ""
+    return "".join(f"{indent}{line}\n" for line in lines)
 
 
 def _details(summary: str, body: str) -> str:

@@ -217,15 +217,16 @@ def _fork_point(info: SessionInfo) -> str:
     return f"{info.forked_from_session} at {info.forked_from_entry or 'the beginning'}"
 
 
-def deletion_lines(deletion: Deletion, names: Mapping[str, str], *, dry_run: bool = False) -> list[Line]:
-    """Return what a deletion removed, or would remove. ``names`` are the sessions' names, by id."""
+def deletion_lines(
+    deletion: Deletion, names: Mapping[str, str], *, dry_run: bool = False, knows_entries: bool = True
+) -> list[Line]:
+    """Return what a deletion removed, or would remove. ``names`` are the sessions' names, by id.
+
+    Without ``knows_entries`` nothing is said of how many entries go.
+    """
     verb = "would be deleted" if dry_run else "deleted"
-    lines: list[Line] = [
-        (
-            (f"{counted(len(deletion.session_ids), 'session')} {verb}", "bold"),
-            (f", {counted(deletion.entries_deleted, 'entry', 'entries')} with them", ""),
-        )
-    ]
+    with_them = f", {counted(deletion.entries_deleted, 'entry', 'entries')} with them" if knows_entries else ""
+    lines: list[Line] = [((f"{counted(len(deletion.session_ids), 'session')} {verb}", "bold"), (with_them, ""))]
     lines += [
         ((f"  {session_id}", "red"), (f"  {names.get(session_id, '')}", "")) for session_id in deletion.session_ids
     ]

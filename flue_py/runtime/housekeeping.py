@@ -34,15 +34,24 @@ async def find_completed(store: Store, *, scope: str | None = None) -> list[Sess
 
 
 async def find_prunable(
-    store: Store, *, scope: str | None = None, is_there: Callable[[str], bool] = exists
+    store: Store,
+    *,
+    scope: str | None = None,
+    without_config: bool = False,
+    is_there: Callable[[str], bool] = exists,
 ) -> list[SessionInfo]:
-    """Return the sessions whose configuration path is empty or is not on disk, completed or not (row S09). O(sessions).
+    """Return the sessions whose configuration path is not on disk any more, completed or not. O(sessions).
 
-    A relative path is one in the session's working directory. ``is_there`` says whether a path is on disk.
+    Those that never had one are taken only with ``without_config``: most programs set none. A relative path is one in
+    the session's working directory. ``is_there`` says whether a path is on disk.
     """
-    return await _chosen(
-        store, scope, lambda info: not info.config_path or not is_there(join(info.cwd or "", info.config_path))
-    )
+
+    def is_gone(info: SessionInfo) -> bool:
+        if not info.config_path:
+            return without_config
+        return not is_there(join(info.cwd or "", info.config_path))
+
+    return await _chosen(store, scope, is_gone)
 
 
 async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str | None = None) -> list[SessionInfo]:

@@ -79,6 +79,13 @@ def checked_flag(value: bool, what: str) -> bool:
     return value
 
 
+def checked_limits(limits: Limits) -> Limits:
+    """Return ``limits`` unchanged. Raises `InvalidArgument` for anything else."""
+    if not isinstance(limits, Limits):
+        raise InvalidArgument(f"limits: should be Limits, not {type(limits).__name__}")
+    return limits
+
+
 def checked_limit(limit: int) -> int:
     """Return ``limit`` unchanged. Raises `InvalidArgument` outside 1..`MAX_PAGE`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:

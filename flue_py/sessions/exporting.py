@@ -75,7 +75,7 @@ async def _export_tree(
     if format_name == "pi":
         from flue_py.formats.export_pi import export_pi  # noqa: PLC0415 - only when asked for
 
-        exported = export_pi(info, tree, leaf, labels)
+        exported = export_pi(info, tree, leaf, labels, await session.entry_costs())
         if tasks:
             notes.append(ExportNote("left out: a link to a task session", len(tasks)))
     else:

@@ -7,16 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, Entry, NewEntry, new_exclusion
-from flue_py.core.exchanges import called_ids
-from flue_py.core.exclusions import (
-    WHOLE,
-    Exclusion,
-    ToolGroup,
-    excluded_parts,
-    has_part,
-    messages_of,
-    tool_group,
-)
+from flue_py.core.exchanges import Pairing, ToolGroup, messages_of
+from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
@@ -221,35 +213,36 @@ def _wanted(
     messages = messages_of(path)
     if part is not None:
         part = _named_part(entry, messages[index], part)
-    group = tool_group(messages, index)
+    group = Pairing(messages).group_of(index)
     if group is None or group.caller is None:
         return [(entry.id, part)]
-    caller = path[group.caller]
-    if index != group.caller and part is WHOLE and not (not excluded and WHOLE in now.get(caller.id, ())):
-        answered = (messages[index] or {}).get("toolCallId")
-        return [(caller.id, str(answered)), (entry.id, WHOLE)]
-    if index != group.caller and part is not WHOLE:
-        return [(entry.id, part)]
-    if part is WHOLE:
+    if index == group.caller:
+        if part is not WHOLE:
+            return _call_and_result(path, group, part, excluded=excluded)
         if excluded and group.is_open:
             raise _still_open(entry)
         return [(path[member].id, WHOLE) for member in group.members]
-    return _call_and_result(path, group, messages[group.caller] or {}, part, excluded=excluded)
+    if part is not WHOLE:
+        return [(entry.id, part)]
+    caller = path[group.caller]
+    if not excluded and WHOLE in now.get(caller.id, ()):
+        return [(path[member].id, WHOLE) for member in group.members]
+    # A result that only repeats an answer leaves alone: the call is answered without it.
+    answered = [call for call, answer in group.answers.items() if answer == index]
+    named = [(caller.id, _named_part(caller, messages[group.caller], call.part)) for call in answered]
+    return [*named, (entry.id, WHOLE)]
 
 
 def _call_and_result(
-    path: Sequence[Entry], group: ToolGroup, message: JsonObject, part: int | str, *, excluded: bool
+    path: Sequence[Entry], group: ToolGroup, part: int | str, *, excluded: bool
 ) -> list[tuple[str, _Part]]:
     assert group.caller is not None
     caller = path[group.caller]
-    call_id = part if isinstance(part, str) and part in called_ids(message) else None
-    if call_id is None:
-        return [(caller.id, part)]
-    if call_id in group.results:
-        return [(caller.id, part), (path[group.results[call_id]].id, WHOLE)]
-    if excluded and group.is_open:
+    named = [call for call in group.calls if part in (call.id, call.part)]
+    if excluded and group.is_open and any(call not in group.answers for call in named):
         raise _still_open(caller)
-    return [(caller.id, part)]
+    answers = sorted(group.answers[call] for call in named if call in group.answers)
+    return [(caller.id, part), *((path[answer].id, WHOLE) for answer in answers)]
 
 
 def _still_open(entry: Entry) -> InvalidArgument:

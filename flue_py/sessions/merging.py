@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
-from flue_py.core.entries import Entry, NewEntry, new_branch_summary
+from flue_py.core.entries import MESSAGE, Entry, NewEntry, new_branch_summary
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
@@ -91,7 +91,7 @@ class MergingSession(SessionView):
         async def pick() -> Appended:
             chosen = await self._chosen(source_id, wanted)
             if whole:
-                check_whole_exchanges(chosen)
+                await self._check_whole(source_id, chosen)
             await self._check_elsewhere(chosen)
             names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
             return await self._append_once(range_key("pick", *names), [copy_of(entry, source_id) for entry in chosen])
@@ -112,6 +112,13 @@ class MergingSession(SessionView):
                     f"entry_ids: {entry.id!r} is not on the path to {found[-1].id!r}; pick from one path at a time"
                 )
         return found
+
+    async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:
+        """Raise `InvalidArgument` for half an exchange; what answers what is told by all that lies between."""
+        if all(entry.kind != MESSAGE for entry in chosen):
+            return
+        read = await self._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
+        check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
 
     async def _check_elsewhere(self, chosen: Sequence[Entry]) -> None:
         """Raise `InvalidArgument` where the path has one of the entries themselves."""

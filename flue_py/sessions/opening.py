@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike, fspath
+from os.path import expanduser
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_name
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import InvalidArgument, StoreUnavailable, shown
 from flue_py.prices.book import PricesChoice, choose_prices
-from flue_py.sessions.arguments import checked_choice, checked_flag, checked_moment
+from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
 from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources
@@ -50,8 +51,9 @@ async def open(
 ) -> AsyncIterator[Store]:
     """Open a store, for the length of an ``async with``.
 
-    ``target`` is the path of an SQLite file, ``":memory:"`` for a store that dies with the process, or a SQLAlchemy
-    URL with an async driver: ``postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE`` (the extra ``postgres``) or
+    ``target`` is the path of an SQLite file (``~`` is the home directory), ``":memory:"`` for a store that dies with
+    the process, or a SQLAlchemy URL with an async driver: ``postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE`` (the
+    extra ``postgres``) or
     ``sqlite+aiosqlite:///FILE``. ``engine`` is an ``AsyncEngine`` instead, which stays the caller's to dispose of,
     and whose settings stay as they are. A file that is missing is made, readable by its owner only, unless
     ``create=False``. ``durability="full"`` survives a power cut, ``"normal"`` the end of the process only;
@@ -68,8 +70,7 @@ async def open(
     is asked for again. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
     """
-    if not isinstance(limits, Limits):
-        raise InvalidArgument(f"limits: should be Limits, not {type(limits).__name__}")
+    checked_limits(limits)
     checked_choice(durability, "durability", ("full", "normal"))
     checked_flag(create, "create")
     _check_seconds(busy_timeout, "busy_timeout")
@@ -105,7 +106,15 @@ def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tu
     scheme, separator, _ = location.partition("://")
     if separator and scheme not in _SCHEMES:
         raise InvalidArgument(f"target: {scheme}:// is not one of {', '.join(_SCHEMES)}; write it in full, or a path")
-    return "engine" if separator else "file", location
+    return ("engine", location) if separator else ("file", _expanded(location))
+
+
+def _expanded(path: str) -> str:
+    """Return a path with ``~`` and ``~user`` put in full. Raises `StoreUnavailable` for nobody's home."""
+    full = expanduser(path)
+    if full.startswith("~"):
+        raise StoreUnavailable(f"{path}: there is no such home directory; write the path in full, or ./{path}")
+    return full
 
 
 def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout: float | None) -> tuple[int, float]:

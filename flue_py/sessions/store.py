@@ -338,14 +338,18 @@ class Store(StoreBudgets):
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
-    async def link_task(self, parent: HasId | str, child: HasId | str, *, task_id: str) -> None:
-        """Link a session to a parent, as its task session: a bare link, with no check of depth (row E27).
+    async def link_task(
+        self, parent: HasId | str, child: HasId | str, *, task_id: str, entry_id: str | None = None
+    ) -> None:
+        """Link a session to a parent, as its task session: a bare link, with no check of depth.
+
+        ``entry_id`` is the entry of the parent below which the task began, where that is known.
 
         Several parents, cycles, and a child that does not exist are legal; a second link to the same child is
         ignored. Raises `SessionNotFound` for the parent. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
-        await self._backend.link_task(id_of(parent), id_of(child), task_id)
+        await self._backend.link_task(id_of(parent), id_of(child), task_id, entry_id=entry_id)
 
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False

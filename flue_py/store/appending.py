@@ -234,6 +234,7 @@ class EntryBatch:
         self._last_lane: int | None = None
         self._taken: set[str] | None = None
         self.message_count = 0
+        self.newest_us = 0
         self.preview: str | None = None
         self._spent = (0, 0, 0)
 
@@ -319,6 +320,7 @@ class EntryBatch:
             "spent_tokens": self._spent[0],
             "spent_cost": self._spent[1],
             "unpriced_calls": self._spent[2],
+            "newest": self.newest_us,
             "session_key": self.state.key,
         }
 
@@ -398,6 +400,7 @@ class EntryBatch:
 
     def _count(self, new: NewEntry, entry_id: str, at: int) -> None:
         self.ids.append(entry_id)
+        self.newest_us = max(self.newest_us, at)
         if new.kind == "message":
             self.message_count += 1
             self.preview = self.preview or new.preview

@@ -53,7 +53,7 @@ from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 class CommittedBeforeCancellation(asyncio.CancelledError):
@@ -245,8 +245,11 @@ class Backend(Protocol):
         Raises `TaskDepthExceeded` beyond ``max_depth`` levels below the session that is no task.
         """
 
-    async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
-        """Link ``child_id``, which need not exist, to a parent. A second link to the same child is ignored."""
+    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
+        """Link ``child_id``, which need not exist, to a parent. A second link to the same child is ignored.
+
+        ``entry_id`` names the entry of the parent below which the task began; it need not exist either.
+        """
 
     async def task_links(self, session_id: str) -> list[TaskLink]:
         """Return the session's links to its task sessions, in the order they were made."""

@@ -102,6 +102,7 @@ def _plan_session(
         raise SessionExists(session_id)
     session_key = tx.new_key()
     now = sources.now_us()
+    created = now if new.created_us is None else new.created_us
     return {
         "session_key": session_key, "id": session_id, "tree_id": session_key if source is None else source.tree_id,
         "scope": scope, "key": new.key, "title": new.title, "kind": kind, "task_depth": task_depth,
@@ -109,8 +110,8 @@ def _plan_session(
         "revision": 0, "metadata": new.metadata_text, "cwd": new.cwd, "config_path": new.config_path,
         "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
         "spent_tokens": 0, "spent_cost": 0,
-        "created_at": now if new.created_us is None else new.created_us, "updated_at": now,
-        "auto_title": new.auto_title, "unpriced_calls": 0,
+        "created_at": created, "updated_at": now, "auto_title": new.auto_title, "unpriced_calls": 0,
+        "active_at": created,
     }  # fmt: skip
 
 
@@ -222,7 +223,7 @@ def create_task(
             auto_title=new.auto_title,
         )
         info = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
-        _insert_link(tx, sources, state, task_id, info.id)
+        _insert_link(tx, sources, state, task_id, info.id, state.leaf)
     remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info
 
@@ -235,14 +236,19 @@ def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> Session
     return None
 
 
-def link_task(tx: Transaction, sources: Sources, parent_id: str, child_id: str, task_id: str) -> None:
+def link_task(
+    tx: Transaction, sources: Sources, parent_id: str, child_id: str, task_id: str, entry_id: str | None
+) -> None:
     """Link a task session to a parent (see `Backend.link_task`)."""
     check_name(task_id, "task_id")
     check_name(child_id, "child session id")
-    _insert_link(tx, sources, read_state(tx, parent_id), task_id, child_id)
+    check_name(entry_id, "entry_id")
+    _insert_link(tx, sources, read_state(tx, parent_id), task_id, child_id, entry_id)
 
 
-def _insert_link(tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str) -> None:
+def _insert_link(
+    tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str, entry_id: str | None
+) -> None:
     if tx.first(queries.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id}) is not None:
         return
     row = tx.first(queries.NEXT_POSITION, {"parent_key": state.key})
@@ -253,6 +259,7 @@ def _insert_link(tx: Transaction, sources: Sources, state: SessionState, task_id
             "position": 0 if row is None else row[0],
             "task_id": task_id,
             "child_id": child_id,
+            "entry_id": entry_id,
         },
     )
     write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)

@@ -156,6 +156,19 @@ def run_migrations(connection: Connection, schema: str | None = None) -> None:
     connection.exec_driver_sql(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")
 
 
+_NAMING_A_PARENT = " OR ".join(
+    f'metadata LIKE \'{{"imported":{{"format":"{program}",%"parentSession":"%\'' for program in ("claude-code", "codex")
+)
+IMPORTED_AGENTS_ARE_TASKS = (
+    "UPDATE sessions SET kind = 'task', task_depth = 1 WHERE kind = 'root' AND metadata LIKE '{\"imported\":{%'"
+    f" AND (EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = sessions.id) OR {_NAMING_A_PARENT})"
+)
+"""Makes task sessions of sub-agents' sessions, which formats 1 and 2 imported as root sessions.
+
+They are linked to a parent, or their metadata name one. Those of other programs name a session that they go on with.
+"""
+
+
 # -- for review -------------------------------------------------------------------------------------------------------
 
 

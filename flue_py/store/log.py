@@ -25,7 +25,8 @@ from flue_py.store.backend import Sources
 from flue_py.store.creating import edit_row
 from flue_py.store.editing import restore_edits
 from flue_py.store.moving import bring_back, leaf_at, retracted_on_path, write_move
-from flue_py.store.reading import stored_payload
+from flue_py.store.payloads import decode_payload
+from flue_py.store.reading import checked_payload
 from flue_py.store.session_state import SessionState
 from flue_py.store.state import find_held, read_state
 from flue_py.store.transaction import Row, Transaction
@@ -71,7 +72,7 @@ def _logged_move(row: Row) -> LoggedMove:
 
 def _logged_entries(tx: Transaction, state: SessionState, rows: list[Row]) -> LoggedEntries:
     last_ordinal, last_id, at, parent_id = rows[0][3:7]
-    payload = stored_payload(tx, state.tree_id, rows[0])
+    payload = decode_payload(checked_payload(tx, state, rows[0][1], rows[0]))
     ids, kinds = tuple(row[1] for row in rows), tuple(row[2] for row in rows)
     return LoggedEntries(last_ordinal + 1, ids, kinds, payload, parent_id, last_id, at)
 

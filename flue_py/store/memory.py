@@ -311,18 +311,19 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         text, _ = encode_json(metadata, "metadata")
         child = self._create(replace(new, metadata_text=text), "task", parent.info.scope)
         child.task_depth = depth
-        self._link(parent, child.info.id, task_id)
+        self._link(parent, child.info.id, task_id, parent.info.leaf_id)
         return child
 
-    async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
+    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
         parent = self._session(parent_id)
         check_name(child_id, "child id")
         check_name(task_id, "task_id")
-        self._link(parent, child_id, task_id)
+        check_name(entry_id, "entry_id")
+        self._link(parent, child_id, task_id, entry_id)
 
-    def _link(self, parent: Session, child_id: str, task_id: str) -> None:
+    def _link(self, parent: Session, child_id: str, task_id: str, entry_id: str | None) -> None:
         if all(link.child_id != child_id for link in parent.links):
-            parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id))
+            parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id, entry_id))
             self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
 
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
@@ -420,6 +421,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         if new.key is not None and (scope, new.key) in self._keys:
             raise SessionExists(new.key)
         now = self._sources.now_us()
+        created = now if new.created_us is None else new.created_us
         info = SessionInfo(
             session_id,
             scope,
@@ -432,9 +434,10 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             metadata_text=new.metadata_text,
             cwd=new.cwd,
             config_path=new.config_path,
-            created_us=now if new.created_us is None else new.created_us,
+            created_us=created,
             updated_us=now,
             auto_title=new.auto_title,
+            active_us=created,
         )
         number = self._new_number()
         tree_id, tree = (number, {}) if source is None else (source.tree_id, source.tree)
@@ -509,12 +512,15 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             for number, call in enumerate(new.calls if new.counted else ())
         ]
         self._pay(session, reported, differing)
+        newest = max((row.entry.created_us for row in rows), default=info.active_us)
+        active = max(newest, info.active_us) if session.created else newest
         session.tree.update((row.entry.id, row) for row in rows)
         session.created += [row.entry.id for row in rows]
         session.info = replace(
             session.info,
             entry_count=info.entry_count + len(rows),
             message_count=info.message_count + sum(row.entry.kind == MESSAGE for row in rows),
+            active_us=active,
             first_message=next(
                 (text for text in (info.first_message, *(new.preview for new in entries)) if text is not None), None
             ),

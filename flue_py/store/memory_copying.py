@@ -80,7 +80,7 @@ class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
             entries,
             list(blobs.values()),
             [
-                LinkRow(session.number, link.position, link.task_id, link.child_id)
+                LinkRow(session.number, link.position, link.task_id, link.child_id, link.entry_id)
                 for session in sessions
                 for link in session.links
             ],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 
 from flue_py.core.costs import NO_CALLS, EntryCost
-from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, date_of, day_of, summed, usage_report
+from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
 from flue_py.core.sessions import Stored
 from flue_py.core.trees import CallRow
 from flue_py.errors import SessionNotFound
@@ -97,7 +97,7 @@ class MemoryLedger(MemoryReads):
             return self._payers[call.session_key].session_id
         if name == "branch":
             return self._branch(call, active)
-        if name == "day":
-            return date_of(day_of(call.at))
+        if name in ("day", "week", "month"):
+            return period_of(day_of(call.at), name)
         value: str | None = getattr(call, name)
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.core.entries import COMPACTION, NewEntry
-from flue_py.core.exclusions import group_ids, messages_of
+from flue_py.core.exchanges import group_ids, messages_of
 from flue_py.core.jsontext import decode_object
 from flue_py.core.pins import effective_pins, keeping_pinned
 from flue_py.core.projection import PINNABLE_KINDS, latest_compaction

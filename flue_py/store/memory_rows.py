@@ -29,7 +29,7 @@ from flue_py.core.trees import (
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.store.memory_lanes import parents_of
 from flue_py.store.memory_model import Content, MoveNote, Operation, Request, Row, Session
-from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.payloads import checked_text
 
 OwnedRow = TypeVar("OwnedRow", EditRow, EntryRow, LinkRow, MoveRow, MarkRow, RequestRow)
 
@@ -64,6 +64,7 @@ def session_row(session: Session) -> SessionRow:
         updated_at=info.updated_us,
         auto_title=info.auto_title,
         unpriced_calls=info.unpriced_calls,
+        active_at=info.active_us,
     )
 
 
@@ -175,7 +176,7 @@ class Rebuilding:
                 row.revision,
                 row.ordinal,
                 row.created_at,
-                _payload_text(row, blobs),
+                checked_text(row, blobs),
                 row.extra,
             )
             totals = UsageTotals._make(row[11:21])
@@ -263,13 +264,8 @@ def _session_info(row: SessionRow) -> SessionInfo:
         updated_us=row.updated_at,
         auto_title=row.auto_title,
         unpriced_calls=row.unpriced_calls,
+        active_us=row.active_at,
     )
-
-
-def _payload_text(row: EntryRow, blobs: Mapping[bytes, bytes]) -> str:
-    if row.payload is not None:
-        return row.payload
-    return unpack_blob(row.blob, blobs.get(row.blob)) if row.blob is not None else unpack(row.packed or b"")
 
 
 def _result(operation: str, text: str) -> Appended | Moved | str:

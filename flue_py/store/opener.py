@@ -7,12 +7,13 @@ a file again, since SQLite keeps what it knows of a file's locks per process and
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
-from flue_py.errors import StoreUnavailable, WrongProcess
+from flue_py.errors import InvalidArgument, StoreUnavailable, WrongProcess
 
 Identity: TypeAlias = tuple[int, int]
 """What a file is, whatever its name: device and inode."""
@@ -96,6 +97,10 @@ class _OpenFiles:
         self._notice_fork()
         self._held.pop(holder, None)
 
+    def is_held(self, identity: Identity) -> bool:
+        self._notice_fork()
+        return identity in self._held.values()
+
     def is_inherited(self, identity: Identity) -> bool:
         self._notice_fork()
         return identity in self._inherited
@@ -107,6 +112,16 @@ _open_files = _OpenFiles()
 def forget_file(holder: object) -> None:
     """Note that ``holder`` has let go of its file: a child forked from here on may open it."""
     _open_files.discard(holder)
+
+
+def require_not_open(path: Path) -> None:
+    """Raise `InvalidArgument` for a file that a store of this process has open.
+
+    To read and close a file by other means than SQLite's would let go of the locks that this process has on it.
+    """
+    with contextlib.suppress(OSError):
+        if _open_files.is_held(_identity_of(path)):
+            raise InvalidArgument(f"{path} is open as a store in this process; close it first")
 
 
 def require_not_inherited(path: Path) -> None:

@@ -131,7 +131,7 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     update = {
         "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
         "first_message": None, "spent_tokens": tokens, "spent_cost": picodollars, "unpriced_calls": unpriced,
-        "session_key": state.key,
+        "newest": None, "session_key": state.key,
     }  # fmt: skip
     tx.run(queries.UPDATE_AFTER_APPEND, update)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

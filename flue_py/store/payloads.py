@@ -8,9 +8,13 @@ once per tree under its SHA-256, so that an image or a file that comes again cos
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from flue_py.core.bounds import inflate
+from flue_py.core.jsontext import payload_digest
+from flue_py.core.limits import LARGEST_ENTRY
 from flue_py.errors import CorruptStore
 
 PACK_ABOVE = 640
@@ -44,22 +48,91 @@ def pack(text: str) -> StoredPayload:
     return StoredPayload(text, None, None)
 
 
-def unpack(packed: bytes) -> str:
-    """Return the text of a packed payload. Raises `CorruptStore` where it cannot be read."""
+def unpack(packed: bytes, most: int = LARGEST_ENTRY) -> bytes:
+    """Return the text of a packed payload, in UTF-8. Raises `CorruptStore` where it cannot be read, or is longer.
+
+    No more than ``most`` bytes are made of it, however much it stands for.
+    """
     try:
-        return zlib.decompress(packed).decode()
-    except (zlib.error, UnicodeDecodeError, TypeError) as error:
+        data = inflate(packed, most)
+    except (zlib.error, TypeError) as error:
         raise CorruptStore(f"a packed payload cannot be read ({error}); run verify() to find it") from error
+    if data is None:
+        raise CorruptStore(f"a packed payload is longer than {most} bytes, or has no end; run verify() to find it")
+    return data
 
 
-def unpack_blob(blob: bytes, data: bytes | None) -> str:
-    """Return the text of a blob, verified by its SHA-256. Raises `CorruptStore` where it is missing or differs."""
+def unpack_blob(blob: bytes, data: bytes | None, most: int = LARGEST_ENTRY) -> bytes:
+    """Return the text of a blob, in UTF-8, verified by its SHA-256; otherwise as `unpack`.
+
+    Raises `CorruptStore` where it is missing or differs.
+    """
     # SQLite may hold something else than bytes in either column.
     if not isinstance(blob, bytes):
         raise CorruptStore(f"{blob!r} is not the SHA-256 of a blob; run verify()")
     if data is None:
         raise CorruptStore(f"blob {blob.hex()} is missing; run verify()")
-    text = unpack(data)
-    if sha256(text.encode()).digest() != blob:
+    text = unpack(data, most)
+    if sha256(text).digest() != blob:
         raise CorruptStore(f"blob {blob.hex()} does not match its SHA-256; run verify()")
     return text
+
+
+class PayloadColumns(Protocol):
+    """The columns of an entry that hold its payload, as a row of a tree has them."""
+
+    @property
+    def id(self) -> str:
+        """The entry's id."""
+
+    @property
+    def digest(self) -> bytes:
+        """What its payload was hashed to."""
+
+    @property
+    def payload(self) -> str | None:
+        """Its text."""
+
+    @property
+    def packed(self) -> bytes | None:
+        """Its text, compressed."""
+
+    @property
+    def blob(self) -> bytes | None:
+        """The name of the blob that is its text."""
+
+
+def checked_text(row: PayloadColumns, blobs: Mapping[bytes, bytes], most: int = LARGEST_ENTRY) -> str:
+    """Return the text of an entry's payload. Raises `CorruptStore` where it is not what its digest was made of."""
+    try:
+        if row.payload is not None:
+            data = row.payload.encode()
+        elif row.packed is not None:
+            data = unpack(row.packed, most)
+        else:
+            data = unpack_blob(row.blob or b"", blobs.get(row.blob or b""), most)
+    except CorruptStore as error:
+        raise damaged_entry(row.id, f"cannot be read ({error})") from error
+    if payload_digest(data) != row.digest:
+        raise damaged_entry(row.id, MISMATCH)
+    return row.payload if row.payload is not None else decode_payload(data)
+
+
+MISMATCH = "does not match its digest: it was damaged, or changed by other means"
+
+
+def damaged_entry(entry_id: str, what: str, session_id: str | None = None) -> CorruptStore:
+    """Return the error for an entry whose payload is not what was appended."""
+    where = "" if session_id is None else f"session {session_id!r}: "
+    return CorruptStore(
+        f"{where}the payload of entry {entry_id!r} {what}; verify() names every such entry: restore a backup, or "
+        "rescue what is readable by salvage"
+    )
+
+
+def decode_payload(data: bytes) -> str:
+    """Return the text of a payload. Raises `CorruptStore` where its bytes are no UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptStore(f"a stored payload is no text ({error}); run verify() to find it") from error

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from flue_py.core.entries import COMPACTION, NewEntry
-from flue_py.core.exchanges import called_ids
-from flue_py.core.exclusions import group_ids, group_is_whole, messages_of
+from flue_py.core.exchanges import Pairing, answered_id, called_ids, messages_of
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.pins import effective_pins, keeping_pinned
 from flue_py.core.projection import PINNABLE_KINDS
@@ -32,7 +31,8 @@ def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
 def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position | None) -> list[str]:
     """Return what is pinned together with an entry: a tool call and its results, or the entry alone; in path order.
 
-    Told on the path to ``leaf`` where that holds the entry, else on the entry's own. O(the messages around it).
+    Told on the path to ``leaf`` where that holds the entry, else on the entry's own. O(the messages from the call to
+    the last of its results), or to the leaf where a call has none.
     """
     found = find_visible(tx, state, entry_id)
     on_path = [] if leaf is None else named_on_path(tx, state, leaf, [entry_id], leaf.depth)
@@ -48,14 +48,16 @@ def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position
         messages = messages_of(stretch)
         if messages[index] is None or not _has_group(messages[index] or {}):
             return [entry_id]
-        is_whole_before, is_whole_after = group_is_whole(messages, index)
-        if (is_whole_before or low == 0) and (is_whole_after or high == end.depth):
-            return group_ids(stretch, messages, index)
+        group = Pairing(messages).group_of(index)
+        found_caller = group is not None and group.caller is not None
+        is_answered = group is not None and group.is_answered
+        if (found_caller or low == 0) and (is_answered or high == end.depth):
+            return [entry_id] if group is None else [stretch[member].id for member in group.members]
         reach *= 4
 
 
 def _has_group(message: JsonObject) -> bool:
-    return message.get("role") == "toolResult" or bool(called_ids(message))
+    return answered_id(message) is not None or bool(called_ids(message))
 
 
 def with_pins(

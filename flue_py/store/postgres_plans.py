@@ -36,7 +36,8 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
     parts = _parts(
         arguments,
-        ("entries", queries.INSERT_ENTRY, batch.rows),
+        # Not named as the table, which the update asks about.
+        ("added", queries.INSERT_ENTRY, batch.rows),
         ("lanes", queries.INSERT_LANE, _columns(queries.INSERT_LANE, batch.lanes)),
         ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
         ("calls", ledger_queries.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
@@ -103,7 +104,7 @@ def _payer(batch: EntryBatch) -> list[dict[str, object]]:
 
 
 # What the session's row is given, in this order, after the revision that it must still have.
-_UPDATED = ("session_key", "leaf", "revision", "at", "entry_count", "message_count", "first_message")
+_UPDATED = ("session_key", "leaf", "revision", "at", "entry_count", "message_count", "first_message", "newest")
 
 
 class _Part(NamedTuple):
@@ -167,10 +168,15 @@ _SPENT_TOKENS = (
     "CASE WHEN total_tokens > 0 THEN total_tokens ELSE input_tokens + output_tokens + cache_read_tokens"
     " + cache_write_5m_tokens + cache_write_1h_tokens END"
 )
+_ACTIVE_SINCE = (
+    queries.ACTIVE_SINCE.replace(":newest", "$9::bigint")
+    .replace(":session_key", "s.session_key")
+    .replace(":revision", "$4::bigint")
+)
 _SET = (
     "UPDATE sessions s SET leaf = $3::text, revision = $4::bigint, updated_at = $5::bigint,"
     " entry_count = entry_count + $6::bigint, message_count = message_count + $7::bigint,"
-    " first_message = COALESCE(first_message, $8::text)"
+    f" first_message = COALESCE(first_message, $8::text), {_ACTIVE_SINCE}"
 )
 _FROM = " FROM planned WHERE s.session_key = planned.session_key"
 _RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {queries.ANNOUNCEMENT}"

@@ -114,14 +114,27 @@ def insert_into(table: str, names: tuple[str, ...], tail: str = "") -> Statement
 SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
-    "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls",
+    "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls", "active_at",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
-    "payload", "packed", "blob",
+    "digest", "payload", "packed", "blob",
 )  # fmt: skip
 _POSITION = ("lane_id", "depth", *TOTAL_COLUMNS)
-_ENTRY = _columns("e", ENTRY_COLUMNS)
+
+
+def _payload_in(dialect: Dialect, text: str) -> str:
+    """A text that reads payloads as the bytes that are stored, in the words of a dialect."""
+    return text.replace(_stored_bytes("sqlite", "e.payload"), _stored_bytes(dialect, "e.payload"))
+
+
+def _reading(text: str) -> Statement:
+    return _per_dialect(lambda dialect: _payload_in(dialect, text))
+
+
+# A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
+_PAYLOAD = f"e.digest, {_stored_bytes('sqlite', 'e.payload')} AS payload, e.packed, e.blob"
+_ENTRY = f"{_columns('e', ENTRY_COLUMNS[:-4])}, {_PAYLOAD}"
 _SESSION = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
 _TOTALS = _columns("e", TOTAL_COLUMNS)
 
@@ -138,7 +151,7 @@ INSERT_SESSION = insert_into(
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
         "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
         "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
-        "auto_title", "unpriced_calls",
+        "auto_title", "unpriced_calls", "active_at",
     ),
 )  # fmt: skip
 SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
@@ -149,6 +162,7 @@ SESSION_BY_KEY = Statement(
 # What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
 # beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
 _SORTED_BY: dict[SessionOrder, str] = {
+    "activity": "s.active_at",
     "updated": "s.updated_at",
     "created": "s.created_at",
     "title": "substr(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), ''), 1, 200)",
@@ -157,7 +171,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "tokens": "s.spent_tokens",
     "cost": "s.spent_cost",
 }
-_COUNTED: frozenset[SessionOrder] = frozenset({"messages", "entries", "tokens", "cost"})
+_COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
 _SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
 _WHERE = {
     "scope": "s.scope = :scope",
@@ -252,13 +266,20 @@ WINDOW = Statement(
 )
 # For databases with several writers; both read again afterwards, because what they waited for may have changed.
 LOCK_SESSION = Statement("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
+# A session was last active at the time of its newest entry, by the entries' own times; one without, when it was made.
+# ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
+# has to be asked whether it has some that were retracted.
+ACTIVE_SINCE = (
+    "active_at = CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
+    " entries e WHERE e.session_key = :session_key AND e.revision < :revision))) THEN active_at ELSE :newest END"
+)
 UPDATE_AFTER_APPEND = _per_dialect(
     lambda dialect: (
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
         " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
-        " unpriced_calls = unpriced_calls + :unpriced_calls"
+        f" unpriced_calls = unpriced_calls + :unpriced_calls, {ACTIVE_SINCE}"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -305,7 +326,7 @@ ENTRY_AND_MARK = Statement(
     " LEFT JOIN marks m ON m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = 'retracted'"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
-ENTRY_BY_ID = Statement(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
+ENTRY_BY_ID = _reading(f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id")
 # Those of a JSON array of ids that are taken. CROSS JOIN keeps SQLite from looking each entry up in the array.
 TAKEN_IDS = Statement(
     "SELECT e.id FROM json_each(:ids) AS asked CROSS JOIN entries e ON e.tree_id = :tree_id AND e.id = asked.value",
@@ -347,11 +368,11 @@ IS_ON_PATH = Statement(
     _SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
 )
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = Statement(
+LANE_RANGE = _reading(
     f"SELECT {_ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_RANGE = Statement(
+SPANS_RANGE = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
@@ -359,23 +380,24 @@ SPANS_RANGE = Statement(
 # (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
 _BODY = (
     "e.depth, CASE WHEN e.kind = 'message' THEN NULL ELSE e.kind END,"
-    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END, e.payload, e.packed, e.blob"
+    " CASE WHEN e.kind = 'message' THEN NULL ELSE e.created_at END,"
+    f" {_PAYLOAD}"
 )
-LANE_BODIES = Statement(
+LANE_BODIES = _reading(
     f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_BODIES = Statement(
+SPANS_BODIES = _reading(
     _SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.depth > :low_depth"
     " WHERE s.high > :low_depth"
 )
-_COMPACTION = "e.depth, e.lane_id, e.payload, e.packed, e.blob"
+_COMPACTION = f"e.depth, e.lane_id, e.id, {_PAYLOAD}"
 _LATEST_COMPACTION = (
     f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
 )
-LATEST_COMPACTION = Statement(_SPANS + _LATEST_COMPACTION)
-SESSION_AND_COMPACTION = Statement(
+LATEST_COMPACTION = _reading(_SPANS + _LATEST_COMPACTION)
+SESSION_AND_COMPACTION = _reading(
     "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"
     "   JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
@@ -383,7 +405,7 @@ SESSION_AND_COMPACTION = Statement(
     "   WHERE s.id = :id AND s.trashed_at IS NULL"
     "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
     "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
-    f") SELECT {_STATE}, {_EPOCH}, n.depth, n.lane_id, n.payload, n.packed, n.blob{_STATE_FROM}"
+    f") SELECT {_STATE}, {_EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob{_STATE_FROM}"
     f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + _LIVING
 )
 # The depth of an entry on a path, above a place of it.
@@ -394,19 +416,19 @@ DEPTH_ON_PATH = Statement(
 # Entries on a path that are named, and its exclusions, up to a depth.
 NAMED_ON_PATH = _per_dialect(
     lambda dialect: (
-        _SPANS + f"SELECT {_ENTRY} FROM entries e JOIN spans s ON {_IN_SPAN}"
+        _SPANS + f"SELECT {_payload_in(dialect, _ENTRY)} FROM entries e JOIN spans s ON {_IN_SPAN}"
         f" WHERE e.tree_id = :tree_id AND {_in_ids('e.id', dialect)} AND e.depth <= :last_depth"
     )
 )
-EXCLUSIONS_ON_PATH = Statement(
+EXCLUSIONS_ON_PATH = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} AND e.kind = 'exclusion'"
     " WHERE e.depth <= :last_depth"
 )
-PATH_STRETCH = Statement(
+PATH_STRETCH = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN}"
     " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
-TURNS = Statement(
+TURNS = _reading(
     _SPANS + f"SELECT {_ENTRY} FROM spans s JOIN entries e ON {_IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
 ALL_BLOBS = Statement("SELECT b.tree_id, b.sha256, b.size, b.data FROM blobs b")
@@ -485,7 +507,8 @@ LOGGED_ENTRIES = _per_dialect(
                 f"SELECT l.id {_LAST_LOGGED}",
                 f"SELECT l.created_at {_LAST_LOGGED}",
                 _PARENT_ID,
-                "e.payload",
+                "e.digest",
+                _stored_bytes(dialect, "e.payload"),
                 "e.packed",
                 "e.blob",
             )
@@ -497,7 +520,7 @@ LOGGED_ENTRIES = _per_dialect(
 LAST_APPEND = Statement(
     "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
 )
-ENTRIES_OF_REVISIONS = Statement(
+ENTRIES_OF_REVISIONS = _reading(
     f"SELECT {_ENTRY} FROM entries e WHERE e.session_key = :session_key AND e.revision > :revision"
     " AND e.revision <= :last_revision ORDER BY e.revision, e.ordinal"
 )
@@ -538,19 +561,21 @@ INSERT_REQUEST = insert_into("requests", ("session_key", "idempotency_key", "ope
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
 
-INSERT_LINK = insert_into("task_links", ("parent_key", "position", "task_id", "child_id"), " ON CONFLICT DO NOTHING")
+INSERT_LINK = insert_into(
+    "task_links", ("parent_key", "position", "task_id", "child_id", "entry_id"), " ON CONFLICT DO NOTHING"
+)
 NEXT_POSITION = Statement("SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key")
 LINKED_CHILD = Statement("SELECT 1 FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
 TASK_CHILD = Statement(
     "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
 )
 LINKS_OF = Statement(
-    "SELECT s.id, t.position, t.task_id, t.child_id FROM sessions s JOIN task_links t ON t.parent_key = s.session_key"
-    " WHERE s.id = :id ORDER BY t.position"
+    "SELECT s.id, t.position, t.task_id, t.child_id, t.entry_id FROM sessions s"
+    " JOIN task_links t ON t.parent_key = s.session_key WHERE s.id = :id ORDER BY t.position"
 )
 LINKS_TO = Statement(
-    "SELECT s.id, t.position, t.task_id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
-    " WHERE t.child_id = :id ORDER BY s.id"
+    "SELECT s.id, t.position, t.task_id, t.child_id, t.entry_id FROM task_links t"
+    " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :id ORDER BY s.id"
 )
 
 # -- the whole store ------------------------------------------------------------------------------------------------
@@ -682,7 +707,8 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at"
+    " FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
@@ -692,7 +718,7 @@ LANE_ENTRIES = _per_dialect(
     lambda dialect: (
         "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
         f" e.digest, {_TOTALS}, {_stored_bytes(dialect, 'e.payload')}, e.packed, e.blob, CAST(e.ordinal AS BIGINT),"
-        f" {_storage_class(dialect, 'e.payload')} FROM entries e"
+        f" {_storage_class(dialect, 'e.payload')}, CAST(e.created_at AS BIGINT) FROM entries e"
         " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
     )
 )

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import pydantic_core
 
 from flue_py.core.entries import EXCLUSION, Entry
-from flue_py.core.jsontext import JsonObject, decode_json, decode_object
+from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
 from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
@@ -26,12 +26,12 @@ from flue_py.core.sessions import (
     is_storable,
 )
 from flue_py.core.usage import Usage, UsageTotals, UsageWindow
-from flue_py.errors import InvalidArgument
+from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import require_session, session_info
 from flue_py.store.moving import parent_id
-from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.payloads import MISMATCH, damaged_entry, decode_payload, unpack, unpack_blob
 from flue_py.store.session_state import Position, SessionState
 from flue_py.store.state import (
     find_visible,
@@ -46,8 +46,8 @@ from flue_py.store.transaction import Row, Statement, Transaction
 
 # Where these columns are in queries.ENTRY_COLUMNS; the depth is first in whatever is read along a path.
 _DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
-# The same in the rows of queries.LATEST_COMPACTION.
-_COMPACTION_LANE = 1
+# The same in the rows of queries.LATEST_COMPACTION. Every row that has a payload ends as `checked_payload` says.
+_COMPACTION_LANE, _COMPACTION_ID = 1, 2
 _LAST_DEPTH = 2**62
 
 
@@ -124,7 +124,7 @@ def _scattered(tx: Transaction, state: SessionState, rows: Sequence[Row]) -> lis
         tx.require_snapshot()
     creators = _creators(tx, state, rows)
     return [
-        _entry(tx, state.tree_id, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators)
+        _entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators)
         for row in sorted(rows, key=itemgetter(_DEPTH))
     ]
 
@@ -149,7 +149,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
                 rows = _rows_of_path(tx, state, position, first - 1, queries.LANE_BODIES, queries.SPANS_BODIES)
                 messages = _messages(tx, state.tree_id, rows, summary_depth)
     if messages is None:
-        # What is pinned or excluded is told by ids, which are not among the bodies.
+        # What is pinned, excluded or damaged is told by ids, which are not among the bodies.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf, None)
         messages = [item.data for item in context_of(read.entries or (), read.compaction)]
@@ -175,7 +175,7 @@ def _latest_compaction(tx: Transaction, state: SessionState, position: Position 
 def latest_compaction_fields(tx: Transaction, state: SessionState, position: Position | None) -> JsonObject | None:
     """Return the fields of the latest compaction on the path to a place; None where there is none."""
     row = _latest_compaction(tx, state, position)
-    return None if row is None else decode_object(stored_payload(tx, state.tree_id, row))
+    return None if row is None else decode_object(checked_payload(tx, state, row[_COMPACTION_ID], row))
 
 
 def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
@@ -188,22 +188,27 @@ def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str 
 def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth: int) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
-    None where an exclusion is among them.
+    None where an exclusion or a damaged payload is among them.
     """
     messages = []
     summary: list[JsonObject] = []
-    for depth, other_kind, created_at, payload, packed, blob in rows:
+    for depth, other_kind, created_at, digest, payload, packed, blob in rows:
         # What is not read along the way is not paid for: most rows are messages whose payload is text.
-        if other_kind is None and payload is not None:
-            messages.append(decode_object(payload))
-        elif other_kind is None:
-            messages.append(decode_object(stored_payload(tx, tree_id, (payload, packed, blob))))
-        elif other_kind in CONTEXT_KINDS or depth == summary_depth:
-            data = decode_json(stored_payload(tx, tree_id, (payload, packed, blob)))
-            into = summary if depth == summary_depth else messages
-            into.append(synthetic_message(other_kind, data, created_at))
-        elif other_kind == EXCLUSION:
+        if other_kind is not None and other_kind not in CONTEXT_KINDS and depth != summary_depth:
+            if other_kind == EXCLUSION:
+                return None
+            continue
+        try:
+            data = payload if payload is not None else _apart(tx, tree_id, packed, blob)
+        except CorruptStore:
             return None
+        if payload_digest(data) != digest:
+            return None
+        if other_kind is None:
+            messages.append(decode_object(data))
+        else:
+            into = summary if depth == summary_depth else messages
+            into.append(synthetic_message(other_kind, decode_json(data), created_at))
     return summary + messages
 
 
@@ -212,7 +217,7 @@ def _kept_by(tx: Transaction, state: SessionState, compaction: Row) -> tuple[int
 
     And the ids of the entries that the compaction has pinned.
     """
-    fields = decode_object(stored_payload(tx, state.tree_id, compaction))
+    fields = decode_object(checked_payload(tx, state, compaction[_COMPACTION_ID], compaction))
     first_kept = fields.get("firstKeptEntryId")
     pinned = pinned_ids(fields)
     at_compaction = int(compaction[_DEPTH])
@@ -251,7 +256,7 @@ def _entries_of_path(tx: Transaction, state: SessionState, position: Position, a
     creators = _creators(tx, state, rows)
     entries = []
     for row in rows:
-        entries.append(_entry(tx, state.tree_id, row, parent, creators))
+        entries.append(_entry(tx, state, row, parent, creators))
         parent = row[_ID]
     return entries
 
@@ -280,28 +285,37 @@ def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict
     return dict(cast("Sequence[tuple[int, str]]", tx.rows(queries.SESSION_IDS, {"tree_id": state.tree_id})))
 
 
-def _entry(tx: Transaction, tree_id: int, row: Row, parent: str | None, creators: dict[int, str]) -> Entry:
-    depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra, payload, packed, blob = row
-    if payload is None:
-        payload = unpack(packed) if packed is not None else _blob_text(tx, tree_id, blob)
+def _entry(tx: Transaction, state: SessionState, row: Row, parent: str | None, creators: dict[int, str]) -> Entry:
+    depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra = row[:-4]
+    payload = decode_payload(checked_payload(tx, state, id_, row))
     return Entry(
         id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, created_at, payload, extra
     )
 
 
-def stored_payload(tx: Transaction, tree_id: int, row: Sequence[Any]) -> str:
-    """Return the text of a payload from a row that ends with its three columns."""
-    payload, packed, blob = row[-3:]
-    if payload is not None:
-        return str(payload)
-    return unpack(packed) if packed is not None else _blob_text(tx, tree_id, blob)
+def checked_payload(tx: Transaction, state: SessionState, entry_id: str, row: Sequence[Any]) -> bytes:
+    """Return the text of an entry's payload, from a row that ends with its digest and the payload's three columns.
+
+    Raises `CorruptStore`, naming the entry, where the payload cannot be read or is not what its digest was made of.
+    """
+    digest, payload, packed, blob = row[-4:]
+    try:
+        data = payload if payload is not None else _apart(tx, state.tree_id, packed, blob)
+    except CorruptStore as error:
+        raise damaged_entry(entry_id, f"cannot be read ({error})", state.id) from error
+    if payload_digest(data) != digest:
+        raise damaged_entry(entry_id, MISMATCH, state.id)
+    return bytes(data)
 
 
-def _blob_text(tx: Transaction, tree_id: int, blob: bytes) -> str:
+def _apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | None) -> bytes:
+    """Return the text of a payload that is packed in its row, or a blob."""
+    if packed is not None:
+        return unpack(packed)
     row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
     if row is None:
         tx.require_snapshot()
-    return unpack_blob(bytes(blob), None if row is None else row[0])
+    return unpack_blob(b"" if blob is None else blob, None if row is None else row[0])
 
 
 def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
@@ -367,9 +381,7 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
         return []
     rows = sorted(tx.rows(queries.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
     creators = _creators(tx, state, rows)
-    return [
-        _entry(tx, state.tree_id, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows
-    ]
+    return [_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows]
 
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
@@ -398,7 +410,7 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         parent = ids.get((lane_id, depth - 1))
         if parent is None and forks[lane_id][0] is not None:
             parent = ids.get(cast("tuple[int, int]", forks[lane_id]))
-        entries.append(_entry(tx, state.tree_id, row, parent, creators))
+        entries.append(_entry(tx, state, row, parent, creators))
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     return sorted(inherited, key=attrgetter("depth", "id")) + sorted(own, key=attrgetter("revision", "ordinal"))
@@ -413,7 +425,7 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     if row is None:
         return None
     parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
-    return _entry(tx, state.tree_id, row, parent, _creators(tx, state, [row]))
+    return _entry(tx, state, row, parent, _creators(tx, state, [row]))
 
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
@@ -482,7 +494,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     own = {state.key: state.id}
     for row in tx.rows(queries.ENTRIES_OF_REVISIONS, where):
         parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
-        added.setdefault(row[_REVISION], []).append(_entry(tx, state.tree_id, row, parent, own))
+        added.setdefault(row[_REVISION], []).append(_entry(tx, state, row, parent, own))
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)

@@ -77,6 +77,7 @@ sessions = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("auto_title", TEXT),
     Column("unpriced_calls", BigInteger, nullable=False, server_default=text("0")),
+    Column("active_at", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
     UniqueConstraint("id"),
     Index(
@@ -87,11 +88,11 @@ sessions = Table(
         sqlite_where=text("key IS NOT NULL AND trashed_at IS NULL"),
         postgresql_where=text("key IS NOT NULL AND trashed_at IS NULL"),
     ),
-    # An append changes updated_at, and so writes an entry of this index anyway: what else it changes, and what listings
+    # An append changes active_at, and so writes an entry of this index anyway: what else it changes, and what listings
     # are filtered by, lies there for little more (decision 0014).
     Index(
-        "ix_sessions_listing",
-        "updated_at",
+        "ix_sessions_activity",
+        "active_at",
         "session_key",
         "trashed_at",
         "message_count",
@@ -102,6 +103,7 @@ sessions = Table(
         "kind",
         "created_at",
         "completed_at",
+        "updated_at",
     ),
     Index("ix_sessions_created_at", "created_at", "session_key"),
     Index(
@@ -119,6 +121,7 @@ task_links = Table(
     Column("position", BigInteger, nullable=False),
     Column("task_id", TEXT, nullable=False),
     Column("child_id", TEXT, nullable=False),
+    Column("entry_id", TEXT),
     PrimaryKeyConstraint("parent_key", "position"),
     UniqueConstraint("parent_key", "child_id"),
     Index("ix_task_links_child_id", "child_id"),

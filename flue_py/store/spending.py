@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 
 from flue_py.core.costs import EntryCost
-from flue_py.core.ledger import LedgerQuery, UsageReport, UsageRow, date_of, usage_report
+from flue_py.core.ledger import PERIODS, Dimension, LedgerQuery, UsageReport, UsageRow, merged, period_of, usage_report
 from flue_py.core.sessions import is_storable
 from flue_py.errors import SessionNotFound
 from flue_py.store import ledger_queries, queries
@@ -38,14 +38,16 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters.update(place)
     elif query.session_id is not None:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
+    # A database sums up by day; weeks and months are made of those here.
+    by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_queries.ledger_sums(
-        query.group_by,
+        by_day,
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
         by_branch=query.branch is not None,
         on_path=query.on_path,
     )
-    rows = [_usage_row(row, query) for row in tx.rows(statement, parameters)]
+    rows = merged(_usage_row(row, query) for row in tx.rows(statement, parameters))
     return usage_report([row for row in rows if row.calls], query.group_by)
 
 
@@ -99,7 +101,7 @@ def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
         yield high + (low >> 32), low & 0xFFFFFFFF
 
 
-def _group_value(name: str, value: int | str | None) -> str | date | None:
-    if name == "day":
-        return date_of(int(value or 0))
+def _group_value(name: Dimension, value: int | str | None) -> str | date | None:
+    if name in ("day", "week", "month"):
+        return period_of(int(value or 0), name)
     return None if value is None else str(value)

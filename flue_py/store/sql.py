@@ -261,9 +261,9 @@ class SqlBackend(Backend):
             repeatable=True,
         )
 
-    async def link_task(self, parent_id: str, child_id: str, task_id: str) -> None:
+    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
         await self._runner.write(
-            lambda tx: creating.link_task(tx, self._sources, parent_id, child_id, task_id), repeatable=True
+            lambda tx: creating.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id), repeatable=True
         )
 
     async def task_links(self, session_id: str) -> list[TaskLink]:

@@ -255,24 +255,12 @@ class SqliteRunner:
             return
         self._closed = True
         self._notify()
-        # Not on a thread of the loop's: at the end of the interpreter it has none to give.
-        ending = threading.Thread(target=self._end_threads, name=f"flue-closer {self._path.name}", daemon=True)
-        ending.start()
-        await asyncio.shield(self._ended)
-        ending.join()
-
-    def _end_threads(self) -> None:
-        """Let what is queued finish. The writer lets go last: only it can move the log into the database."""
-        writer, *readers = self._threads
-        for _ in readers:
+        for _ in self._threads[1:]:
             self._reads.put(None)
-        for reader in readers:
-            reader.join()
-        if self._watched is not None:
-            self._watched.close()
         self._writes.put(None)
-        writer.join()
-        self._post(self._ended.set_result, None)
+        # The threads end each other: at the end of the interpreter no new one can be started to wait for them.
+        await asyncio.shield(self._ended)
+        self._threads[0].join()
 
     def _notify(self) -> None:
         """Wake whoever waits for a change, and arm a new event for those who come later."""
@@ -310,10 +298,19 @@ class SqliteRunner:
             self._run_batch(connection, batch)
             self._post(self._settle_writes, batch)
             log.after_commit(connection.execute)
+        self._end_readers()
         if self._file is not None and not self._file.is_in_place:
             empty_log(connection)
         connection.close()
         forget_file(self)
+        self._post(self._ended.set_result, None)
+
+    def _end_readers(self) -> None:
+        """Wait for what is being read. The writer lets go last: only it can move the log into the database."""
+        for reader in self._threads[1:]:
+            reader.join()
+        if self._watched is not None:
+            self._watched.close()
 
     def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:
         def tell() -> None:

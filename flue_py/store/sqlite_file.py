@@ -22,7 +22,6 @@ SYNCHRONOUS: dict[Durability, str] = {"full": "EXTRA", "normal": "NORMAL"}
 APPLICATION_ID = 0x464C5545
 """Marks the file as ours in its header: "FLUE"."""
 
-_MAGIC = b"SQLite format 3\x00"
 _UNAVAILABLE = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_READONLY,
@@ -87,16 +86,35 @@ def file_size(path: Path) -> int | None:
 
 
 def check_magic(path: Path) -> None:
-    """Refuse a file that is no SQLite database before SQLite touches it. Raises `NotAStore`, `StoreUnavailable`."""
+    """Refuse a file that is no SQLite database before SQLite writes to it. Raises `NotAStore`, `StoreUnavailable`.
+
+    SQLite reads it, and not we: a process that opens and closes a file of its own accord loses every lock that it has
+    on it, and with them the locks of a store that it has open. Being ``immutable``, it has no log or journal touched.
+    """
     try:
         # To open a pipe would wait for somebody at its other end.
-        _require_plain_file(path, path.stat())
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
+        status = path.stat()
     except (OSError, ValueError) as error:
         raise StoreUnavailable(f"{str(path)!r} cannot be read: {_reason(error)}") from error
-    if start and start != _MAGIC:
-        raise NotAStore(f"{path} is not a SQLite database; name another file")
+    _require_plain_file(path, status)
+    if stat.S_ISDIR(status.st_mode):
+        raise StoreUnavailable(f"{str(path)!r} cannot be read: it is a directory")
+    if not os.access(path, os.R_OK):
+        raise StoreUnavailable(f"{str(path)!r} cannot be read: this user has no permission")
+    if status.st_size == 1:
+        # SQLite takes it for an empty file.
+        raise _no_database(path)
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
+            connection.execute("PRAGMA user_version")
+    except sqlite3.Error as error:
+        # What else is wrong is told when the database is opened, its log included.
+        if primary_code(error) == sqlite3.SQLITE_NOTADB:
+            raise _no_database(path) from error
+
+
+def _no_database(path: Path | str) -> NotAStore:
+    return NotAStore(f"{path} is not a SQLite database; name another file")
 
 
 def _require_plain_file(path: Path, status: os.stat_result) -> None:
@@ -147,14 +165,19 @@ def translated(path: Path | str) -> Iterator[None]:
         raise translate(error, path) from error
 
 
+def primary_code(error: sqlite3.Error) -> int | None:
+    """Return SQLite's result code without its details; None for an error of the driver's own."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
 def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
     """Return our error for one of the driver's."""
-    code = getattr(error, "sqlite_errorcode", None)
-    primary = None if code is None else code & 0xFF
+    primary = primary_code(error)
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         return StoreBusy(f"{path} is locked by another process; try again, or raise busy_timeout")
     if primary == sqlite3.SQLITE_NOTADB:
-        return NotAStore(f"{path} is not a SQLite database; name another file")
+        return _no_database(path)
     if primary == sqlite3.SQLITE_CORRUPT:
         return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
     if primary in _UNAVAILABLE:
@@ -164,8 +187,7 @@ def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Return whether another connection's lock is the cause."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def begin_immediate(connection: sqlite3.Connection, busy_timeout: float) -> None:

@@ -15,7 +15,7 @@ from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store import queries
-from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.transaction import Row, Transaction
 
 
@@ -31,6 +31,7 @@ class _Found:
     entry_counts: Counter[int] = field(default_factory=Counter)
     message_counts: Counter[int] = field(default_factory=Counter)
     last_revisions: dict[int, int] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
 
     # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
     unknown_previews: set[int] = field(default_factory=set)
@@ -100,6 +101,7 @@ def _check_lane(
             found.totals[lane.tree_id, lane.lane_id, depth] = totals
         found.places[lane.tree_id, entry_id] = (lane.lane_id, depth)
         found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
+        found.newest[creator] = max(row[23], found.newest.get(creator, row[23]))
         found.last_revisions[creator] = max(row[6], found.last_revisions.get(creator, 0))
         if (creator, entry_id) not in retracted:
             found.entry_counts[creator] += 1
@@ -119,9 +121,9 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
     try:
         if row[22] == "blob":
             raise CorruptStore("it is stored as bytes, not as text")
-        text = _payload_text(tx, lane.tree_id, *row[18:21])
+        text = decode_payload(_payload_text(tx, lane.tree_id, *row[18:21]))
         value = decode_json(text)
-    except (FlueError, UnicodeDecodeError) as error:
+    except FlueError as error:
         found.report("unreadable payload", where, str(error))
         found.unknown_previews.add(creator)
         return stored
@@ -146,9 +148,9 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
 
 def _payload_text(
     tx: Transaction, tree_id: int, payload: bytes | None, packed: bytes | None, blob: bytes | None
-) -> str:
+) -> bytes:
     if payload is not None:
-        return payload.decode()
+        return payload
     if packed is not None:
         return unpack(packed)
     if blob is None:
@@ -159,13 +161,16 @@ def _payload_text(
 
 def _check_session(row: Row, found: _Found) -> None:
     key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
-    first_message = row[11]
+    first_message, active, created = row[11:14]
     where = f"session {session_id}"
     for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
         if entry_id is not None and (tree_id, entry_id) not in found.places:
             found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
     if found.last_revisions.get(key, 0) > revision:
         found.report("wrong revision", where, f"is at {revision}, its entries at {found.last_revisions[key]}")
+    newest = found.newest.get(key, created)
+    if active != newest:
+        found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
     preview = found.previews.get(key, (None, None))[1]
     if first_message != preview and key not in found.unknown_previews:
         found.report("wrong first message", where, f"lists {first_message!r}, derives {preview!r}")
@@ -239,7 +244,7 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
     for _, sha256, size, data in tx.rows(queries.ALL_BLOBS, {}):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
-            if size != len(unpack_blob(sha256, data).encode()):
+            if size != len(unpack_blob(sha256, data)):
                 found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
     for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
         found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")

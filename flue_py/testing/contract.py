@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from flue_py.store.backend import Backend
+from flue_py.testing.contract_activity import ActivityContract
 from flue_py.testing.contract_append import AppendContract
 from flue_py.testing.contract_bad_input import BadInputContract
 from flue_py.testing.contract_budgets import BudgetContract
@@ -61,6 +62,7 @@ class BackendContract(
     NewStore,
     SessionContract,
     ListingContract,
+    ActivityContract,
     AppendContract,
     ImportContract,
     ConflictContract,

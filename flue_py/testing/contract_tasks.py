@@ -34,8 +34,9 @@ class TaskContract:
     async def test_a_task_links_its_parent_to_it_and_counts_one_revision_there(self, backend: Backend) -> None:
         parent = await new_session(backend, *talk(2))
         child = await backend.create_task(parent.id, "t", NewSession())
-        assert await backend.task_links(parent.id) == [TaskLink(parent.id, 0, "t", child.id)]
-        assert await backend.task_parents(child.id) == [TaskLink(parent.id, 0, "t", child.id)]
+        link = TaskLink(parent.id, 0, "t", child.id, parent.leaf_id)
+        assert await backend.task_links(parent.id) == [link]
+        assert await backend.task_parents(child.id) == [link]
         (change,) = await backend.changes(parent.id, parent.revision, 10)
         assert (change.revision, change.reason, change.entries) == (parent.revision + 1, None, ())
         assert (await session_info(backend, parent.id)).leaf_id == parent.leaf_id
@@ -143,6 +144,15 @@ class TaskContract:
             await backend.link_task(parent_id, "other", "t")
             await backend.link_task(parent_id, child.id, "t")
         assert await backend.task_parents(child.id) == [TaskLink(one, 1, "t", child.id) for one in "abc"]
+
+    async def test_a_link_says_where_the_task_began_where_that_is_known(self, backend: Backend) -> None:
+        parent = await new_session(backend, *talk(2))
+        await backend.link_task(parent.id, "a", "a", entry_id=parent.leaf_id)
+        await backend.link_task(parent.id, "b", "b", entry_id=UNKNOWN)
+        await backend.link_task(parent.id, "c", "c")
+        await backend.link_task(parent.id, "c", "c", entry_id=parent.leaf_id)
+        places = [link.entry_id for link in await backend.task_links(parent.id)]
+        assert places == [parent.leaf_id, UNKNOWN, None]
 
     async def test_a_link_does_not_make_a_session_a_task(self, backend: Backend) -> None:
         parent, child = await new_session(backend), await new_session(backend, user())

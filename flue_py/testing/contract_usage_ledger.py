@@ -240,7 +240,7 @@ class LedgerContract:
             await spent(backend, session.id, on_path=True, leaf=own)
         assert left is not None
 
-    async def test_it_answers_by_model_purpose_scope_provider_and_day(self, backend: Backend) -> None:
+    async def test_it_answers_by_model_purpose_scope_provider_day_week_and_month(self, backend: Backend) -> None:
         for number, scope in enumerate(("", "x", "x")):
             session = await new_session(backend, user(), scope=scope)
             moment = datetime(2026, 3, 1 + number, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -252,6 +252,12 @@ class LedgerContract:
         days = {date(1969, 12, 31): 3, date(2026, 3, 1): 1, date(2026, 3, 2): 1, date(2026, 3, 3): 1}
         assert by(await ask(backend, None, "day"), "day") == days
         assert list(by(await ask(backend, None, "day"), "day")) == list(days)
+        assert by(await ask(backend, None, "week"), "week") == {
+            date(1969, 12, 29): 3, date(2026, 2, 23): 1, date(2026, 3, 2): 2,
+        }  # fmt: skip
+        assert by(await ask(backend, None, "month"), "month") == {"1969-12": 3, "2026-03": 3}
+        monthly = await ask(backend, None, "month", "day")
+        assert [row.group["month"] for row in monthly.rows] == ["1969-12", *["2026-03"] * 3]
         assert by(await ask(backend, None, "scope"), "scope") == {"": 2, "x": 4}
         assert by(await ask(backend, None, "purpose"), "purpose") == {"compaction": 3, "title": 3}
         assert by(await ask(backend, None, "provider"), "provider") == {"": 3, "p": 3}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hypothesis import strategies as st
 
+from flue_py.compaction import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, estimate_tokens
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
@@ -52,10 +55,40 @@ _reporting = st.builds(
 )
 _custom = st.just({"role": "custom", "content": "not a role we know"})
 
-messages: st.SearchStrategy[list[JsonObject]] = st.lists(
-    st.one_of(st.builds(user, texts), _plain, _reporting, _calls, st.builds(tool_result, texts), _custom),
-    max_size=14,
-)
+_any_message = st.one_of(st.builds(user, texts), _plain, _reporting, _calls, st.builds(tool_result, texts), _custom)
+messages: st.SearchStrategy[list[JsonObject]] = st.lists(_any_message, max_size=14)
+
+policies = st.sampled_from([DEFAULT_POLICY, FAITHFUL_POLICY])
+
+
+@dataclass(frozen=True, slots=True)
+class Plannable:
+    """A context with something to summarize after ``start``, and a budget that is used up by what can be kept."""
+
+    context: list[JsonObject]
+    keep: int
+    start: int
+    policy: CompactionPolicy
+
+
+@st.composite
+def plannable(draw: st.DrawFn, most_before: int = 4) -> Plannable:
+    """Draw a context that has a plan, with up to ``most_before`` messages that an earlier compaction covers.
+
+    The last message that can be the first one kept has some text, and the budget is more than what follows it: the
+    reference gives up where the budget ends inside trailing tool results.
+    """
+    before = draw(st.lists(_any_message, max_size=most_before))
+    old = draw(st.lists(_any_message, min_size=1, max_size=6))
+    body = draw(st.lists(_any_message, max_size=5))
+    last = draw(st.builds(draw(st.sampled_from([user, assistant])), texts.map("some text".__add__)))
+    trailing = draw(st.lists(st.builds(tool_result, texts) | _custom, max_size=2))
+    policy = draw(policies)
+    least = sum(estimate_tokens(message, policy) for message in trailing)
+    most = least + sum(estimate_tokens(message, policy) for message in [*body, last])
+    keep = draw(st.integers(least + 1, most))
+    return Plannable([*before, *old, *body, last, *trailing], keep, len(before), policy)
+
 
 _odd_parts = json_values | st.fixed_dictionaries(
     {"type": st.sampled_from(["text", "thinking", "toolCall", "image", "audio"])},

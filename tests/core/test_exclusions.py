@@ -1,59 +1,19 @@
-"""What belongs together in a context, and what exclusions leave of a path."""
+"""What exclusions leave of a path."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import pytest
 
 from flue_py.core.entries import Entry
-from flue_py.core.exclusions import excluded_parts, has_part, read_exclusion, tool_group, without_parts
+from flue_py.core.exclusions import excluded_parts, has_part, read_exclusion, without_parts
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 
 USER: JsonObject = {"role": "user", "content": "u"}
-ANSWER: JsonObject = {"role": "assistant", "content": "a"}
-
-
-def call(*ids: str) -> JsonObject:
-    return {"role": "assistant", "content": [{"type": "toolCall", "id": each, "name": "read"} for each in ids]}
-
-
-def result(call_id: str) -> JsonObject:
-    return {"role": "toolResult", "toolCallId": call_id, "content": []}
 
 
 def exclusion(number: int, value: JsonValue) -> Entry:
     payload = encode_json(value, "payload")[0]
     return Entry(f"x{number}", None, "s", "exclusion", None, None, number, 1, 0, 0, payload)
-
-
-@pytest.mark.parametrize(
-    ("messages", "index", "members", "is_open"),
-    [
-        ([USER, call("a"), result("a"), ANSWER], 1, [1, 2], False),
-        ([USER, call("a"), result("a"), ANSWER], 2, [1, 2], False),
-        ([call("a", "b"), result("b"), None, USER, result("a")], 4, [0, 1, 4], False),
-        ([call("a", "b"), result("b")], 0, [0, 1], True),
-        ([call("a", "b"), result("b"), USER], 0, [0, 1], False),
-        ([call("a"), ANSWER, result("a")], 0, [0], False),
-        ([call("a"), ANSWER, result("a")], 2, [2], False),
-        ([result("a")], 0, [0], False),
-        ([call("a"), result("a"), result("a")], 1, [0, 1], False),
-    ],
-)
-def test_a_group_is_a_caller_and_its_results(
-    messages: list[Mapping[str, JsonValue] | None], index: int, members: list[int], is_open: bool
-) -> None:
-    group = tool_group(messages, index)
-    assert group is not None
-    assert (group.members, group.is_open) == (members, is_open)
-
-
-@pytest.mark.parametrize(("messages", "index"), [([USER], 0), ([None], 0), ([call("a"), ANSWER], 1)])
-def test_what_neither_calls_nor_answers_has_no_group(
-    messages: list[Mapping[str, JsonValue] | None], index: int
-) -> None:
-    assert tool_group(messages, index) is None
 
 
 def test_the_last_exclusion_of_an_entry_and_part_holds() -> None:

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flue_py.core.jsontext import (
-    MAX_INTEGER_BITS,
+    LARGEST_INTEGER,
     MAX_JSON_DEPTH,
     JsonValue,
     decode_json,
@@ -29,7 +29,7 @@ from flue_py.core.jsontext import (
 )
 from flue_py.errors import CorruptStore, InvalidEntry
 
-LARGEST = 2**MAX_INTEGER_BITS - 1
+LARGEST = LARGEST_INTEGER
 REPLACEMENT = "\ufffd"
 
 TEXTS = st.text(

@@ -48,7 +48,7 @@ def test_a_budget_is_set_listed_shown_and_deleted(flue: Flue) -> None:
     assert line.endswith("1,500 tokens  session 'alpha'")
     assert flue.json("budget", "show", made["id"][:6]) == {**listed, "held": []}
     assert "left      1,500 tokens" in flue.lines("budget", "show", made["id"])
-    assert flue.json("budget", "rm", made["id"][:6])["id"] == made["id"]
+    assert flue.json("budget", "rm", made["id"][:6], "--yes")["id"] == made["id"]
     assert flue.json("budget", "list") == []
 
 
@@ -61,7 +61,7 @@ def test_a_budget_may_cover_tasks_or_a_scope_and_begin_with_what_the_ledger_has(
     assert other["left"] == "2.5"
     assert [each["id"] for each in flue.json("budget", "list", "child")] == [tasks["id"], scope["id"]]
     assert [each["id"] for each in flue.json("budget", "list", "--scope", "other")] == [other["id"]]
-    assert flue.lines("budget", "rm", tasks["id"]) == [
+    assert flue.lines("budget", "rm", tasks["id"], "--yes") == [
         f"deleted budget {tasks['id']} of session 'alpha' and its tasks, 0.25 USD spent"
     ]
 

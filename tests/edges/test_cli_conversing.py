@@ -77,7 +77,7 @@ def test_clearing_and_retrying_are_moves_that_undo_takes_back(flue: Flue) -> Non
     assert flue.lines("retry", "talk") == ["question 3"]
     retried = flue.json("retry", "talk")
     assert (retried["message"]["content"], retried["sessionId"], retried["reason"]) == ("question 2", session, "rewind")
-    assert flue.lines("clear", "talk") == ["cleared: 1 turn dropped"]
+    assert flue.lines("clear", "talk", "--yes")[0] == "cleared: 1 turn dropped"
     assert [entry["role"] for entry in flue.json("path", "talk")] == ["system"]
     assert flue.lines("clear", "talk") == ["there is nothing to clear"]
     assert flue.json("retry", "talk")["message"] is None
@@ -149,28 +149,30 @@ def test_sessions_are_listed_by_project_and_whether_they_are_completed(flue: Flu
 
 def test_rm_all_deletes_what_is_completed_unless_a_session_is_called_so(flue: Flue) -> None:
     done, going = make(flue, {"completed": True}, {})
-    assert flue.lines("rm", "ALL", "--dry-run")[-1] == "1 session would be deleted"
-    assert flue.lines("rm", "all") == ["1 session deleted, 0 entries with them"]
+    assert flue.lines("rm", "ALL", "--dry-run") == ["1 session would be deleted", f"  {done}  (empty)"]
+    assert flue.lines("rm", "all", "--yes") == ["1 session deleted, 0 entries with them", f"  {done}  (empty)"]
     assert listed(flue) == {going}
     assert done not in listed(flue)
     (named,) = make(flue, {"key": "all"})
-    assert flue.json("rm", "all")["sessionIds"] == [named]
+    assert flue.json("rm", "all", "--yes")["sessionIds"] == [named]
 
 
-def test_prune_deletes_sessions_without_a_configuration(flue: Flue, tmp_path: Path) -> None:
+def test_prune_deletes_sessions_whose_configuration_is_gone(flue: Flue, tmp_path: Path) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text("")
-    kept, *gone = make(
+    kept, gone, never = make(
         flue, {"config_path": str(config)}, {"config_path": str(tmp_path / "none"), "completed": True}, {}
     )
     planned = flue.json("prune", "--dry-run")
-    assert (planned["dryRun"], set(planned["sessionIds"]), planned["entriesDeleted"]) == (True, set(gone), None)
+    assert planned == {"dryRun": True, "sessionIds": [gone], "entriesDeleted": None}
+    assert set(flue.json("prune", "--without-config", "--dry-run")["sessionIds"]) == {gone, never}
     assert len(listed(flue)) == 3
-    assert flue.lines("prune", "--scope", "nobody") == ["0 sessions deleted"]
-    assert flue.lines("prune", "--yes") == ["2 sessions deleted, 0 entries with them"]
-    assert listed(flue) == {kept}
+    assert flue.lines("prune", "--scope", "nobody") == ["0 sessions deleted, 0 entries with them"]
+    assert flue.lines("prune", "--yes") == ["1 session deleted, 0 entries with them", f"  {gone}  (empty)"]
+    assert listed(flue) == {kept, never}
     config.unlink()
-    assert flue.lines("prune") == ["1 session deleted, 0 entries with them"]
+    assert flue.lines("prune", "--yes")[0] == "1 session deleted, 0 entries with them"
+    assert listed(flue) == {never}
 
 
 def test_cleanup_deletes_what_has_not_changed_for_long(flue: Flue) -> None:
@@ -179,15 +181,15 @@ def test_cleanup_deletes_what_has_not_changed_for_long(flue: Flue) -> None:
     (older,) = make(flue, {}, now=now - timedelta(days=80))
     (new,) = make(flue, {})
     assert set(flue.json("cleanup", "--dry-run")["sessionIds"]) == {old, older}
-    assert flue.json("cleanup", "10w")["sessionIds"] == [older]
+    assert flue.json("cleanup", "10w", "--yes")["sessionIds"] == [older]
     assert listed(flue) == {old, new}
     assert "is no age" in flue.run("cleanup", "soon", code=2).stderr
-    assert flue.lines("cleanup")[-1] == "1 session deleted, 0 entries with them"
+    assert flue.lines("cleanup", "--yes") == ["1 session deleted, 0 entries with them", f"  {old}  (empty)"]
 
 
 def test_deleting_by_the_lot_asks_at_a_terminal(flue: Flue) -> None:
     make(flue, {"title": "Do not forget me"})
-    code, output = on_a_terminal("--db", str(flue.database), "prune", typed="n\n")
+    code, output = on_a_terminal("--db", str(flue.database), "prune", "--without-config", typed="n\n")
     assert code == 1
     assert "Do not forget me" in output
     assert len(listed(flue)) == 1

@@ -60,7 +60,7 @@ def in_session(flue: Flue, work: Callable[[Session], Awaitable[object]], session
 
 def test_a_pi_file_goes_out_as_it_came_in(flue: Flue) -> None:
     flue.import_every_type()
-    result = flue.run("export", SESSION_ID[:4], "pi")
+    result = flue.run("export", "pi", SESSION_ID[:4])
     assert [json.loads(line) for line in result.stdout.splitlines()] == every_type()
     assert result.stderr == ""
 
@@ -69,7 +69,7 @@ def test_a_pi_file_goes_out_as_it_came_in(flue: Flue) -> None:
 def test_the_real_session_goes_out_and_in_again_with_the_same_contexts(flue: Flue, tmp_path: Path) -> None:
     session_id = flue.import_real()
     file = tmp_path / "out.jsonl"
-    flue.run("export", session_id, "pi", "--output", str(file))
+    flue.run("export", "pi", session_id, "--output", str(file))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     other = Flue(tmp_path / "other")
     other.folder.mkdir()
@@ -85,16 +85,16 @@ def test_the_real_session_goes_out_and_in_again_with_the_same_contexts(flue: Flu
 def test_a_leaf_can_be_chosen_and_the_stored_one_stays(flue: Flue) -> None:
     flue.import_every_type()
     before = flue.json("show", SESSION_ID)
-    rows = [json.loads(line) for line in flue.run("export", SESSION_ID, "pi", "--leaf", "h0000").stdout.splitlines()]
+    rows = [json.loads(line) for line in flue.run("export", "pi", SESSION_ID, "--leaf", "h0000").stdout.splitlines()]
     assert rows[-1]["id"] == "h0000001"
-    messages = json.loads(flue.run("export", SESSION_ID, "openai-chat", "--leaf", "r0000").stdout)
+    messages = json.loads(flue.run("export", "openai-chat", SESSION_ID, "--leaf", "r0000").stdout)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
     assert flue.json("show", SESSION_ID) == before
 
 
 def test_the_document_of_the_reference_has_tree_leaf_and_metadata(flue: Flue) -> None:
     flue.import_every_type()
-    result = flue.run("export", SESSION_ID, "flue")
+    result = flue.run("export", "flue", SESSION_ID)
     found = parse_session_document(json.loads(result.stdout))
     assert [entry.id for entry in found.entries] == [item["id"] for item in every_type()[1:]]
     assert found.leaf_id == "f0000001"
@@ -114,7 +114,7 @@ def test_what_was_changed_here_goes_out_and_what_cannot_is_said(flue: Flue) -> N
 
     in_session(flue, change)
     file = flue.folder / "out.jsonl"
-    result = flue.run("export", SESSION_ID, "pi", "--output", str(file))
+    result = flue.run("export", "pi", SESSION_ID, "--output", str(file))
     assert result.stdout == ""
     assert result.stderr.splitlines() == ["left out: a link to a task session", "left out: a retracted entry"]
     other = Flue(flue.folder / "other")
@@ -128,7 +128,7 @@ def test_what_was_changed_here_goes_out_and_what_cannot_is_said(flue: Flue) -> N
         for message in other.json("context", SESSION_ID)
     ]
     assert report["skipped"] == []
-    flue_document = json.loads(flue.run("export", SESSION_ID, "flue").stdout)
+    flue_document = json.loads(flue.run("export", "flue", SESSION_ID).stdout)
     (link,) = flue_document["metadata"]["taskSessions"]
     assert link["taskId"] == "t1"
 
@@ -145,7 +145,7 @@ def test_a_list_comes_in_by_itself_and_goes_out_as_it_was(flue: Flue, format_nam
     report = imported(flue, "auto" if format_name == "openai-chat" else format_name, document(value), "list.json")
     assert report["format"] == format_name
     session_id = flue.json("sessions")[0]["id"]
-    result = flue.run("export", session_id, format_name)
+    result = flue.run("export", format_name, session_id)
     assert json.loads(result.stdout) == value
     assert result.stderr == ""
     again = imported(flue, format_name, document(value), "list.json")
@@ -198,19 +198,19 @@ def test_a_file_that_is_there_is_not_written_over(flue: Flue) -> None:
     flue.import_every_type()
     file = flue.folder / "out.json"
     file.write_text("precious")
-    result = flue.run("export", SESSION_ID, "flue", "--output", str(file), code=1)
+    result = flue.run("export", "flue", SESSION_ID, "--output", str(file), code=1)
     assert "is there already; name another file" in result.stderr
     assert file.read_text() == "precious"
-    missing = flue.run("export", SESSION_ID, "flue", "--output", str(flue.folder / "no" / "out.json"), code=1)
+    missing = flue.run("export", "flue", SESSION_ID, "--output", str(flue.folder / "no" / "out.json"), code=1)
     assert len(missing.stderr.splitlines()) == 1
     assert "cannot be written" in missing.stderr
 
 
 def test_unknown_sessions_formats_and_leaves_are_one_line(flue: Flue) -> None:
     flue.import_every_type()
-    assert "no session" in flue.run("export", "nobody", "pi", code=1).stderr
-    assert "openai-chat" in flue.run("export", SESSION_ID, "word", code=2).stderr
-    assert len(flue.run("export", SESSION_ID, "pi", "--leaf", "zz", code=1).stderr.splitlines()) == 1
+    assert "no session" in flue.run("export", "pi", "nobody", code=1).stderr
+    assert "openai-chat" in flue.run("export", "word", SESSION_ID, code=2).stderr
+    assert len(flue.run("export", "pi", SESSION_ID, "--leaf", "zz", code=1).stderr.splitlines()) == 1
 
 
 def test_python_gets_the_value_and_the_notes(flue: Flue) -> None:

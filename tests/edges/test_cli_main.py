@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from flue_py.cli import _COMMANDS, main
+from flue_py.cli import _SECTIONS, main
 from tests.edges.cli_runs import Flue, in_own_process, runner
 
 HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
@@ -73,8 +73,9 @@ def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:
 
 
 def test_summaries_fit_a_line() -> None:
-    longest = max(len(name) for name in _COMMANDS)
-    assert all(2 + longest + 2 + len(home.summary) <= 78 for home in _COMMANDS.values())
+    commands = {name: home for section in _SECTIONS.values() for name, home in section.items()}
+    longest = max(len(name) for name in commands)
+    assert all(2 + longest + 2 + len(home.summary) <= 78 for home in commands.values())
 
 
 def test_version_is_the_packages() -> None:

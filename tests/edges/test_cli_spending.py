@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,29 @@ def test_what_was_paid_by_model_shows_a_dash_for_what_nobody_knows(spent: Flue) 
         (["--scope", "nobody"], "0"),
         (["--last-day", "2020-01-01"], "0"),
         (["--first-day", "2020-01-01", "--by", "price_source"], "0.75"),
+        (["--by", "week", "--by", "month"], "0.75"),
+        (["--days", "2"], "0.75"),
+        (["--all"], "0.75"),
+        (["triage", "--all"], "0.35"),
     ],
 )
 def test_it_answers_what_it_is_asked(spent: Flue, asked: list[str], cost: str | None) -> None:
     assert spent.json("usage", *asked)["total"]["costUsd"] == cost
     assert spent.lines("usage", *asked)
+
+
+def test_the_whole_store_is_shown_for_thirty_days_and_a_session_always(spent: Flue) -> None:
+    with flue_py.sync.open(spent.database, prices=False) as store:
+        store.create_session(id="old").record_call({"input": 5}, at=datetime(1970, 1, 1, tzinfo=UTC))
+    shown, ever = spent.json("usage"), spent.json("usage", "--all")
+    first, last = date.fromisoformat(shown["firstDay"]), date.fromisoformat(shown["lastDay"])
+    assert (last - first).days == 29
+    assert [row["day"] for row in shown["rows"]] == [row["day"] for row in ever["rows"]][1:]
+    assert (ever["firstDay"], ever["rows"][0]["day"]) == (None, "1970-01-01")
+    assert spent.lines("usage")[0].startswith(f"the last 30 days, {first} to ")
+    assert spent.lines("usage", "--all")[0].split()[0] == "day"
+    assert spent.json("usage", "old", "--by", "week")["rows"][0]["week"] == "1969-12-29"
+    assert spent.lines("usage", "--days", "1")[0].startswith("today, ")
 
 
 def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Flue) -> None:
@@ -91,7 +110,16 @@ def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Fl
 
 
 @pytest.mark.parametrize(
-    "asked", [["--since", "x"], ["--path"], ["--tree"], ["nope", "--by", "model"], ["triage", "--path", "--tree"]]
+    "asked",
+    [
+        ["--since", "x"],
+        ["--path"],
+        ["--tree"],
+        ["nope", "--by", "model"],
+        ["triage", "--path", "--tree"],
+        ["--all", "--days", "3"],
+        ["--days", "3", "--last-day", "2026-01-01"],
+    ],
 )
 def test_what_is_no_question_is_one_line(spent: Flue, asked: list[str]) -> None:
     result = spent.run("usage", *asked, code=1)

@@ -128,7 +128,7 @@ def test_rm_deletes_the_session_with_its_tasks_and_keeps_forks(flue: Flue) -> No
     assert planned["dryRun"] is True
     assert set(planned["sessionIds"]) == {session, *tasks}
     assert len(flue.json("sessions")) == 4
-    done = flue.json("rm", session)
+    done = flue.json("rm", session, "--yes")
     assert {**planned, "dryRun": False, "sessionIds": set(planned["sessionIds"])} == {
         **done,
         "sessionIds": set(done["sessionIds"]),

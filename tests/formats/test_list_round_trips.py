@@ -59,7 +59,9 @@ sources = (
     | block("url", url=st.just("https://example.org/a.png"))
     | block("file", file_id=texts)
 )
-a_text = block("text", text=texts) | block("text", text=texts, citations=st.lists(objects, max_size=1))
+words = texts.map(lambda text: text if text.strip() else "words")
+"""The API refuses texts of white space only."""
+a_text = block("text", text=words) | block("text", text=words, citations=st.lists(objects, max_size=1))
 a_image = block("image", source=sources)
 a_document = block("document", source=sources, title=texts) | block(
     "document", source=block("text", media_type=st.just("text/plain"), data=texts), context=texts
@@ -80,7 +82,7 @@ def anthropic_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
             content = draw(st.none() | texts | st.lists(a_text | a_image, min_size=1, max_size=2))
             result = {"type": "tool_result", "tool_use_id": call, **({} if content is None else {"content": content})}
             results.append({**result, **draw(optional(is_error=st.booleans()))})
-        said = draw(st.lists(a_text | a_image, max_size=2)) if results else draw(texts | a_user_blocks)
+        said = draw(st.lists(a_text | a_image, max_size=2)) if results else draw(words | a_user_blocks)
         results = draw(st.permutations(results))
         messages.append({"role": "user", "content": [*results, *said] if isinstance(said, list) else said})
         calls = [f"toolu_{number + each}" for each in range(draw(st.integers(0, 2)))]
@@ -88,7 +90,7 @@ def anthropic_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
         uses = [{"type": "tool_use", "id": call, "name": "f", "input": draw(objects)} for call in calls]
         spoken: Any = draw(st.lists(a_thinking | a_text | a_server, min_size=1, max_size=3))
         if not uses:
-            spoken = draw(st.just(spoken) | texts)
+            spoken = draw(st.just(spoken) | words)
         messages.append({"role": "assistant", "content": [*spoken, *uses] if isinstance(spoken, list) else spoken})
     return messages if not calls else messages[:-1]
 
@@ -243,11 +245,23 @@ def is_valid_chat(messages: list[dict[str, Any]]) -> bool:
     return not open_calls
 
 
+def has_blank_text(content: Any) -> bool:
+    """Return whether content, or that of a result in it, is or has a text of white space only."""
+    if isinstance(content, str):
+        return not content.strip()
+    inner = [each["content"] for each in content if isinstance(each.get("content"), list)]
+    return any(each["type"] == "text" and not each["text"].strip() for each in content) or any(
+        map(has_blank_text, inner)
+    )
+
+
 def is_valid_anthropic(messages: list[dict[str, Any]]) -> bool:
     """Return whether sides take turns, and every use of a tool has its result at the head of the next message."""
     uses: set[str] = set()
     for number, message in enumerate(messages):
-        if message["role"] != ("user", "assistant")[number % 2]:
+        if message["role"] != ("user", "assistant")[number % 2] or not message["content"]:
+            return False
+        if has_blank_text(message["content"]):
             return False
         blocks = message["content"] if isinstance(message["content"], list) else []
         kinds = [each["type"] == "tool_result" for each in blocks]
@@ -275,6 +289,38 @@ def test_every_list_becomes_a_valid_one_of_another_provider_even_torn(
             kind = item.get("type", "")
             (outputs if kind.endswith("_call_output") else calls).append(item.get("call_id"))
         assert sorted(call for call in calls if call) == sorted(outputs)
+
+
+BLANKS = ["", " ", "\n\n", "\t\u3000"]
+
+
+def test_nothing_of_white_space_only_is_sent_to_anthropic() -> None:
+    blank = [{"type": "text", "text": text} for text in BLANKS]
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [*blank, {"type": "text", "text": "x"}]}
+    messages: list[Any] = [
+        *({"role": "user", "content": text} for text in BLANKS),
+        {"role": "user", "content": [*blank, {"type": "text", "text": " hi "}]},
+        {"role": "assistant", "content": [*blank, call]},
+        {"role": "user", "content": [result, *blank]},
+        {"role": "assistant", "content": blank},
+        {"role": "user", "content": []},
+        {"role": "assistant", "content": " done "},
+    ]
+    for system in (" ", blank):
+        exported = through(parse_anthropic, export_anthropic, {"system": system, "messages": messages})
+        assert exported.value == [
+            {"role": "user", "content": [{"type": "text", "text": " hi "}]},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [{**result, "content": [{"type": "text", "text": "x"}]}]},
+            {"role": "assistant", "content": " done "},
+        ]
+        told = {note.text: note.count for note in exported.notes}
+        blanks = 1 if system == " " else 4
+        assert told == {
+            "left out: a text without characters other than white space, which the API refuses": 23 + blanks,
+            "left out: a message without content, which the API refuses": 2,
+        }
 
 
 def test_a_system_prompt_goes_beside_the_anthropic_list_and_back_into_the_chat_list() -> None:

@@ -57,6 +57,16 @@ def test_a_file_that_begins_with_no_header_is_refused(lines: list[bytes]) -> Non
         parse_pi(lines, "demo.jsonl")
 
 
+def test_a_time_of_any_integer_that_can_be_read_costs_nothing_and_a_longer_one_its_row() -> None:
+    rows = [HEADER, said("a", None), said("b", "a", timestamp=10**4299), said("c", "b")]
+    parsed = parse_pi(
+        [*as_lines(rows[:3]), b'{"type":"custom","timestamp":' + b"1" * 4_301 + b"}\n", *as_lines(rows[3:])]
+    )
+    assert ids(parsed) == ["a", "b", "c"]
+    assert decode_object(str(parsed.entries[1].extra))["timestamp"] == 10**4299
+    assert (repaired_lines(parsed), skipped_lines(parsed)) == ([3], [4])
+
+
 def test_a_torn_last_line_is_counted_and_the_rest_is_kept() -> None:
     lines = as_lines([HEADER, said("a", None), said("b", "a")])
     lines.append(json.dumps(said("c", "b")).encode()[:40])

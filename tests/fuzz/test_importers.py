@@ -249,6 +249,10 @@ ODD_FILES: dict[str, list[bytes]] = {
     ],
     "with a number of 5,000 digits": [*SMALL, b'{"type":"custom","id":"n","data":' + b"9" * 5_000 + b"}\n"],
     "with a number of 4,000 digits": [*SMALL, b'{"type":"custom","id":"n","data":' + b"9" * 4_000 + b"}\n"],
+    "with times of 4,300 and 4,301 digits": [
+        *SMALL,
+        *(b'{"type":"custom","id":"t%d","timestamp":' % n + b"9" * n + b',"data":1}\n' for n in (4_300, 4_301)),
+    ],
     "with numbers that are none": [
         *SMALL,
         b'{"type":"custom","id":"n","data":[NaN,1e999,-Infinity]}\n',

@@ -348,8 +348,8 @@ async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatab
 LATER = '''
 """A format to come.
 
-Revision: 0003
-Follows: 0002
+Revision: 0004
+Follows: 0003
 """
 
 from __future__ import annotations
@@ -357,8 +357,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:
@@ -367,16 +367,16 @@ def upgrade() -> None:
 
 
 @pytest.fixture
-def format_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def later_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version of this package, whose format has a migration more."""
     shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "migrations" / "versions" / "0003_colours.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0004_colours.py").write_text(LATER)
     monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
     for module in (backend, ddl, postgres_format):
-        monkeypatch.setattr(module, "FORMAT_VERSION", 3)
+        monkeypatch.setattr(module, "FORMAT_VERSION", 4)
 
 
-async def format_2_store(url: str) -> None:
+async def current_store(url: str) -> None:
     await run_script(url, ddl.creation_sql("postgresql"))
     await run_script(url, "INSERT INTO lanes VALUES (1, 1, 1, NULL, -1), (1, 2, 1, 1, 5)")
 
@@ -385,13 +385,13 @@ async def test_a_store_with_rows_is_upgraded_to_a_later_format(
     new_database: NewDatabase, request: pytest.FixtureRequest
 ) -> None:
     url = new_database()
-    await format_2_store(url)
-    request.getfixturevalue("format_3")
+    await current_store(url)
+    request.getfixturevalue("later_format")
     done = await prepare(url)
-    assert (done.found, await stamp(url)) == (2, 3)
+    assert (done.found, await stamp(url)) == (3, 4)
     assert await query(url, "SELECT lane_id, colour FROM lanes ORDER BY 1") == [(1, "blue"), (2, "blue")]
-    assert await query(url, "SELECT version_num FROM alembic_version") == [("0003",)]
-    assert (await prepare(url)).found == 3
+    assert await query(url, "SELECT version_num FROM alembic_version") == [("0004",)]
+    assert (await prepare(url)).found == 4
 
 
 async def test_the_printed_upgrade_does_the_same_as_opening(
@@ -399,13 +399,13 @@ async def test_the_printed_upgrade_does_the_same_as_opening(
 ) -> None:
     opened, by_hand = new_database(), new_database()
     for url in (opened, by_hand):
-        await format_2_store(url)
-    request.getfixturevalue("format_3")
+        await current_store(url)
+    request.getfixturevalue("later_format")
     await prepare(opened)
-    script = ddl.upgrade_sql("postgresql", 2)
-    assert script.index("UPDATE flue_store SET value = 3") < script.index("ALTER TABLE lanes")
+    script = ddl.upgrade_sql("postgresql", 3)
+    assert script.index("UPDATE flue_store SET value = 4") < script.index("ALTER TABLE lanes")
     await run_script(by_hand, script)
-    assert (await prepare(by_hand)).found == 3
+    assert (await prepare(by_hand)).found == 4
     assert await contents(by_hand) == await contents(opened)
 
 

@@ -54,6 +54,30 @@ def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
+def as_version_1(lines: list[Any]) -> None:
+    """Make of a bundle's lines those that version 1 had."""
+    lines[0]["version"] = 1
+    for line in lines:
+        if isinstance(line, list) and line[0] in ("sessions", "links"):
+            line.pop()
+
+
+async def test_a_bundle_of_version_1_is_read_and_says_when_sessions_were_active(store: Store, tmp_path: Path) -> None:
+    await filled(store)
+    path = tmp_path / "all.flue"
+    await write_bundle(store, path)
+    older = rewritten(path, tmp_path / "older.flue", as_version_1)
+    async with flue_py.open(":memory:") as there:
+        assert (await read_bundle(there, older)).changed
+        assert (await there.verify()).problems == []
+        assert await active(there) == await active(store)
+
+
+async def active(store: Store) -> dict[str, int]:
+    """Return when each session was last active."""
+    return {info.id: info.active_us for info in (await store.list_sessions(limit=1000)).sessions}
+
+
 async def test_a_store_goes_through_a_bundle_and_is_the_same(store: Store, tmp_path: Path) -> None:
     await filled(store)
     path = tmp_path / "all.flue"
@@ -226,8 +250,8 @@ async def test_what_was_damaged_or_is_something_else_is_refused_whole(tmp_path: 
         changed = rewritten(path, damaged, lambda lines: row(lines, "sessions").__setitem__(5, "renamed"), sign=False)
         with pytest.raises(UnreadableFile, match="damaged or changed"):
             await read_bundle(there, changed)
-        newer = rewritten(path, damaged, lambda lines: lines[0].__setitem__("version", 2))
-        with pytest.raises(FormatTooNew, match="version 2"):
+        newer = rewritten(path, damaged, lambda lines: lines[0].__setitem__("version", 3))
+        with pytest.raises(FormatTooNew, match="version 3"):
             await read_bundle(there, newer)
         with pytest.raises(StoreUnavailable):
             await read_bundle(there, tmp_path / "missing.flue")

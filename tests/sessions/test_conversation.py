@@ -352,6 +352,8 @@ async def test_pruning_takes_sessions_whose_configuration_is_not_there(store: fl
     assert kept is not None
     task = await kept.create_task(task_id="t1")
     chosen = await find_prunable(store, is_there=on_disk.__contains__)
+    assert {info.id for info in chosen} == {"gone", "elsewhere"}
+    chosen = await find_prunable(store, is_there=on_disk.__contains__, without_config=True)
     assert {info.id for info in chosen} == {"gone", "elsewhere", "empty", "none"}
     told: list[tuple[int, int]] = []
     deletion = await delete_all(store, chosen, progress=lambda done, total: told.append((done, total)))

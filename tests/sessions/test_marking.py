@@ -395,3 +395,58 @@ async def test_a_retracted_entry_is_neither_pinned_nor_labelled_until_it_is_back
     assert (await session.pins(), await session.labels()) == ([], {})
     await session.undo()
     assert (await session.pins(), await session.labels()) == ([failed], {failed: "here"})
+
+
+async def test_a_call_leaves_with_a_result_that_comes_after_other_messages(session: Session) -> None:
+    ask, call, meanwhile, steer, one, end = await append(
+        session, user("go"), calling("1"), assistant("meanwhile"), user("and?"), result("1"), assistant("done")
+    )
+    effect = await session.exclude(call)
+    assert effect.entry_ids == (call, one)
+    assert await context(session) == [ask, meanwhile, steer, end]
+    await session.include(one)
+    assert await context(session) == [ask, call, meanwhile, steer, one, end]
+    assert (await session.exclude(one)).entry_ids == (call, one)
+    assert await context(session) == [ask, meanwhile, steer, end]
+
+
+async def test_a_result_that_comes_after_its_call_was_left_out_is_left_out_with_it(session: Session) -> None:
+    ask, call, never_mind = await append(session, user("go"), calling("1"), user("never mind"))
+    await session.exclude(call)
+    (late,) = await append(session, result("1"))
+    assert await context(session) == [ask, never_mind]
+    await session.include(call)
+    assert await context(session) == [ask, call, never_mind, late]
+
+
+async def test_a_repeated_result_is_never_there_without_the_call(session: Session) -> None:
+    ask, call, one, again = await append(session, user("go"), calling("1"), result("1"), result("1"))
+    assert (await session.exclude(call)).entry_ids == (call, one)
+    assert await context(session) == [ask]
+    await session.include(call)
+    assert await context(session) == [ask, call, one, again]
+    assert (await session.exclude(again)).entry_ids == (again,)
+    assert await context(session) == [ask, call, one]
+
+
+async def test_one_of_two_calls_of_the_same_id_leaves_with_its_own_result(session: Session) -> None:
+    ask, call, one, two = await append(session, user("go"), calling("1", "1"), result("1"), result("1"))
+    assert (await session.exclude(two)).entry_ids == (call, two)
+    assert await context(session) == [ask, call, one]
+    calls = (await session.build_context())[1]["content"]
+    assert isinstance(calls, list)
+    assert len(calls) == 1
+
+
+async def test_an_id_that_is_used_again_is_another_call(session: Session) -> None:
+    first, one, second, two = await append(session, calling("1"), result("1"), calling("1"), result("1"))
+    assert (await session.exclude(two)).entry_ids == (second, two)
+    assert await context(session) == [first, one]
+
+
+async def test_a_pinned_call_keeps_a_result_that_comes_after_other_messages(session: Session) -> None:
+    _, call, _, one, end = await append(
+        session, user("go"), calling("1"), assistant("meanwhile"), result("1"), user("thanks")
+    )
+    assert (await session.pin(one)).entry_ids == (call, one)
+    assert await kept_by_compacting(session, end) == [call, one, end]

@@ -114,6 +114,16 @@ async def test_an_exchange_comes_whole_or_not_at_all(session: Session) -> None:
     assert len(await session.build_context()) == 4
 
 
+async def test_an_exchange_is_told_by_the_path_and_not_by_the_choice(session: Session) -> None:
+    messages = [user("U"), call("c"), assistant("meanwhile"), result("c"), call("c"), result("c")]
+    ids = (await session.append_messages(messages)).entry_ids
+    await session.move_leaf(ids[0])
+    for half in ([ids[1], ids[5]], [ids[1], ids[2]], [ids[1], ids[3], ids[5]]):
+        with pytest.raises(InvalidArgument, match="choose both, or neither"):
+            await session.cherry_pick(half)
+    assert len((await session.cherry_pick([ids[1], ids[3]])).entry_ids) == 2
+
+
 async def test_what_cannot_be_picked_is_refused_and_changes_nothing(session: Session, store: Store) -> None:
     ids = await hold_turns(session, 2)
     compaction = await session.append_compaction("so far", first_kept_entry_id=ids[2], tokens_before=9)

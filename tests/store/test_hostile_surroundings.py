@@ -1042,7 +1042,7 @@ import asyncio, sys
 import flue_py, flue_py.sync
 
 def blocking():
-    opening = flue_py.sync.open(sys.argv[1])
+    opening = flue_py.sync.open(("sqlite+aiosqlite:///" if sys.argv[2] == "an engine" else "") + sys.argv[1])
     store = opening.__enter__()
     store.create_session(key="k").append_message({"role": "user", "content": "kept"})
     return opening, store
@@ -1054,7 +1054,7 @@ async def async_():
     await session.append_message({"role": "user", "content": "kept"})
     return opening, store
 
-if sys.argv[2] == "blocking":
+if sys.argv[2] in ("blocking", "an engine"):
     kept = blocking()
 elif sys.argv[2] == "asyncio.run":
     kept = asyncio.run(async_())
@@ -1067,7 +1067,8 @@ print("end")
 
 
 @pytest.mark.parametrize(
-    "how", ["blocking", pytest.param("asyncio.run", marks=SLOW), pytest.param("a loop of its own", marks=SLOW)]
+    "how",
+    ["blocking", "an engine", pytest.param("asyncio.run", marks=SLOW), pytest.param("a loop of its own", marks=SLOW)],
 )
 def test_a_program_that_ends_without_closing_ends_quietly_and_loses_nothing(path: Path, how: str) -> None:
     assert run_script(NEVER_CLOSED, path, how) == ["end"]

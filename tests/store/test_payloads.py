@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 import zlib
 from contextlib import closing
 from hashlib import sha256
@@ -17,7 +18,16 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import CorruptStore
 from flue_py.store.backend import Backend
-from flue_py.store.payloads import LARGE, PACK_ABOVE, SPILL_ABOVE, StoredPayload, pack, unpack, unpack_blob
+from flue_py.store.payloads import (
+    LARGE,
+    PACK_ABOVE,
+    SPILL_ABOVE,
+    StoredPayload,
+    decode_payload,
+    pack,
+    unpack,
+    unpack_blob,
+)
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, new_session, path_of, user
 from flue_py.testing.sources import counted_sources
@@ -35,9 +45,9 @@ def read_back(stored: StoredPayload) -> str:
     if stored.payload is not None:
         return stored.payload
     if stored.packed is not None:
-        return unpack(stored.packed)
+        return unpack(stored.packed).decode()
     assert stored.blob is not None
-    return unpack_blob(stored.blob, stored.blob_data)
+    return unpack_blob(stored.blob, stored.blob_data).decode()
 
 
 TEXTS = st.one_of(
@@ -86,7 +96,7 @@ def test_how_large_it_is_decides_only_how_hard_it_is_packed(length: int, letters
     text = (letters * length)[:length]
     packed = pack(text).packed
     assert packed is not None
-    assert unpack(packed) == text
+    assert unpack(packed) == text.encode()
 
 
 def test_what_is_large_is_packed_with_less_effort() -> None:
@@ -110,14 +120,37 @@ def test_what_compresses_well_stays_in_its_row_however_large() -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"nonsense", zlib.compress(b"x" * 900)[:-1], b"\0" + zlib.compress(b"x")[1:], zlib.compress(b"\xff\xfe")],
-    ids=["empty", "nonsense", "cut short", "wrong header", "no UTF-8"],
+    [b"", b"nonsense", zlib.compress(b"x" * 900)[:-1], b"\0" + zlib.compress(b"x")[1:]],
+    ids=["empty", "nonsense", "cut short", "wrong header"],
 )
 def test_damaged_packed_bytes_are_a_corrupt_store(damaged: bytes) -> None:
     with pytest.raises(CorruptStore, match="verify"):
         unpack(damaged)
     with pytest.raises(CorruptStore, match="verify"):
         unpack_blob(sha256(b"x").digest(), damaged)
+
+
+def test_bytes_that_are_no_text_are_a_corrupt_store() -> None:
+    with pytest.raises(CorruptStore, match="verify"):
+        decode_payload(unpack(zlib.compress(b"\xff\xfe")))
+
+
+@pytest.mark.parametrize("length", [999, 1_000, 1_001, 10_000_000])
+def test_no_more_is_unpacked_than_is_allowed(length: int) -> None:
+    packed = zlib.compress(b"x" * length)
+    digest = sha256(b"x" * length).digest()
+    if length <= 1_000:
+        assert unpack(packed, 1_000) == unpack_blob(digest, packed, 1_000) == b"x" * length
+        return
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptStore, match="longer than 1000 bytes"):
+            unpack(packed, 1_000)
+        with pytest.raises(CorruptStore, match="longer than 1000 bytes"):
+            unpack_blob(digest, packed, 1_000)
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_missing_blob_and_one_of_other_content_are_named() -> None:

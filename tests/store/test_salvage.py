@@ -25,8 +25,8 @@ from flue_py.store.salvage.tables import Scan
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import StepSources, counted_sources
-from tests.migrations.format_1 import recorded, unpack
-from tests.migrations.test_format_1 import answers_of
+from tests.migrations.older_formats import OLDER_FORMATS, unpack
+from tests.migrations.test_older_formats import answers_of, expected_of
 from tests.store.damaged_stores import (
     Template,
     add_money_and_edits,
@@ -133,7 +133,7 @@ def rows_beside(template: Template, rows: dict[str, dict[tuple[object, ...], tup
 @pytest.fixture(scope="module")
 def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """A database of format 1 that was upgraded, and has been written to since."""
-    path = unpack(tmp_path_factory.mktemp("salvage") / "upgraded.db")
+    path = unpack(1, tmp_path_factory.mktemp("salvage") / "upgraded.db")
     asyncio.run(go_on(path))
     add_money_and_edits(path)
     assert asyncio.run(problems_of(path)) == []
@@ -172,13 +172,14 @@ def test_an_upgraded_database_has_rows_of_both_formats_and_comes_out_as_it_went_
     assert rows_of(new) == upgraded.rows
 
 
-def test_a_database_of_format_1_is_rescued_into_one_of_this_format(tmp_path: Path) -> None:
-    old = unpack(tmp_path / "old.db").read_bytes()
+@pytest.mark.parametrize("number", OLDER_FORMATS)
+def test_a_database_of_an_older_format_is_rescued_into_one_of_this_format(number: int, tmp_path: Path) -> None:
+    old = unpack(number, tmp_path / "old.db").read_bytes()
     (tmp_path / "old.db").unlink()
     report, new = rescued(old, tmp_path)
-    assert (report.is_complete, report.damaged_pages, report.sessions, report.entries) == (True, (), 11, 35)
-    assert asyncio.run(answers_of(new)) == recorded()
-    upgraded = unpack(tmp_path / "upgraded.db")
+    assert (report.is_complete, report.damaged_pages) == (True, ())
+    assert asyncio.run(answers_of(new, number)) == expected_of(number)
+    upgraded = unpack(number, tmp_path / "upgraded.db")
     open_file(upgraded, "full", 5).close()
     assert rows_of(new) == rows_of(upgraded)
 

@@ -319,7 +319,7 @@ def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) ->
             "SELECT * FROM sessions WHERE scope = '' AND key = 'x' AND key IS NOT NULL AND trashed_at IS NULL",
             "uq_sessions_scope_key",
         ),
-        ("SELECT * FROM sessions ORDER BY updated_at DESC, session_key DESC LIMIT 9", "ix_sessions_listing"),
+        ("SELECT * FROM sessions ORDER BY active_at DESC, session_key DESC LIMIT 9", "ix_sessions_activity"),
         ("SELECT * FROM lanes WHERE owner_key = 1", "ix_lanes_owner_key"),
         ("SELECT * FROM task_links WHERE child_id = 'x'", "ix_task_links_child_id"),
         ("SELECT * FROM ledger WHERE session_key = 1", "ix_ledger_session_key"),
@@ -344,11 +344,11 @@ def test_a_page_of_a_listing_is_read_from_indexes(
     values = dict.fromkeys(statement.parameters, 1)
     with closing(sqlite3.connect(store.path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values)]
-    if order in ("messages", "entries", "tokens", "cost"):
-        assert any("USING COVERING INDEX ix_sessions_listing" in step for step in plan), plan
+    if order in ("updated", "messages", "entries", "tokens", "cost"):
+        assert any("USING COVERING INDEX ix_sessions_activity" in step for step in plan), plan
         assert not any(step == "SCAN s" for step in plan)
     else:
-        name = {"updated": "ix_sessions_listing", "created": "ix_sessions_created_at", "title": "ix_sessions_title"}
+        name = {"activity": "ix_sessions_activity", "created": "ix_sessions_created_at", "title": "ix_sessions_title"}
         (step,) = plan
         assert f"USING INDEX {name[order]}" in step
         assert step.startswith("SCAN" if is_first else "SEARCH")

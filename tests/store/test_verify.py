@@ -277,6 +277,7 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a call without a price too many": session(
         "unpriced_calls = unpriced_calls + 1", lambda made: made.root, "wrong number of unpriced calls"
     ),
+    "activity that never was": session("active_at = active_at + 1", lambda made: made.root, "wrong activity"),
     "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
     "a call that is missing in the ledger": (
         lambda made: [("DELETE FROM ledger WHERE entry_id = ?", (second(made),))],

@@ -241,7 +241,7 @@ class History:
             "forked_from_entry": None, "leaf": None, "revision": 0, "metadata": "{}", "cwd": None, "config_path": None,
             "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
             "spent_tokens": 0, "spent_cost": 0, "created_at": min(mine), "updated_at": max(mine) if at is None else at,
-            "auto_title": None, "unpriced_calls": 0, "made": 1,
+            "auto_title": None, "unpriced_calls": 0, "active_at": 0, "made": 1,
         }  # fmt: skip
         self.sessions[key] = row
         return row
@@ -339,10 +339,12 @@ class History:
         entries: Counter[int] = Counter()
         messages: Counter[int] = Counter()
         revisions: dict[int, int] = {}
+        newest: dict[int, int] = {}
         previews: dict[int, tuple[tuple[int, int], str]] = {}
         for entry in self.entries:
             key = entry.session
             revisions[key] = max(entry.revision, revisions.get(key, 0))
+            newest[key] = max(entry.created, newest.get(key, entry.created))
             if (key, entry.id) not in self.retracted:
                 entries[key] += 1
                 messages[key] += entry.kind == MESSAGE
@@ -360,6 +362,7 @@ class History:
             row["revision"] = max(_number(row["revision"]), revisions.get(key, 0))
             row["spent_tokens"], row["spent_cost"] = tokens[key], costs[key]
             row["unpriced_calls"] = unpriced[key]
+            row["active_at"] = newest.get(key, row["created_at"])
 
     def _spending(self) -> tuple[Counter[int], Counter[int], Counter[int]]:
         """Return the tokens, cost and calls without a price of each session; calls that make no sense are given up."""

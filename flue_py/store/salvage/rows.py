@@ -19,7 +19,7 @@ from flue_py.core.sessions import is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
-from flue_py.store.payloads import unpack, unpack_blob
+from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape
 
@@ -41,7 +41,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
-    "forked_from_entry": "",
+    "forked_from_entry": "", "active_at": 0,
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 
@@ -107,7 +107,7 @@ class Witnesses:
                 self.session_keys[key] = (scope, name)
             case "sessions", ("tree_id", _), (int(tree), int(key)):
                 self.session_trees[key] = tree
-            case "sessions", ("updated_at", "session_key" | "rowid", *_), (int(at), int(key), *_):
+            case "sessions", ("active_at", "session_key" | "rowid", *_), (int(), int(key), *_, int(at), _):
                 self.session_times[key] = at
             case "lanes", ("owner_key", *_), (int(owner), int(tree), int(lane)):
                 self.lane_owners[tree, lane] = owner
@@ -148,6 +148,12 @@ class Gathered:
 
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
+
+    @property
+    def stamp(self) -> int | None:
+        """The format that the file says it has."""
+        stamp = self.tables["flue_store"].get(("format",), {}).get("value")
+        return stamp if isinstance(stamp, int) else None
 
     def take(self, shape: Shape, kind: int, cell: Cell, live: bool) -> None:
         """Take a row of a table or index, as `Scan` finds it."""
@@ -353,7 +359,7 @@ class Gathered:
             case str(text), None, None:
                 pass
             case None, bytes(packed), None:
-                text = unpack(packed)
+                text = decode_payload(unpack(packed))
             case None, None, bytes(sha256):
                 text = self.blob(sha256)[0]
             case _:
@@ -373,7 +379,7 @@ class Gathered:
             data = None if cell is None or cell.values is None else cell.values[3]
             if isinstance(data, bytes):
                 try:
-                    return unpack_blob(sha256, data), data
+                    return decode_payload(unpack_blob(sha256, data)), data
                 except FlueError:
                     continue
         raise CorruptStore(f"its blob {sha256.hex()} is lost")

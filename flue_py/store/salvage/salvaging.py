@@ -19,7 +19,9 @@ from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store import queries
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.backing_up import verify_connection
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
 from flue_py.store.migrate import open_file
+from flue_py.store.opener import require_not_open
 from flue_py.store.private_files import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.pages import PageFile, Value
@@ -33,6 +35,9 @@ _REFERRING = {
 }  # fmt: skip
 """Tables of rows that belong to a session, and what one of theirs is called."""
 
+_AGENTS_ARE_TASKS = 3
+"""The format since which sub-agents that are imported are task sessions."""
+
 _NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
 """Tables that tell what was done, also to entries that are gone, and what it means that one of those is lost."""
 
@@ -41,9 +46,10 @@ def salvage(damaged: Path, new: Path) -> SalvageReport:
     """Write what is readable in ``damaged`` into ``new``, which must not be there; return what was lost.
 
     ``damaged`` and the log beside it are never changed; nothing may write to them meanwhile. Raises `InvalidArgument`
-    where ``new`` is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file);
-    memory: a small part of it.
+    where ``new`` is there or this process has ``damaged`` open, `NotAStore` where nothing of a store is found,
+    `FormatTooNew`, `StoreUnavailable`. O(file); memory: a small part of it.
     """
+    require_not_open(damaged)
     with Part(new) as part, PageFile(damaged) as file:
         scan, found = _read(file, damaged)
         names = {column.name: n for n, column in enumerate(shapes(file.page_size).by_name["entries"].columns)}
@@ -68,9 +74,9 @@ def _read(file: PageFile, damaged: Path) -> tuple[Scan, Gathered]:
     scan = Scan(file, found.take)
     scan.along_trees()
     found.complete, found.suspect = scan.whole_trees, scan.suspect
-    stamp = found.tables["flue_store"].get(("format",), {}).get("value")
-    if isinstance(stamp, int) and FORMAT_VERSION < stamp < 2**16:
-        raise FormatTooNew(f"{damaged} has format {stamp}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py")
+    if found.stamp is not None and FORMAT_VERSION < found.stamp < 2**16:
+        detail = f"{damaged} has format {found.stamp}, this flue_py reads up to {FORMAT_VERSION}"
+        raise FormatTooNew(f"{detail}; upgrade flue_py")
     found.straighten()
     scan.damaged_pages()
     if scan.free_is_known or scan.torn or found.misses_rows:
@@ -112,6 +118,9 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         calls = _write_ledger(connection, history)
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         _write_state(connection, history)
+        stamp = history.found.stamp
+        if stamp is not None and stamp < _AGENTS_ARE_TASKS:
+            connection.execute(IMPORTED_AGENTS_ARE_TASKS)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
         if problems:

@@ -17,7 +17,16 @@ from flue_py.store.ddl import schema_statements, stamp_statements
 from flue_py.store.salvage.pages import Cell, Value
 
 _DERIVED = frozenset(
-    {*TOTAL_COLUMNS, "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "unpriced_calls"}
+    {
+        *TOTAL_COLUMNS,
+        "entry_count",
+        "message_count",
+        "first_message",
+        "spent_tokens",
+        "spent_cost",
+        "unpriced_calls",
+        "active_at",
+    }
 )
 """Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
 
@@ -33,14 +42,15 @@ _WORDS = {
 }
 
 _ADDED: dict[str, dict[str, Value]] = {
-    "sessions": {"auto_title": None, "unpriced_calls": 0},
+    "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0},
+    "task_links": {"entry_id": None},
     "leaf_moves": {"why": None},
     "ledger": {"outcome": None},
     "ledger_sessions": {"tree_id": None, "task_of": None},
 }
 """The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""
 
-FORMAT_1_ROOTS = {
+_FORMAT_1_ROOTS = {
     "flue_store": 2, "blobs": 3, "sqlite_autoindex_blobs_1": 4, "entries": 5, "sqlite_autoindex_entries_1": 6,
     "sqlite_autoindex_entries_2": 7, "ix_entries_blob": 8, "ix_entries_compaction": 9, "ix_entries_session_key": 10,
     "lanes": 11, "ix_lanes_owner_key": 12, "ix_lanes_parent": 13, "ledger": 14, "ix_ledger_session_key": 15,
@@ -49,7 +59,20 @@ FORMAT_1_ROOTS = {
     "marks": 26, "requests": 27, "task_links": 28, "sqlite_autoindex_task_links_2": 29, "ix_task_links_child_id": 30,
     "alembic_version": 31, "sqlite_autoindex_alembic_version_1": 32,
 }  # fmt: skip
-"""Where a database that was made in format 1, with pages of 4,096 bytes, has its roots, upgraded or not."""
+_FORMAT_2_ROOTS = {
+    "flue_store": 2, "blobs": 3, "sqlite_autoindex_blobs_1": 4, "budgets": 5, "sqlite_autoindex_budgets_1": 6,
+    "sqlite_autoindex_budgets_2": 7, "uq_budgets_scope": 8, "entries": 9, "sqlite_autoindex_entries_1": 10,
+    "sqlite_autoindex_entries_2": 11, "ix_entries_blob": 12, "ix_entries_compaction": 13, "ix_entries_exclusion": 14,
+    "ix_entries_session_key": 15, "lanes": 16, "ix_lanes_owner_key": 17, "ix_lanes_parent": 18, "ledger": 19,
+    "ix_ledger_session_key": 22, "ledger_sessions": 23, "sqlite_autoindex_ledger_sessions_1": 24,
+    "ix_ledger_sessions_tree_id": 25, "sessions": 26, "sqlite_autoindex_sessions_1": 27, "ix_sessions_created_at": 28,
+    "ix_sessions_title": 30, "ix_sessions_tree_id": 31, "uq_sessions_scope_key": 32, "leaf_moves": 33, "marks": 34,
+    "requests": 35, "reservations": 37, "ix_reservations_held": 38, "session_edits": 39, "task_links": 40,
+    "sqlite_autoindex_task_links_2": 41, "ix_task_links_child_id": 42, "alembic_version": 43,
+    "sqlite_autoindex_alembic_version_1": 44,
+}  # fmt: skip
+OLDER_ROOTS = (_FORMAT_1_ROOTS, _FORMAT_2_ROOTS)
+"""Where a database that was made in format 1 or 2, with pages of 4,096 bytes, has its roots, upgraded or not."""
 
 
 class Column(NamedTuple):

@@ -21,7 +21,7 @@ from flue_py.store.salvage.pages import (
     Image,
     PageFile,
 )
-from flue_py.store.salvage.shapes import FORMAT_1_ROOTS, Shape, Shapes, shapes
+from flue_py.store.salvage.shapes import OLDER_ROOTS, Shape, Shapes, shapes
 
 _RANKS = {int: 1, float: 1, str: 2, bytes: 3}
 _MASTER = "sqlite_master"
@@ -114,8 +114,7 @@ class Scan:
             master = Shape(_MASTER, _MASTER, (), has_rowid=True, holds_rows=False)
             Scan._tree(self, master, 1, note)
             ours = self._shapes.by_name.keys()
-            since = ours - FORMAT_1_ROOTS.keys()
-            is_named = ours - since <= named.keys() and (since <= named.keys() or not since & named.keys())
+            is_named = named.keys() & ours in [ours, *(ours & roots.keys() for roots in OLDER_ROOTS)]
             self.schema_is_whole = is_named and _MASTER not in self.broken
             self.broken.discard(_MASTER)
         named = {name: root for name, root in named.items() if self.file.image(root) is not None}
@@ -132,7 +131,7 @@ class Scan:
             rows = [cell for cell in page.cells if cell.values is not None]
             return named.get(name, root) == root and (not rows or any(shape.fits(cell) for cell in rows))
 
-        made_in: list[Mapping[str, int]] = [self._shapes.roots, FORMAT_1_ROOTS]
+        made_in: list[Mapping[str, int]] = [self._shapes.roots, *OLDER_ROOTS]
         known = self._shapes.by_name.keys()
         made_in = [{name: roots[name] for name in roots.keys() & known} for roots in made_in]
         return max(made_in, key=lambda roots: sum(is_likely(*place) for place in roots.items()) / len(roots))

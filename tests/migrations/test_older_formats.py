@@ -1,4 +1,4 @@
-"""A database that format 1 left is upgraded without loss: every read answers as the code of that format did."""
+"""A database of an older format is upgraded without loss: every read answers as the code of that format did."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import assistant, session_info, talk
 from flue_py.testing.sources import StepSources
 from tests.edges.cli_runs import Flue
-from tests.migrations.format_1 import answers, recorded, unpack
+from tests.migrations.older_formats import CLAUDE_SESSION, INFO_FIELDS, OLDER_FORMATS, TASKS, answers, recorded, unpack
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.migrations.test_migrations import catalog as file_catalog
 from tests.migrations.test_migrations import make_by_schema, stamp
@@ -29,40 +29,57 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(params=OLDER_FORMATS)
+def number(request: pytest.FixtureRequest) -> int:
+    """An older format."""
+    found: int = request.param
+    return found
+
+
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A database of format 1."""
-    return unpack(tmp_path / "old.db")
+def old(number: int, tmp_path: Path) -> Path:
+    """A database of an older format."""
+    return unpack(number, tmp_path / "old.db")
 
 
 def later() -> Sources:
-    """Time and ids that format 1 had not used up."""
+    """Time and ids that older formats had not used up."""
     steps = StepSources()
     steps.begin_step()
     return steps.sources
 
 
-async def answers_of(path: Path) -> JsonObject:
+async def answers_of(path: Path, number: int) -> JsonObject:
     backend = await open_sqlite(path, sources=later())
     try:
-        return await answers(backend)
+        return await answers(backend, number)
     finally:
         await backend.close()
 
 
-async def test_everything_answers_as_it_did_and_verifies_clean(old: Path) -> None:
-    found, expected = await answers_of(old), recorded()
-    assert found["store"] == [11, 35, 17, True]
-    for part in expected:
-        assert found[part] == expected[part], part
-    assert (stamp(old), FORMAT_VERSION) == (2, 2)
+def expected_of(number: int) -> JsonObject:
+    """What the code of a format answered; but sessions of sub-agents, which were roots then, are tasks now."""
+    expected: dict[str, Any] = recorded(number)
+    for task in TASKS if number == 2 else ():
+        info = expected["sessions"][task]["info"]
+        assert info[INFO_FIELDS.index("kind")] == "root"
+        info[INFO_FIELDS.index("kind")] = "task"
+    return expected
 
 
-async def test_a_backup_of_format_1_is_made_and_is_what_was_there(old: Path) -> None:
+async def test_everything_answers_as_it_did_and_verifies_clean(old: Path, number: int) -> None:
+    found = await answers_of(old, number)
+    assert found["store"] == {1: [11, 35, 17, True], 2: [17, 52, 20, True]}[number]
+    assert found == expected_of(number)
+    assert (stamp(old), FORMAT_VERSION) == (3, 3)
+
+
+async def test_a_backup_of_the_older_format_is_made_and_is_what_was_there(old: Path, number: int) -> None:
     before = list(rows_of(old).items())
-    await answers_of(old)
+    await answers_of(old, number)
     (backup,) = old.parent.glob("*.bak")
-    assert (backup.name, stamp(backup), list(rows_of(backup).items())) == ("old.db.format-1.bak", 1, before)
+    assert (backup.name, stamp(backup)) == (f"old.db.format-{number}.bak", number)
+    assert list(rows_of(backup).items()) == before
 
 
 def test_an_upgraded_file_has_the_tables_of_a_new_one(old: Path, tmp_path: Path) -> None:
@@ -71,12 +88,12 @@ def test_an_upgraded_file_has_the_tables_of_a_new_one(old: Path, tmp_path: Path)
     assert file_catalog(old) == file_catalog(tmp_path / "new.db")
 
 
-def test_the_printed_upgrade_does_the_same_to_a_file_as_opening(old: Path, tmp_path: Path) -> None:
-    by_hand = unpack(tmp_path / "by-hand.db")
+def test_the_printed_upgrade_does_the_same_to_a_file_as_opening(old: Path, number: int, tmp_path: Path) -> None:
+    by_hand = unpack(number, tmp_path / "by-hand.db")
     flue = Flue(tmp_path)
     flue.database = by_hand
-    script = flue.run("migrate", "--sql", "--from", "1").stdout
-    assert script.index("UPDATE flue_store SET value = 2") < script.index("ALTER TABLE sessions")
+    script = flue.run("migrate", "--sql", "--from", str(number)).stdout
+    assert script.index("UPDATE flue_store SET value = 3") < script.index("ALTER TABLE sessions")
     with closing(sqlite3.connect(by_hand)) as connection:
         connection.executescript(script)
     migrate.open_file(old, "full", 5).close()
@@ -85,7 +102,8 @@ def test_the_printed_upgrade_does_the_same_to_a_file_as_opening(old: Path, tmp_p
     assert flue.json("migrate")["did"] == "nothing"
 
 
-async def test_who_paid_is_known_by_tree_and_calls_without_a_price_are_counted(old: Path) -> None:
+async def test_who_paid_is_known_by_tree_and_calls_without_a_price_are_counted(tmp_path: Path) -> None:
+    old = unpack(1, tmp_path / "old.db")
     with closing(sqlite3.connect(old)) as connection:
         connection.execute("UPDATE ledger SET cost = NULL WHERE session_key = 1")
         connection.execute("UPDATE sessions SET spent_cost = 0 WHERE session_key = 1")
@@ -99,6 +117,17 @@ async def test_who_paid_is_known_by_tree_and_calls_without_a_price_are_counted(o
     assert calls > 1
     assert unpriced.pop(1) == calls
     assert set(unpriced.values()) == {0}
+
+
+def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(tmp_path: Path) -> None:
+    old = unpack(2, tmp_path / "old.db")
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        newest = dict(connection.execute("SELECT session_key, MAX(created_at) FROM entries GROUP BY 1"))
+        rows = connection.execute("SELECT session_key, id, kind, created_at, active_at FROM sessions").fetchall()
+    assert [active for *_, active in rows] == [newest.get(key, created) for key, _, _, created, _ in rows]
+    assert {active for _, name, _, _, active in rows if name == CLAUDE_SESSION} == {1_768_348_805_000_000}
+    assert {name for _, name, kind, *_ in rows if kind == "task" and not name.startswith("session-")} == set(TASKS)
 
 
 async def test_an_upgraded_store_goes_on(old: Path) -> None:
@@ -126,7 +155,7 @@ async def goes_on(backend: Backend) -> None:
     assert (await backend.verify()).problems == []
 
 
-async def test_a_retry_of_what_was_asked_in_format_1_is_recognised(old: Path) -> None:
+async def test_a_retry_of_what_was_asked_before_is_recognised(old: Path) -> None:
     backend = await open_sqlite(old, sources=later())
     try:
         (fork,) = [
@@ -150,28 +179,29 @@ def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
         return {table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in tables}
 
 
-async def fill(url: str, old: Path) -> None:
-    """Make a format-1 schema in an empty database of PostgreSQL, with the rows of a file."""
-    await run_script(url, ddl.alembic_sql("postgresql", "0001"))
+async def fill(url: str, old: Path, number: int) -> None:
+    """Make the schema of a format in an empty database of PostgreSQL, with the rows of a file."""
+    await run_script(url, ddl.alembic_sql("postgresql", f"{number:04}"))
     tables = rows_of(old)
     state = dict(tables.pop("flue_store"))
     tables.pop("alembic_version")
     async with connected(url) as connection:
-        for table in ("sessions", *(name for name in tables if name != "sessions")):
+        referred = ("sessions", *(["budgets"] if "budgets" in tables else []))
+        for table in (*referred, *(name for name in tables if name not in referred)):
             await connection.copy_records_to_table(table, records=tables[table])
-        await connection.execute("UPDATE flue_store SET value = 1 WHERE name = 'format'")
+        await connection.execute("UPDATE flue_store SET value = $1 WHERE name = 'format'", number)
         await connection.execute("UPDATE flue_store SET value = $1 WHERE name = 'epoch'", state["epoch"])
 
 
-async def test_the_same_rows_on_postgresql_answer_as_they_did(new_database: NewDatabase, old: Path) -> None:
+async def test_the_same_rows_on_postgresql_answer_as_they_did(
+    new_database: NewDatabase, old: Path, number: int
+) -> None:
     url, right = new_database(), new_database()
-    await fill(url, old)
+    await fill(url, old, number)
     before = await catalog(url)
     backend = await open_engine(url, sources=later())
     try:
-        found, expected = await answers(backend), recorded()
-        for part in expected:
-            assert found[part] == expected[part], part
+        assert await answers(backend, number) == expected_of(number)
         assert before != await catalog(url)
         await goes_on(backend)
     finally:
@@ -180,14 +210,16 @@ async def test_the_same_rows_on_postgresql_answer_as_they_did(new_database: NewD
     assert await catalog(url) == await catalog(right)
 
 
-async def test_the_printed_upgrade_does_the_same_to_postgresql_as_opening(new_database: NewDatabase, old: Path) -> None:
+async def test_the_printed_upgrade_does_the_same_to_postgresql_as_opening(
+    new_database: NewDatabase, old: Path, number: int
+) -> None:
     opened, by_hand = new_database(), new_database()
     for url in (opened, by_hand):
-        await fill(url, old)
+        await fill(url, old, number)
     await migrate.migrate(opened)
-    await run_script(by_hand, ddl.upgrade_sql("postgresql", 1))
+    await run_script(by_hand, ddl.upgrade_sql("postgresql", number))
     assert (await migrate.migrate(by_hand)).found == FORMAT_VERSION
     assert await contents(by_hand) == await contents(opened)
-    for table in ("sessions", "ledger", "ledger_sessions", "leaf_moves"):
+    for table in ("sessions", "ledger", "ledger_sessions", "leaf_moves", "task_links"):
         statement = f"SELECT t::text FROM {table} t ORDER BY 1"
         assert await query(by_hand, statement) == await query(opened, statement)

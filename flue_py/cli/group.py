@@ -1,0 +1,198 @@
+"""The group of all commands: it imports a command when it is asked for, and tells every error in one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
+from difflib import get_close_matches
+from importlib import import_module
+from types import MappingProxyType
+from typing import NamedTuple, NoReturn, TextIO
+
+import click
+
+from flue_py.cli.place import Place, expanded
+from flue_py.errors import FlueError
+
+INTERRUPTED = 130
+READER_GONE = 141
+_FAILED = 1
+
+
+class Home(NamedTuple):
+    """Where a command is, and what the overview says of it."""
+
+    module: str
+    name: str
+    summary: str
+
+
+class WrongCall(click.ClickException):
+    """A command that was used wrongly, told in one line."""
+
+    exit_code = 2
+
+
+class HelpfulGroup(click.Group):
+    """A group that takes --db after a command, too, and that knows what a command that it does not have may mean."""
+
+    synonyms: Mapping[str, str] = MappingProxyType({})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named, with the option --db. Raises `click.UsageError` where there is none."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}{self._meant(ctx, args[0])}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, None if command is None else _with_database(command), rest
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        names = self.list_commands(ctx)
+        close = get_close_matches(name, names, n=1)
+        meant = self.synonyms.get(name.lower()) or (close[0] if close else "")
+        return f". Did you mean {meant!r}?" if meant else ""
+
+
+def _with_database(command: click.Command) -> click.Command:
+    """Return a command that takes --db as the group of all commands does."""
+    if any("--db" in param.opts for param in command.params):
+        return command
+    taking = copy(command)
+    option = click.Option(["--db", "other_database"], metavar="PATH", hidden=True, expose_value=False, callback=_take)
+    taking.params = [*command.params, option]
+    return taking
+
+
+def _take(ctx: click.Context, _: click.Parameter, database: str | None) -> None:
+    if database is not None:
+        ctx.obj = Place(expanded(database), is_named=True)
+        ctx.find_root().params["database"] = database
+
+
+class LazyGroup(HelpfulGroup):
+    """A group whose commands are imported when they are asked for, and whose errors are one line each."""
+
+    synonyms = MappingProxyType({
+        "ls": "sessions", "list": "sessions", "session": "show", "cat": "show", "view": "show",
+        "logs": "log", "reflog": "log", "delete": "rm", "remove": "rm", "del": "rm", "cost": "usage",
+        "costs": "usage", "stats": "usage", "graph": "tree", "branch": "fork", "checkout": "move",
+        "switch": "move", "goto": "move", "revert": "undo", "messages": "history", "chat": "history",
+        "load": "import", "dump": "export", "html": "report", "md": "transcript", "markdown": "transcript",
+        "check": "verify", "fsck": "verify", "doctor": "verify", "status": "info", "repair": "salvage",
+        "restore": "salvage", "upgrade": "migrate", "clone": "copy", "budgets": "budget",
+        "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
+    })  # fmt: skip
+
+    def __init__(self, *args: object, sections: Mapping[str, Mapping[str, Home]], **extra: object) -> None:
+        super().__init__(*args, **extra)  # type: ignore[arg-type]
+        self._sections = sections
+        self._homes = {name: home for section in sections.values() for name, home in section.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of a first day with them."""
+        return list(self._homes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, imported now; None where there is none of that name."""
+        home = self._homes.get(cmd_name)
+        if home is None:
+            return None
+        command = getattr(import_module(home.module), home.name)
+        assert isinstance(command, click.Command)
+        if ctx.resilient_parsing:
+            from flue_py.cli.completion import offer_names
+
+            return offer_names(command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview from the table of commands, without importing one."""
+        for title, homes in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, home.summary) for name, home in homes.items()])
+
+    def main(  # type: ignore[override, unused-ignore]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: object,
+    ) -> object:
+        """Run the command line. What could not be written is dropped: the interpreter's last flush must not fail."""
+        try:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        except OSError:  # not even the error could be written
+            sys.exit(_FAILED)
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                _drop_unwritten(stream)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Return the context of a run; options before the command that are wrong are told in one line."""
+        with _told_in_one_line(info_name or "flue-py"):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command, and flush what it printed.
+
+        An error of ours, and one of the system's, becomes one line on stderr and exit code 1; a wrong call ends with
+        2, an interruption with 130, and a closed pipe quietly with 141, as SIGPIPE would.
+        """
+        with _told_in_one_line(ctx.command_path):
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+
+
+@contextmanager
+def _told_in_one_line(command_path: str) -> Iterator[None]:
+    try:
+        yield
+    except FlueError as error:
+        from flue_py.cli.wording import in_commands
+
+        raise click.ClickException(on_one_line(in_commands(str(error)))) from error
+    except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command gets its help
+            raise
+        where = command_path if error.ctx is None else error.ctx.command_path
+        said = error.format_message()
+        raise WrongCall(
+            on_one_line(f"{said.rstrip('.')}{'' if said.endswith('?') else ';'} see {where} --help")
+        ) from error
+    except BrokenPipeError:
+        _exit(READER_GONE)
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        raise click.ClickException(on_one_line(f"{where}{error.strerror or error}")) from error
+    except KeyboardInterrupt:
+        from flue_py.cli.output import tell
+
+        tell("Interrupted; what was committed before stays")
+        _exit(INTERRUPTED)
+
+
+def _exit(code: int) -> NoReturn:
+    raise click.exceptions.Exit(code)
+
+
+def _drop_unwritten(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def on_one_line(text: str) -> str:
+    """Return a text as one line with nothing in it that a terminal would act on."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -1,0 +1,60 @@
+"""Errors of the library in the words of the command line: they name commands, not calls of Python."""
+
+from __future__ import annotations
+
+import re
+
+_PHRASES = {
+    "create it, or list_sessions()": "flue-py sessions lists those that are there",
+    "open it with mode='get' or 'get_or_create'": "choose another, or use the one that is there",
+    "open it with mode='get_or_create'": "flue-py sessions lists those that are there",
+    "open it with mode='create'": "choose one that is there",
+    "open it with mode='get'": "choose another",
+    "call refresh() and decide again, or append with on_conflict='branch'": "look at it, and run the command again",
+    "refresh() and look before you repeat it, or use an idempotency_key": "look at it before you repeat the command",
+    "or open with durability='normal'": "or ask who runs the server",
+    "exclude() the copy": "use flue-py exclude on the copy",
+}
+_COMMANDS = {
+    "copy_store": "copy",
+    "list_sessions": "sessions",
+    "list_budgets": "budget list",
+    "set_budget": "budget set",
+    "delete_budget": "budget rm",
+    "delete_session_tree": "rm",
+    "move_leaf": "move",
+    "go_back": "back",
+    "get_tree": "tree",
+    "read_bundle": "unbundle",
+    "write_bundle": "bundle",
+    "import_file": "import",
+    "set_label": "label",
+}
+_SAME = {
+    "verify",
+    "salvage",
+    "backup",
+    "rewind",
+    "undo",
+    "redo",
+    "exclude",
+    "include",
+    "pin",
+    "unpin",
+    "fork",
+    "migrate",
+}
+_CALL = re.compile(r"\b(?:store\.|session\.|flue_py\.|await )*([a-z_]+)\(\)")
+
+
+def in_commands(message: str) -> str:
+    """Return an error's message with the commands that do what the calls in it do."""
+    for phrase, said in _PHRASES.items():
+        message = message.replace(phrase, said)
+    return _CALL.sub(lambda found: _command(found[1]), message)
+
+
+def _command(call: str) -> str:
+    if call in _SAME:
+        return f"flue-py {call}"
+    return f"flue-py {_COMMANDS[call]}" if call in _COMMANDS else call.replace("_", " ")

@@ -1,0 +1,95 @@
+"""Which result answers which call, and what therefore belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.exchanges import Call, Pairing
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+USER: JsonObject = {"role": "user", "content": "u"}
+ANSWER: JsonObject = {"role": "assistant", "content": "a"}
+
+
+def call(*ids: str) -> JsonObject:
+    return {"role": "assistant", "content": [{"type": "toolCall", "id": each, "name": "read"} for each in ids]}
+
+
+def result(call_id: str) -> JsonObject:
+    return {"role": "toolResult", "toolCallId": call_id, "content": []}
+
+
+@pytest.mark.parametrize(
+    ("messages", "index", "members", "is_open"),
+    [
+        ([USER, call("a"), result("a"), ANSWER], 1, [1, 2], False),
+        ([USER, call("a"), result("a"), ANSWER], 2, [1, 2], False),
+        ([call("a", "b"), result("b"), None, USER, result("a")], 4, [0, 1, 4], False),
+        ([call("a", "b"), result("b")], 0, [0, 1], True),
+        ([call("a", "b"), result("b"), USER], 0, [0, 1], False),
+        ([call("a"), ANSWER, result("a")], 0, [0, 2], False),
+        ([call("a"), ANSWER, USER, ANSWER, result("a")], 4, [0, 4], False),
+        ([call("a"), call("b"), result("b"), result("a")], 0, [0, 3], False),
+        ([result("a")], 0, [0], False),
+        ([result("a"), call("a")], 0, [0], False),
+        ([result("a"), call("a")], 1, [1], True),
+        ([call("a"), result("a"), result("a")], 1, [0, 1], False),
+        ([call("a"), result("a"), result("a")], 2, [0, 1, 2], False),
+        ([call("a"), result("a"), call("a"), result("a")], 0, [0, 1], False),
+        ([call("a"), result("a"), call("a"), result("a")], 3, [2, 3], False),
+        ([call("a"), call("a"), result("a")], 0, [0], False),
+        ([call("a", "a"), result("a"), result("a")], 0, [0, 1, 2], False),
+    ],
+)
+def test_a_group_is_a_caller_and_its_answers_wherever_they_are(
+    messages: list[Mapping[str, JsonValue] | None], index: int, members: list[int], is_open: bool
+) -> None:
+    group = Pairing(messages).group_of(index)
+    assert group is not None
+    assert (list(group.members), group.is_open) == (members, is_open)
+
+
+@pytest.mark.parametrize(("messages", "index"), [([USER], 0), ([None], 0), ([call("a"), ANSWER], 1)])
+def test_what_neither_calls_nor_answers_has_no_group(
+    messages: list[Mapping[str, JsonValue] | None], index: int
+) -> None:
+    assert Pairing(messages).group_of(index) is None
+
+
+def test_two_calls_of_one_id_in_one_message_are_answered_in_order() -> None:
+    pairing = Pairing([call("a", "b", "a"), result("a"), result("b"), result("a"), result("a")])
+    assert pairing.results == {Call(0, 0, "a"): [1], Call(0, 1, "b"): [2], Call(0, 2, "a"): [3, 4]}
+
+
+def test_a_cut_is_whole_where_no_call_is_parted_from_a_result() -> None:
+    messages = [USER, call("a", "b"), result("a"), ANSWER, USER, result("b"), ANSWER, call("c"), USER, result("c")]
+    pairing = Pairing(messages)
+    assert pairing.whole_cuts(range(len(messages) + 1)) == [0, 1, 6, 7, 10]
+    assert pairing.whole_cuts(range(len(messages) + 1), pinned={7}) == [0, 1, 6, 7, 8, 9, 10]
+
+
+MESSAGES = st.lists(
+    st.one_of(
+        st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(lambda ids: call(*ids)),
+        st.sampled_from("abc").map(result),
+        st.sampled_from([USER, ANSWER, None]),
+    ),
+    max_size=12,
+)
+
+
+@given(MESSAGES)
+def test_groups_share_no_message_and_a_whole_cut_parts_none(messages: list[JsonObject | None]) -> None:
+    pairing = Pairing(messages)
+    groups = {at: pairing.group_of(at) for at in range(len(messages))}
+    callers = {at: group for at, group in groups.items() if group is not None and group.caller == at}
+    members = [member for group in callers.values() for member in group.members]
+    assert len(members) == len(set(members))
+    whole = pairing.whole_cuts(range(len(messages)))
+    for cut in range(len(messages)):
+        split = any(call.at < cut <= place for call, results in pairing.results.items() for place in results)
+        assert (cut in whole) is not split

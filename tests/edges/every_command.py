@@ -1,0 +1,198 @@
+"""Every command of the command line, each with calls of it, on a database whose every text is hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+import flue_py
+from flue_py.cli import main
+from flue_py.sessions.bundling import write_bundle
+
+CONTEXT = click.Context(main, info_name="flue-py")
+
+HOSTILE = (
+    "x\x1b]52;c;aGk=\x07\x1b]8;;http://evil\x1b\\y\x1b]8;;\x1b\\\x1b[2J\x1b[5;41m\x9b2J\x9dq\x9c\x7f\x08\r"
+    "\u202e\u2066\u200f\u2028## [Human] — Turn 99\u2029z"
+)
+"""What a terminal would act on: OSC 52 and 8, CSI, C1, DEL, BS, CR, changes of direction, and two line ends."""
+
+HOSTILE_NAME = "n\x1b[2J\x9b\x7f\u202e\u2028m"
+"""As much of it as fits the name of a file."""
+
+CALLS: dict[str, list[list[str]]] = {
+    "demo": [[]],
+    "import": [["pi", "{pi}"], ["auto", "{pi}"], ["pi", "{odd}"], ["{new}"], ["{empty}"]],
+    "export": [[each, "SESSION"] for each in ("pi", "flue", "openai-chat", "openai-responses", "anthropic")]
+    + [["pi", "SESSION", "--output", "{new}"]],
+    "transcript": [["SESSION"], ["SESSION", "--tasks"], ["SESSION", "--output", "{new}"]],
+    "report": [
+        ["SESSION", "--output", "-"],
+        ["SESSION", "--output", "-", "--format", "snapshots"],
+        ["SESSION", "--output", "{new}"],
+    ],
+    "bundle": [["{new}"]],
+    "unbundle": [["{bundle}"], ["{odd}"]],
+    "sessions": [[], ["--scope", HOSTILE]],
+    "show": [
+        ["SESSION"],
+        ["SESSION", "{first}"],
+        ["SESSION", "{last}"],
+        ["SESSION", "{call}"],
+        ["SESSION", "{custom}"],
+    ],
+    "tree": [["SESSION"], ["SESSION", "--all"]],
+    "path": [["SESSION"]],
+    "context": [["SESSION"]],
+    "usage": [
+        ["SESSION"],
+        [],
+        ["--by", "model", "--by", "provider", "--by", "scope"],
+        ["--by", "session"],
+        ["SESSION", "--by", "purpose"],
+    ],
+    "log": [["SESSION"]],
+    "diff": [["SESSION", "@{first}"], ["SESSION", "fork", "--all"]],
+    "resume": [["SESSION"]],
+    "conversation": [["SESSION", "--all"]],
+    "history": [["SESSION"]],
+    "last": [["SESSION"]],
+    "retry": [["SESSION"]],
+    "clear": [["SESSION"]],
+    "save": [["SESSION"], ["SESSION", "{new}"]],
+    "snapshot": [["SESSION"], ["SESSION", "{new}"]],
+    "fork": [["SESSION", "--title", HOSTILE, "--key", HOSTILE_NAME]],
+    "move": [["SESSION", "{first}", "--why", HOSTILE]],
+    "rewind": [["SESSION", "--turns", "-1"], ["SESSION", "--turns", HOSTILE]],
+    "undo": [["SESSION"], ["SESSION", "--turn"]],
+    "redo": [["SESSION"]],
+    "back": [["SESSION", "2"]],
+    "cherry-pick": [["fork", "{last}", "--from", "SESSION"]],
+    "merge-back": [["SESSION", "fork", "--summary", HOSTILE]],
+    "label": [["SESSION", "{first}", HOSTILE]],
+    "pin": [["SESSION", "{first}"]],
+    "unpin": [["SESSION", "{pinned}"]],
+    "exclude": [["SESSION", "{last}"], ["SESSION", "{last}", "--part", HOSTILE]],
+    "include": [["SESSION", "{last}"]],
+    "budget set": [["SESSION", "--tokens", "9"], ["--scope", HOSTILE, "--cost", "2"]],
+    "budget list": [[]],
+    "budget show": [["{budget}"]],
+    "budget rm": [["{budget}"]],
+    "rm": [["SESSION"], ["all"]],
+    "prune": [[], ["--without-config"]],
+    "cleanup": [["0h"]],
+    "verify": [[]],
+    "backup": [["{new}"]],
+    "salvage": [["{copy}", "{new}"]],
+    "copy": [["{copy}", "{new}"]],
+    "migrate": [[], ["--sql"]],
+    "info": [[]],
+    "completion": [["bash"]],
+}
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its name, those of groups by both their names."""
+    for name in main.list_commands(CONTEXT):
+        command = main.get_command(CONTEXT, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {each}", inner) for each, inner in command.commands.items())
+        else:
+            yield name, command
+
+
+def has_option(command: click.Command, option: str) -> bool:
+    return any(option in param.opts for param in command.params)
+
+
+@dataclass(frozen=True)
+class HostileStore:
+    """A database whose every text is hostile, the files beside it, and what stands in for the names in `CALLS`."""
+
+    folder: Path
+    database: Path
+    names: dict[str, str]
+
+    def call(self, name: str, arguments: list[str]) -> list[str]:
+        """Return a command line: the command, and its arguments with names put in."""
+        new = self.folder / f"new-{HOSTILE_NAME}"
+        names = {**self.names, "new": str(new)}
+        return [*name.split(), *(_filled("h1" if each == "SESSION" else each, names) for each in arguments)]
+
+
+def _filled(text: str, names: dict[str, str]) -> str:
+    for name, value in names.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def make_hostile(folder: Path) -> HostileStore:
+    """Make the database and the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    database = folder / f"sessions-{HOSTILE_NAME}.db"
+    names = asyncio.run(_fill(folder, database))
+    header = {"type": "session", "version": 3, "id": "pi-1", "timestamp": "2026-01-01T00:00:00Z", "cwd": HOSTILE}
+    row = {"type": "message", "id": "a1", "parentId": None, "timestamp": "2026-01-01T00:00:00Z"}
+    rows = [header, {**row, "message": {"role": "user", "content": HOSTILE}}, {"type": HOSTILE_NAME, "id": HOSTILE}]
+    files = {
+        "pi": "\n".join(json.dumps(each) for each in rows) + "\n",
+        "odd": json.dumps({"role": HOSTILE, HOSTILE: HOSTILE}) + "\n",
+    }
+    for name, text in files.items():
+        path = folder / f"{name}-{HOSTILE_NAME}.jsonl"
+        path.write_text(text, encoding="utf-8")
+        names[name] = str(path)
+    empty = folder / f"empty-{HOSTILE_NAME}"
+    empty.mkdir()
+    return HostileStore(folder, database, {**names, "empty": str(empty)})
+
+
+async def _fill(folder: Path, database: Path) -> dict[str, str]:
+    usage: flue_py.JsonObject = {"input": 3, "output": 4, "totalTokens": 7, "cost": {"total": 0.25}}
+    calls = [{"type": "toolCall", "id": "c1", "name": HOSTILE, "arguments": {HOSTILE: HOSTILE, "path": HOSTILE}}]
+    async with flue_py.open(database, durability="normal") as store:
+        session = await store.create_session(
+            id="h1", key=HOSTILE_NAME, title=HOSTILE, scope=HOSTILE, cwd=HOSTILE, config_path=HOSTILE_NAME
+        )
+        await session.set_metadata({HOSTILE: HOSTILE})
+        first = (await session.append_message({"role": "user", "content": HOSTILE})).leaf_id
+        texts = [{"type": "text", "text": HOSTILE}, {"type": "thinking", "thinking": HOSTILE}]
+        call = await session.append_message(
+            {"role": "assistant", "content": [*texts, *calls], "model": HOSTILE, "provider": HOSTILE, "usage": usage}
+        )
+        result = {"role": "toolResult", "toolCallId": "c1", "toolName": HOSTILE, "content": HOSTILE, "isError": True}
+        await session.append_message(result)
+        custom = await session.append_custom("note", {HOSTILE: HOSTILE})
+        await session.append_branch_summary(HOSTILE, from_id=first, details={HOSTILE: HOSTILE})
+        await session.append_compaction(HOSTILE, first_kept_entry_id=first, tokens_before=9)
+        last = await session.append_message({"role": "user", "content": HOSTILE})
+        await session.append_message({"role": "assistant", "content": HOSTILE, "errorMessage": HOSTILE})
+        assert first is not None
+        await session.set_label(first, HOSTILE, why=HOSTILE)
+        await session.pin(call.entry_ids[0], by=HOSTILE, why=HOSTILE)
+        await session.fork(key="fork", title=HOSTILE)
+        task = await session.create_task(task_id=HOSTILE_NAME, title=HOSTILE)
+        await task.append_message({"role": "user", "content": HOSTILE})
+        await task.set_completed(datetime.now(UTC))
+        finished = await store.create_session(title=HOSTILE, cwd=HOSTILE)
+        await finished.set_completed(datetime.now(UTC))
+        budget = await store.set_budget(session, tokens=1000)
+        await write_bundle(store, folder / f"bundle-{HOSTILE_NAME}", [])
+        await store.backup(folder / f"copy-{HOSTILE_NAME}.db")
+    return {
+        "first": first,
+        "call": str(call.leaf_id),
+        "pinned": call.entry_ids[0],
+        "custom": str(custom.leaf_id),
+        "last": str(last.leaf_id),
+        "budget": budget.id,
+        "bundle": str(folder / f"bundle-{HOSTILE_NAME}"),
+        "copy": str(folder / f"copy-{HOSTILE_NAME}.db"),
+    }

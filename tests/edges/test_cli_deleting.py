@@ -1,0 +1,152 @@
+"""Commands that delete: they ask, or are told, or refuse."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import flue_py
+import flue_py.cli
+from flue_py.runtime import housekeeping
+from flue_py.runtime.conversation import Conversation
+from tests.edges.cli_runs import Flue, runner
+from tests.edges.every_command import CALLS, every_command, has_option, make_hostile
+
+DELETING = {"rm", "prune", "cleanup", "clear", "budget rm"}
+
+
+async def made(database: Path) -> None:
+    async with flue_py.open(database) as store:
+        gone = await store.create_session(
+            id="gone", config_path=str(database.parent / "no-such.yaml"), title="Gone one"
+        )
+        await gone.append_message({"role": "user", "content": "question"})
+        await gone.create_task(task_id="t", title="Its task")
+        await store.create_session(id="never", title="Never had one")
+        await (await store.create_session(id="done")).set_completed(datetime.now(UTC))
+        await store.set_budget(gone, tokens=10)
+
+
+async def held(database: Path) -> tuple[set[str], set[str], set[str], str | None]:
+    async with flue_py.open(database) as store:
+        sessions = {info.id for info in (await store.list_sessions()).sessions}
+        entries = {entry.id for each in sessions for entry in await (await store.find_session(each)).get_tree()}
+        leaf = (await store.find_session("gone")).leaf_id if "gone" in sessions else None
+        return sessions, entries, {budget.id for budget in await store.list_budgets()}, leaf
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    flue = Flue(tmp_path)
+    asyncio.run(made(flue.database))
+    return flue
+
+
+def call(flue: Flue, name: str) -> list[str]:
+    arguments = {
+        "rm": ["gone"],
+        "clear": ["gone"],
+        "cleanup": ["0h"],
+        "budget rm": [flue.json("budget", "list")[0]["id"]] if name == "budget rm" else [],
+    }
+    return [*name.split(), *arguments.get(name, [])]
+
+
+def test_the_commands_that_delete_are_these() -> None:
+    assert {name for name, command in every_command() if has_option(command, "--yes")} == DELETING
+
+
+@pytest.mark.parametrize("name", sorted(DELETING))
+def test_off_a_terminal_nothing_is_deleted_unless_told(flue: Flue, name: str) -> None:
+    before = asyncio.run(held(flue.database))
+    arguments = call(flue, name)
+    dry = flue.run(*arguments, "--dry-run")
+    refused = flue.run(*arguments, code=2)
+    assert refused.stdout == dry.stdout
+    assert dry.stdout
+    assert refused.stderr.startswith("Error: nothing was changed: this would ")
+    assert "give --yes" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert flue.json(*arguments, code=2)["dryRun"] is True
+    assert asyncio.run(held(flue.database)) == before
+    done = flue.json(*arguments, "--yes")
+    assert done["dryRun"] is False
+    assert asyncio.run(held(flue.database)) != before
+
+
+def test_prune_takes_sessions_whose_configuration_is_gone_and_others_only_if_told(flue: Flue) -> None:
+    shown = flue.lines("prune", "--yes")
+    assert shown[0] == "2 sessions deleted, 1 entry with them"
+    assert [line.split(maxsplit=1)[1] for line in shown[1:] if line.split()[0] == "gone"] == ["Gone one"]
+    assert any(line.endswith("Its task") for line in shown)
+    assert asyncio.run(held(flue.database))[0] == {"never", "done"}
+    assert flue.lines("prune", "--yes") == ["0 sessions deleted, 0 entries with them"]
+    assert set(flue.json("prune", "--without-config", "--yes")["sessionIds"]) == {"never", "done"}
+
+
+def test_where_there_is_nothing_to_delete_nobody_is_refused(flue: Flue) -> None:
+    for arguments in (["prune", "--scope", "nobody"], ["cleanup", "90w"], ["clear", "never"]):
+        flue.run(*arguments)
+
+
+def test_no_command_takes_anything_away_off_a_terminal_without_being_told(tmp_path: Path) -> None:
+    store = make_hostile(tmp_path / "hostile")
+    assert set(CALLS) == {name for name, _ in every_command()}
+
+    async def all_ids() -> tuple[set[str], set[str]]:
+        async with flue_py.open(store.database) as opened:
+            sessions = {info.id for info in (await opened.list_sessions()).sessions}
+            entries = {entry.id for each in sessions for entry in await (await opened.find_session(each)).get_tree()}
+            return sessions | {budget.id for budget in await opened.list_budgets()}, entries
+
+    rows, entries = asyncio.run(all_ids())
+    refused = set()
+    for name, calls in CALLS.items():
+        for arguments in calls:
+            result = runner().invoke(flue_py.cli.main, ["--db", str(store.database), *store.call(name, arguments)])
+            assert result.exception is None or isinstance(result.exception, SystemExit), (name, result.exception)
+            if "nothing was changed: this would" in result.stderr:
+                refused.add(name)
+    assert refused == DELETING
+    now, entries_now = asyncio.run(all_ids())
+    assert rows <= now
+    assert entries <= entries_now
+
+
+# -- a new command cannot forget it -----------------------------------------------------------------------------------
+
+
+def deleting_names() -> set[str]:
+    """Return how the calls that delete are named: of the store, of sessions, of conversations, and by the lot."""
+    owners = (flue_py.Store, flue_py.Session, Conversation, housekeeping)
+    names = {name for owner in owners for name in dir(owner) if name.startswith(("delete", "prune", "remove", "drop"))}
+    return {*names, "clear"}
+
+
+def calls_outside_of_plans(source: str) -> Iterator[str]:
+    for outer in ast.parse(source).body:
+        is_plan = (
+            isinstance(outer, ast.FunctionDef) and isinstance(outer.returns, ast.Name) and outer.returns.id == "Plan"
+        )
+        if is_plan:
+            continue
+        for node in ast.walk(outer):
+            called = node.func if isinstance(node, ast.Call) else node
+            name = (
+                called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+            )
+            if name in deleting_names() and isinstance(node, ast.Call | ast.Attribute):
+                yield ast.unparse(node)
+
+
+def test_nothing_is_deleted_but_by_a_plan() -> None:
+    assert {"delete_session_tree", "delete_budget", "delete_all", "clear"} <= deleting_names()
+    folder = Path(inspect.getfile(flue_py.cli)).parent
+    found = {path.name: [*calls_outside_of_plans(path.read_text(encoding="utf-8"))] for path in folder.glob("*.py")}
+    assert {name: calls for name, calls in found.items() if calls} == {}

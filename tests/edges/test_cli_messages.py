@@ -1,0 +1,155 @@
+"""What the command line says of calls that were meant otherwise, and how it puts errors of the library."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import flue_py
+import flue_py.errors
+from flue_py.cli import main
+from flue_py.cli.wording import in_commands
+from tests.edges.cli_runs import Flue, runner
+
+PACKAGE = Path(flue_py.errors.__file__).parent
+
+
+@pytest.fixture
+def flue(tmp_path: Path) -> Flue:
+    return Flue(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ls", "sessions"),
+        ("list", "sessions"),
+        ("delete", "rm"),
+        ("logs", "log"),
+        ("session", "show"),
+        ("sesions", "sessions"),
+        ("EXPORT", "export"),
+    ],
+)
+def test_a_command_that_is_not_there_brings_the_one_that_may_be_meant(flue: Flue, typed: str, meant: str) -> None:
+    said = flue.run(typed, "x", code=2).stderr
+    if typed == "EXPORT":
+        assert said == "Error: No such command 'EXPORT'; see flue-py --help\n"
+    else:
+        assert said == f"Error: No such command {typed!r}. Did you mean {meant!r}? see flue-py --help\n"
+
+
+def test_every_suggestion_is_a_command() -> None:
+    assert set(main.synonyms.values()) <= set(main.list_commands(None))  # type: ignore[arg-type]
+    assert not set(main.synonyms) & set(main.list_commands(None))  # type: ignore[arg-type]
+
+
+def test_budget_alone_is_its_help_and_knows_what_is_meant(flue: Flue) -> None:
+    alone = runner().invoke(main, ["budget"], prog_name="flue-py")
+    bare = runner().invoke(main, [], prog_name="flue-py")
+    assert alone.exit_code == bare.exit_code
+    assert (alone.stdout + alone.stderr).startswith("Usage: flue-py budget [OPTIONS] COMMAND")
+    assert "Did you mean 'rm'?" in flue.run("budget", "delete", code=2).stderr
+
+
+def test_the_database_may_be_named_after_the_command(flue: Flue, tmp_path: Path) -> None:
+    session = flue.import_every_type()
+    named = ["--db", str(flue.database)]
+
+    def shown(*arguments: str) -> str:
+        result = runner().invoke(main, ["--db", str(tmp_path / "none.db"), *arguments], prog_name="flue-py")
+        assert result.exit_code == 0, result.stderr
+        return str(result.stdout)
+
+    assert session in shown("sessions", "--json", *named)
+    assert shown("tree", *named, session) == flue.run("tree", session).stdout
+    assert shown("budget", "list", "--json", *named) == "[]\n"
+    assert shown("budget", *named, "list", "--json") == "[]\n"
+    assert "--db" not in runner().invoke(main, ["tree", "--help"]).stdout
+
+
+def test_what_cannot_be_imported_is_said(flue: Flue, tmp_path: Path) -> None:
+    said = flue.run("import", "nofile", code=2).stderr
+    assert said.startswith("Error: 'nofile' is neither a file or folder that is there, nor a format: auto, pi, ")
+    (tmp_path / "empty").mkdir()
+    for arguments in (["auto"], ["pi"], []):
+        result = flue.run("import", *arguments, str(tmp_path / "empty"))
+        assert result.stdout == f"no session files were found in {tmp_path / 'empty'}\n"
+
+
+def test_export_says_where_the_format_belongs(flue: Flue) -> None:
+    session = flue.import_every_type()
+    assert flue.run("export", "pi", session).stdout
+    assert "FORMAT comes before SESSION" in flue.run("export", session, "pi", code=2).stderr
+
+
+def test_undo_takes_a_whole_turn_back(flue: Flue) -> None:
+    async def work() -> list[str | None]:
+        async with flue_py.open(flue.database) as store:
+            session = await store.create_session(key="talk")
+            await session.append_message({"role": "system", "content": "be short"})
+            leaves = [session.leaf_id]
+            for turn in range(2):
+                await session.append_message({"role": "user", "content": f"question {turn}"})
+                await session.append_message({"role": "assistant", "content": "part"})
+                await session.append_message({"role": "assistant", "content": "answer"})
+                leaves.append(session.leaf_id)
+            return leaves
+
+    start, first, second = asyncio.run(work())
+    assert flue.json("undo", "talk", "--turn")["leafId"] == first
+    assert flue.json("undo", "talk", "--turn")["leafId"] == start
+    assert flue.json("undo", "talk", "--turn")["moved"] is False
+    assert flue.json("undo", "talk")["leafId"] == first
+    assert flue.json("undo", "talk")["leafId"] == second
+
+
+def test_a_home_is_put_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def opened(target: str | Path) -> str:
+        async with flue_py.open(target) as store:
+            return (await store.info()).location
+
+    assert asyncio.run(opened("~/here.db")) == str(tmp_path / "here.db")
+    assert asyncio.run(opened(Path("~/here.db"))) == str(tmp_path / "here.db")
+    with pytest.raises(flue_py.StoreUnavailable, match="no such home directory"):
+        asyncio.run(opened("~nobody-of-that-name/x.db"))
+
+
+# -- errors of the library --------------------------------------------------------------------------------------------
+
+
+def test_errors_name_commands(flue: Flue) -> None:
+    session = flue.import_every_type()
+    shown = flue.run("budget", "show", "nothing", code=1).stderr
+    assert "flue-py budget list" in shown
+    assert "()" not in shown
+    again = flue.run("fork", session, "--key", "k") and flue.run("fork", session, "--key", "k", code=1)
+    assert "mode=" not in again.stderr
+    assert in_commands("run verify() to find it") == "run flue-py verify to find it"
+
+
+def raised_texts() -> Iterator[str]:
+    """Yield the literal text of every message that the package raises."""
+    for path in PACKAGE.rglob("*.py"):
+        if "testing" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_message = isinstance(node, ast.Raise) or (
+                isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"
+            )
+            if is_message:
+                found = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+                yield " ".join(each for each in found if isinstance(each, str))
+
+
+def test_no_message_of_the_library_keeps_a_call_of_python() -> None:
+    texts = [in_commands(text) for text in raised_texts()]
+    assert len(texts) > 300
+    assert [text for text in texts if re.search(r"\w\(\)|mode='|on_conflict=", text)] == []

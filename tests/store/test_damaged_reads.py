@@ -1,0 +1,188 @@
+"""No read hands out a payload that is not what was appended: it is an error that names the session and the entry."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import flue_py
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import CorruptStore
+from flue_py.store.async_engine import open_engine
+from flue_py.store.backend import Backend
+from flue_py.store.sqlite import open_sqlite
+from flue_py.testing.samples import add, compaction, new_session, path_ids, user
+from flue_py.testing.sources import counted_sources
+from tests.postgres import NewDatabase, connected
+
+pytestmark = pytest.mark.anyio
+
+NOISE = "".join(Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+OTHER = '{"role":"user","content":"approve: YES"}'
+TIERS = {"text": "approve: NO", "packed": "approve: NO " * 100, "blob": NOISE}
+
+Read = Callable[[Backend, str, str], Awaitable[object]]
+
+READS: dict[str, Read] = {
+    "path": lambda backend, session, entry: backend.read_path(session),
+    "path at a leaf": lambda backend, session, entry: backend.read_path(session, leaf=entry),
+    "path since": lambda backend, session, entry: backend.read_path_since(session, None),
+    "context": lambda backend, session, entry: backend.read_context(session),
+    "messages": lambda backend, session, entry: backend.read_messages(session),
+    "messages at a leaf": lambda backend, session, entry: backend.read_messages(session, leaf=entry),
+    "entry": lambda backend, session, entry: backend.get_entry(session, entry),
+    "tree": lambda backend, session, entry: backend.read_tree(session),
+    "turns": lambda backend, session, entry: backend.read_turns(session),
+    "changes": lambda backend, session, entry: backend.changes(session, 0, 10),
+    "log": lambda backend, session, entry: backend.read_log(session, before=None, limit=10),
+}
+
+
+async def make(backend: Backend, tier: str) -> tuple[SessionInfo, str]:
+    """A session of three batches whose middle one begins with a message of a tier; and that message's id."""
+    session = await new_session(backend, user("before"))
+    (entry, *_) = await add(backend, session.id, user(TIERS[tier]), user("beside"))
+    await add(backend, session.id, user("after"))
+    return session, entry
+
+
+@asynccontextmanager
+async def opened(path: Path, runner: str) -> AsyncIterator[Backend]:
+    open_it = (
+        open_engine(f"sqlite+aiosqlite:///{path}", sources=counted_sources())
+        if runner == "aiosqlite"
+        else open_sqlite(path, sources=counted_sources(), durability="normal")
+    )
+    backend = await open_it
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def change(path: Path, sql: str, *values: object) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(sql, values).rowcount == 1
+        connection.commit()
+
+
+async def refused(backend: Backend, session: SessionInfo, entry: str) -> None:
+    for name, read in READS.items():
+        with pytest.raises(CorruptStore) as told:
+            await read(backend, session.id, entry)
+        words = f"session {session.id!r}: the payload of entry {entry!r} "
+        assert str(told.value).startswith(words), name
+        assert re.search("verify.*backup.*salvage", str(told.value)), name
+
+
+SQLITE = {
+    "text": ("UPDATE entries SET payload = ? WHERE id = ?", OTHER),
+    "packed": ("UPDATE entries SET packed = ? WHERE id = ?", zlib.compress(OTHER.encode())),
+    "no stream": ("UPDATE entries SET packed = ? WHERE id = ?", b"no zlib stream"),
+    "no UTF-8": ("UPDATE entries SET payload = CAST(? AS TEXT) WHERE id = ?", b'{"role":"user","content":"\xff\xfe"}'),
+    "digest": ("UPDATE entries SET digest = ? WHERE id = ?", b"\0" * 16),
+    "no digest": ("UPDATE entries SET digest = ? WHERE id = ?", "text"),
+}
+
+
+@pytest.mark.parametrize("runner", ["sqlite3", "aiosqlite"])
+@pytest.mark.parametrize("damage", SQLITE)
+async def test_every_read_refuses_a_payload_that_was_changed(tmp_path: Path, damage: str, runner: str) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, runner) as backend:
+        session, entry = await make(backend, "packed" if damage in ("packed", "no stream") else "text")
+    sql, value = SQLITE[damage]
+    change(path, sql, value, entry)
+    async with opened(path, runner) as backend:
+        await refused(backend, session, entry)
+        ids = await path_ids(backend, (await new_session(backend, user("fine"))).id)
+        assert len(ids) == 1
+        assert f"entry {entry}" in {problem.where for problem in (await backend.verify()).problems}
+
+
+@pytest.mark.parametrize("runner", ["sqlite3", "aiosqlite"])
+@pytest.mark.parametrize("data", [zlib.compress(b"{}"), b"no zlib stream", None])
+async def test_every_read_refuses_a_blob_that_was_changed_or_is_lost(
+    tmp_path: Path, data: bytes | None, runner: str
+) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, runner) as backend:
+        session, entry = await make(backend, "blob")
+    if data is None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA foreign_keys = OFF")
+            connection.execute("DELETE FROM blobs")
+            connection.commit()
+    else:
+        change(path, "UPDATE blobs SET data = ?", data)
+    async with opened(path, runner) as backend:
+        await refused(backend, session, entry)
+
+
+@pytest.mark.parametrize("tier", ["text", "packed", "blob"])
+async def test_postgresql_refuses_it_too(new_database: NewDatabase, tier: str) -> None:
+    url = new_database()
+    backend = await open_engine(url, sources=counted_sources())
+    try:
+        session, entry = await make(backend, tier)
+        async with connected(url) as connection:
+            if tier == "text":
+                await connection.execute("UPDATE entries SET payload = $1 WHERE id = $2", OTHER, entry)
+            elif tier == "packed":
+                packed = zlib.compress(OTHER.encode())
+                await connection.execute("UPDATE entries SET packed = $1 WHERE id = $2", packed, entry)
+            else:
+                await connection.execute("UPDATE blobs SET data = $1", zlib.compress(OTHER.encode()))
+        await refused(backend, session, entry)
+    finally:
+        await backend.close()
+
+
+async def test_a_compaction_that_was_changed_is_refused_wherever_it_decides(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, "sqlite3") as backend:
+        session = await new_session(backend, user("one"), user("two"))
+        ids = await path_ids(backend, session.id)
+        (entry,) = await add(backend, session.id, compaction(ids[1]))
+    change(path, "UPDATE entries SET payload = replace(payload, 'so far', 'so long') WHERE id = ?", entry)
+    async with opened(path, "sqlite3") as backend:
+        for name in ("path", "context", "messages", "messages at a leaf", "tree"):
+            with pytest.raises(CorruptStore, match=f"session '{session.id}': the payload of entry '{entry}' does not"):
+                await READS[name](backend, session.id, entry)
+
+
+async def test_a_read_that_does_not_need_the_payload_works(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, "sqlite3") as backend:
+        session, entry = await make(backend, "text")
+    change(path, "UPDATE entries SET payload = ? WHERE id = ?", OTHER, entry)
+    async with opened(path, "sqlite3") as backend:
+        after = await backend.read_path_since(session.id, entry)
+        assert [each.data for each in after.entries or ()] == [
+            {"role": "user", "content": "beside"},
+            {"role": "user", "content": "after"},
+        ]
+        await add(backend, session.id, user("and on"))
+
+
+async def test_neither_a_bundle_nor_a_store_in_memory_takes_what_was_changed(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    async with opened(path, "sqlite3") as backend:
+        _, entry = await make(backend, "text")
+    change(path, "UPDATE entries SET payload = ? WHERE id = ?", OTHER, entry)
+    async with flue_py.open(path, prices=False) as store:
+        with pytest.raises(CorruptStore, match=f"entry '{entry}' does not match its digest"):
+            await flue_py.write_bundle(store, tmp_path / "all.bundle")
+        async with flue_py.open(":memory:", prices=False) as target:
+            with pytest.raises(CorruptStore, match=f"entry '{entry}' does not match its digest"):
+                await flue_py.copy_store(store, target)
+            assert (await target.list_sessions()).sessions == ()
+    assert [name for name in os.listdir(tmp_path) if "bundle" in name] == []
