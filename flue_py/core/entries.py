@@ -22,9 +22,10 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported, read_usage, reported_usage
-from flue_py.errors import InvalidEntry, shown
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -109,9 +110,14 @@ class Entry:
 
     @property
     def message(self) -> Message:
-        """The message of a message entry, typed and frozen. Raises `ValueError` for other kinds."""
+        """The message of a message entry, typed and frozen. Never None: an entry of another kind has none to give.
+
+        Raises `InvalidArgument` for an entry of another kind.
+        """
         if self.kind != MESSAGE:
-            raise ValueError(f"entry {self.id!r} is a {self.kind}, not a message")
+            raise InvalidArgument(
+                f"entry {self.id!r} is of kind {self.kind}, not a message; look at its kind first, or read its data"
+            )
         from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
 
         return parse_message(self.fields)
@@ -157,8 +163,10 @@ class NewEntry:
     unpaid: bool = False
 
 
-def new_message(message: Mapping[str, JsonValue] | Message, source: str | None = None) -> NewEntry:
-    """Return a message as an entry ready to be written.
+def new_message(
+    message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
+) -> NewEntry:
+    """Return a message as an entry ready to be written; ``where`` names it in errors.
 
     Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
     be counted is told in ``oddities``. Raises `InvalidEntry` naming the field.
@@ -170,17 +178,17 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
     elif isinstance(message, models.MESSAGE_CLASSES):
         value = models.message_json(message)
     else:
-        raise InvalidEntry(f"message: should be an object or a message model, not {type(message).__name__}")
-    text, replaced = encode_json(value, "message")
-    role = models.validate_message(value)
+        raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
+    text, replaced = encode_json(value, where)
+    role = models.validate_message(value, where)
     calls: tuple[PaidCall, ...] = ()
     preview = None
     reported = None
     if role == "assistant" and value.get("usage") is not None:
-        reported = read_reported(value["usage"], "message.usage")
+        reported = read_reported(value["usage"], f"{where}.usage")
         calls = (answered_call(reported, value),)
     elif role == "user":
-        preview = message_preview(message_text(value))
+        preview = message_title(value)
     return NewEntry(
         MESSAGE,
         text,
@@ -199,7 +207,7 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
 
     ``payload`` is the entry's, decoded. The same entry where nothing differs.
     """
-    says = message_preview(message_text(payload)) if entry.kind == MESSAGE and entry.role == "user" else None
+    says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
     if entry.preview != says:
         entry = replace(entry, preview=says)
     is_answer = entry.kind == MESSAGE and entry.role == "assistant"
@@ -251,6 +259,28 @@ def message_preview(text: str) -> str | None:
         if stripped:
             return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
     return None
+
+
+def is_spoken(message: Mapping[str, JsonValue]) -> bool:
+    """Return whether a message of the user says something of a person's own, rather than of a program's alone.
+
+    Pictures and other parts that are no text count as a person's; so does a message that says nothing.
+    """
+    if message.get("isMeta") is True:
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") != "text" for part in content):
+        return True
+    text = message_text(message)
+    return not text.strip() or bool(spoken_text(text))
+
+
+def message_title(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the first line of what a person said in a message of the user, as a title; None where there is none.
+
+    Every format, and every store, takes the title of a session without one from here: from its first such message.
+    """
+    return None if message.get("isMeta") is True else message_preview(spoken_text(message_text(message)))
 
 
 def checked_source(source: str | None) -> str | None:

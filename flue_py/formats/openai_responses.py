@@ -54,7 +54,7 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
     for item, message in zip(items.items, messages, strict=True):
         entry, beside = message_entry(message, item.value, item.index, notes)
         if not beside and entry.role is not None:
-            beside = _differing(message, item.value)
+            beside = responses_difference(message, item.value)
         response = items.beside.get("id")
         if isinstance(response, str):
             entry = replace(
@@ -76,7 +76,8 @@ def _count(response: JsonObject, messages: Sequence[JsonObject]) -> None:
         answers[-1]["model"] = response["model"]
 
 
-def _differing(message: JsonObject, original: JsonObject) -> JsonObject:
+def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the item that it was made from."""
     printed = printed_items(message, Leftovers())
     found = difference(printed[0] if len(printed) == 1 else {}, original)
     return {EXTRA: found} if found else {}
