@@ -130,12 +130,14 @@ class Chains:
         metadata: JsonObject = {"imported": imported}
         if chain.parent is not None:
             metadata |= {"parentSession": chain.parent.session_id, "taskId": chain.parent.task_id}
+        names = {title.is_made: title.title for title in chain.titles}
         part = SessionPart(
             FORMAT,
             version,
             NewSession(
                 id=chain.id,
-                title=chain.titles[-1].title if chain.titles else None,
+                title=names.get(False),
+                auto_title=names.get(True),
                 cwd=one_text(chain.header.get("cwd")),
                 metadata_text=encode_json(metadata, "header")[0],
                 created_us=chain.created_us,

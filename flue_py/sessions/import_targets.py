@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.entries import NewEntry, from_microseconds
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.errors import EntryNotFound
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
@@ -31,6 +31,10 @@ class Target:
     already_there: int = 0
     leaf_kept: bool = False
     title: str | None = None
+    auto_title: str | None = None
+    completed_us: int | None = None
+    about: JsonObject | None = None
+    """What a file that was rewritten says of itself now."""
     labels: dict[str, str | None] = field(default_factory=dict)
     instead: dict[str, str | None] = field(default_factory=dict)
     recorded: JsonObject | None = None
@@ -47,15 +51,19 @@ class Target:
     def note_names(self, part: SessionPart, added: Collection[str] | None) -> None:
         """Remember the title and the labels that new entries give. Others may have been changed here since."""
         for title in part.titles:
-            if added is None or title.entry_id in added:
+            if (added is None or title.entry_id in added) and title.is_made:
+                self.auto_title = title.title
+            elif added is None or title.entry_id in added:
                 self.title = title.title
         for label in part.labels:
             if added is None or label.entry_id in added:
                 self.labels[label.target_id] = label.label
 
     async def set_names(self, notes: list[LineNote]) -> None:
-        """Set the title and the labels that differ."""
+        """Set the titles and the labels that differ."""
         session = self.session
+        if self.auto_title is not None and self.auto_title != session.info.auto_title:
+            await session.set_title(self.auto_title, auto=True)
         if self.title is not None and self.title != session.title:
             await session.set_title(self.title)
         there = await session.labels() if self.labels else {}
@@ -65,6 +73,23 @@ class Target:
                     await session.set_label(entry_id, label)
                 except EntryNotFound as error:
                     notes.append(LineNote(0, f"no label was set: {error}"))
+
+    async def set_completed(self) -> None:
+        """Note that the work was completed, once: what was said of it here since stays."""
+        if self.completed_us is None or (self.recorded or {}).get("completed") is True:
+            return
+        await self.session.set_completed(from_microseconds(self.completed_us))
+        await self._remember({**(self.about or {}), "completed": True})
+
+    async def remember_about(self) -> None:
+        """Put what the file says of itself now in the place of what it said before, where it has brought entries."""
+        if self.about is not None and self.added and not self.created:
+            await self._remember(self.about)
+
+    async def _remember(self, found: JsonObject) -> None:
+        before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
+        if before != self.recorded:
+            await self.session.set_metadata({"imported": self.recorded}, merge=True)
 
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read."""
@@ -90,6 +115,12 @@ class Target:
             self.leaf_kept,
             self.parent,
         )
+
+
+def imported_in(metadata_text: str) -> JsonObject:
+    """Return what the metadata of a session that is to be made say of the file it is imported from."""
+    told = decode_object(metadata_text).get("imported")
+    return told if isinstance(told, dict) else {}
 
 
 def imported_record(session: Session) -> JsonObject:
