@@ -114,7 +114,11 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to be created. ``id`` is chosen by the store where it is None."""
+    """A session to be created. ``id`` is chosen by the store where it is None.
+
+    ``kind`` is what an import makes of it: a task session may come before the session whose task it is. Forks and the
+    tasks of `create_task` are what they are.
+    """
 
     key: str | None = None
     title: str | None = None
@@ -125,8 +129,11 @@ class NewSession:
     id: str | None = None
     created_us: int | None = None
     auto_title: str | None = None
+    kind: Literal["root", "task"] = "root"
 
     def __post_init__(self) -> None:
+        if self.kind not in ("root", "task"):
+            raise InvalidArgument(f"kind: {shown(self.kind)} is not 'root' or 'task'")
         check_name(self.key, "key")
         object.__setattr__(self, "title", checked_title(self.title, "title"))
         object.__setattr__(self, "auto_title", checked_title(self.auto_title, "auto_title"))
