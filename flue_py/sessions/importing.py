@@ -273,7 +273,7 @@ class _FileImport:
                 )
                 for call in entry.calls
             )
-            entry = replace(entry, calls=calls if any(more) else ())
+            entry = replace(entry, calls=calls if any(more) else (), unpaid=not any(more))
         return entry
 
     async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
