@@ -566,7 +566,12 @@ INSERT_LINK = insert_into(
     "task_links", ("parent_key", "position", "task_id", "child_id", "entry_id"), " ON CONFLICT DO NOTHING"
 )
 NEXT_POSITION = Statement("SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key")
-LINKED_CHILD = Statement("SELECT 1 FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
+LINKED_CHILD = Statement(
+    "SELECT t.entry_id FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id"
+)
+PLACE_LINK = Statement(
+    "UPDATE task_links SET entry_id = :entry_id WHERE parent_key = :parent_key AND child_id = :child_id"
+)
 TASK_CHILD = Statement(
     "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
 )
@@ -708,8 +713,8 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at"
-    ", s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at,"
+    " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
