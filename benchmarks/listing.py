@@ -1,7 +1,7 @@
 """What a page of the listing costs among 100,000 sessions, in every order, and what the indexes for it cost an append.
 
 The floor of a page is the plain query, which reads and sorts whole rows. The floor of an append is the same append in
-a database without the listing's indexes, but for the one on the time of the last change.
+a database without the listing's indexes, but for the one on the time of last activity.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ from flue_py.testing.postgres_server import PostgresServer, find_binaries
 
 COLUMNS = ("tree_id", *SessionRow._fields)
 SORTED_BY = {
-    "updated": "updated_at", "created": "created_at", "title": "COALESCE(title, auto_title, '')",
+    "activity": "active_at", "updated": "updated_at", "created": "created_at",
+    "title": "COALESCE(title, auto_title, '')",
     "messages": "message_count", "entries": "entry_count", "tokens": "spent_tokens", "cost": "spent_cost",
 }  # fmt: skip
 PAGE = 50
 PLAIN = "SELECT * FROM sessions ORDER BY {} DESC, session_key DESC LIMIT 50"
 BEFORE = (
-    "DROP INDEX ix_sessions_listing",
+    "DROP INDEX ix_sessions_activity",
     "DROP INDEX ix_sessions_created_at",
     "DROP INDEX ix_sessions_title",
-    "CREATE INDEX ix_sessions_updated_at ON sessions (updated_at, session_key)",
+    "CREATE INDEX ix_sessions_active_at ON sessions (active_at, session_key)",
 )
 
 
@@ -59,8 +60,8 @@ def make_rows(count: int) -> Iterator[tuple[object, ...]]:
             None, None, None, messages, f'{{"model": "large-1", "user": "{key}", "labels": ["a", "b"]}}',
             f"/home/someone/project-{key % 50}", None, None, None, messages + 1, messages,
             " ".join(chance.choices(words, k=14))[:120], messages * 4_000 + chance.randrange(4_000),
-            messages * 10**10 + chance.randrange(10**10), at, at + chance.randrange(10**11),
-            " ".join(chance.choices(words, k=5)) if key % 2 else None, 0,
+            messages * 10**10 + chance.randrange(10**10), at, changed := at + chance.randrange(10**11),
+            " ".join(chance.choices(words, k=5)) if key % 2 else None, 0, changed,
         )  # fmt: skip
         yield (key, *row)
 

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         STORED,
         Appended,
         Change,
+        ConvertedMessage,
         Deletion,
         Moved,
         NewSession,
@@ -117,6 +118,7 @@ else:
         "flue_py.core.sessions": (
             "STORED",
             "Appended",
+            "ConvertedMessage",
             "Change",
             "Deletion",
             "Moved",
@@ -182,6 +184,7 @@ __all__ = [
     "CallDifference",
     "Change",
     "ContextEntry",
+    "ConvertedMessage",
     "CopyProgress",
     "CopyRefusal",
     "CopyReport",

@@ -32,7 +32,7 @@ from anyio.from_thread import BlockingPortal
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
-from flue_py.core.sessions import Change, SessionInfo, SessionKind
+from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
 from flue_py.errors import InvalidArgument, shown
 from flue_py.sessions import opening, salvaging
 from flue_py.sessions.salvaging import salvage_file
@@ -288,6 +288,10 @@ class Session(_Twin[AsyncSession]):
     @property
     def id(self) -> str:
         return self._original.id
+
+    @property
+    def ref(self) -> SessionRef:
+        return self._original.ref
 
     @property
     def scope(self) -> str:

@@ -30,7 +30,7 @@ _SECTIONS = {
         "unbundle": Home("flue_py.cli.bundling", "unbundle", "Bring the trees of a bundle into the database."),
     },
     "Looking": {
-        "sessions": Home("flue_py.cli.listing", "sessions", "List the sessions, most recently changed first."),
+        "sessions": Home("flue_py.cli.listing", "sessions", "List the sessions, most recently active first."),
         "show": Home("flue_py.cli.listing", "show", "Show what is known of a session, or one entry whole."),
         "tree": Home("flue_py.cli.graph", "tree", "Draw the tree of a session: branches, leaf, labels, costs."),
         "path": Home("flue_py.cli.history", "path", "Show the active path of a session, root to leaf."),
@@ -72,7 +72,7 @@ _SECTIONS = {
     "The database": {
         "rm": Home("flue_py.cli.deleting", "rm", "Delete a session and its task sessions."),
         "prune": Home("flue_py.cli.housekeeping", "prune", "Delete sessions whose configuration is gone."),
-        "cleanup": Home("flue_py.cli.housekeeping", "cleanup", "Delete sessions that have not changed for long."),
+        "cleanup": Home("flue_py.cli.housekeeping", "cleanup", "Delete sessions that were last active long ago."),
         "verify": Home("flue_py.cli.deleting", "verify", "Check everything that is stored twice."),
         "backup": Home("flue_py.cli.rescuing", "backup", "Copy the database into a file while others write."),
         "salvage": Home("flue_py.cli.rescuing", "salvage", "Rescue what is readable in a damaged file."),
@@ -81,6 +81,7 @@ _SECTIONS = {
             "flue_py.cli.migrating", "migrate", "Bring the database to the current format, or print the SQL."
         ),
         "info": Home("flue_py.cli.deleting", "info", "Show what the database says of itself."),
+        "schema": Home("flue_py.cli.schema", "schema", "Print the JSON Schema of a message."),
         "completion": Home("flue_py.cli.completion", "completion", "Print the script for completion in a shell."),
     },
 }

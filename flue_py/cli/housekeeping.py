@@ -41,7 +41,7 @@ def prune(place: Place, scope: str | None, without_config: bool) -> Plan:
 @destructive
 @click.pass_obj
 def cleanup(place: Place, age: str, scope: str | None) -> Plan:
-    """Delete the sessions that have not changed for AGE: days, weeks or hours, as 30d (the default), 4w or 12h.
+    """Delete the sessions that were last active AGE ago: days, weeks or hours, as 30d (the default), 4w or 12h.
 
     Task sessions go with their parents only. At a terminal it asks first.
     """

@@ -28,7 +28,7 @@ _PAGE = 1000
 @click.option("--incomplete", is_flag=True, help="Only sessions whose work is not completed.")
 @click.option("--project", metavar="FOLDER", help="Only sessions that work in this folder, or below it.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
-@click.option("--sort", "order", type=click.Choice(ORDERS), default="updated", help="What is most comes first.")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="What is most comes first.")
 @click.option("--reverse", is_flag=True, help="What is least comes first; of titles, the last.")
 @click.option("--title", help="Only the sessions in whose title this occurs, in any case.")
 @json_option
@@ -45,7 +45,7 @@ def sessions(
     title: str | None,
     as_json: bool,
 ) -> None:
-    """List the sessions, most recently changed first.
+    """List the sessions, most recently active first.
 
     A session is known by the title it was given, else by the one that a program made, else by its key, else by how it
     begins. Its cost is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of

@@ -63,7 +63,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 async def all_sessions(store: Store, *, scope: str | None = None, kind: SessionKind | None = None) -> list[SessionInfo]:
-    """Return every session, or those of a kind, most recently changed first. O(sessions)."""
+    """Return every session, or those of a kind, most recently active first. O(sessions)."""
     found: list[SessionInfo] = []
     cursor = None
     while True:

@@ -22,8 +22,9 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage, reported_usage
-from flue_py.errors import InvalidEntry, shown
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -108,9 +109,14 @@ class Entry:
 
     @property
     def message(self) -> Message:
-        """The message of a message entry, typed and frozen. Raises `ValueError` for other kinds."""
+        """The message of a message entry, typed and frozen. Never None: an entry of another kind has none to give.
+
+        Raises `InvalidArgument` for an entry of another kind.
+        """
         if self.kind != MESSAGE:
-            raise ValueError(f"entry {self.id!r} is a {self.kind}, not a message")
+            raise InvalidArgument(
+                f"entry {self.id!r} is of kind {self.kind}, not a message; look at its kind first, or read its data"
+            )
         from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
 
         return parse_message(self.fields)
@@ -153,8 +159,10 @@ class NewEntry:
     counted: bool = True
 
 
-def new_message(message: Mapping[str, JsonValue] | Message, source: str | None = None) -> NewEntry:
-    """Return a message as an entry ready to be written.
+def new_message(
+    message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
+) -> NewEntry:
+    """Return a message as an entry ready to be written; ``where`` names it in errors.
 
     Lone surrogates are replaced, and counted in ``surrogates_replaced``. Raises `InvalidEntry` naming the field.
     """
@@ -165,18 +173,18 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
     elif isinstance(message, models.MESSAGE_CLASSES):
         value = models.message_json(message)
     else:
-        raise InvalidEntry(f"message: should be an object or a message model, not {type(message).__name__}")
-    text, replaced = encode_json(value, "message")
-    role = models.validate_message(value)
+        raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
+    text, replaced = encode_json(value, where)
+    role = models.validate_message(value, where)
     usage = NO_USAGE
     calls: tuple[PaidCall, ...] = ()
     preview = None
     reported = value.get("usage") if role == "assistant" else None
     if reported is not None:
-        usage = read_usage(reported, "message.usage")
-        calls = (_answered(usage, cast("Mapping[str, JsonValue]", reported), value),)
+        usage = read_usage(reported, f"{where}.usage")
+        calls = (_answered(usage, cast("Mapping[str, JsonValue]", reported), value, f"{where}.usage"),)
     elif role == "user":
-        preview = message_preview(message_text(value))
+        preview = message_title(value)
     return NewEntry(
         MESSAGE,
         text,
@@ -189,12 +197,14 @@ def new_message(message: Mapping[str, JsonValue] | Message, source: str | None =
     )
 
 
-def _answered(usage: UsageTotals, reported: Mapping[str, JsonValue], message: Mapping[str, JsonValue]) -> PaidCall:
+def _answered(
+    usage: UsageTotals, reported: Mapping[str, JsonValue], message: Mapping[str, JsonValue], where: str
+) -> PaidCall:
     """Return the call that an assistant message is the answer of."""
     return call_of(
         usage,
         reported,
-        "message.usage",
+        where,
         provider=message.get("provider"),
         model=message.get("model"),
         outcome=outcome_of(message.get("stopReason")),
@@ -226,6 +236,28 @@ def message_preview(text: str) -> str | None:
         if stripped:
             return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
     return None
+
+
+def is_spoken(message: Mapping[str, JsonValue]) -> bool:
+    """Return whether a message of the user says something of a person's own, rather than of a program's alone.
+
+    Pictures and other parts that are no text count as a person's; so does a message that says nothing.
+    """
+    if message.get("isMeta") is True:
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") != "text" for part in content):
+        return True
+    text = message_text(message)
+    return not text.strip() or bool(spoken_text(text))
+
+
+def message_title(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the first line of what a person said in a message of the user, as a title; None where there is none.
+
+    Every format, and every store, takes the title of a session without one from here: from its first such message.
+    """
+    return None if message.get("isMeta") is True else message_preview(spoken_text(message_text(message)))
 
 
 def checked_source(source: str | None) -> str | None:

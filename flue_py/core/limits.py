@@ -20,7 +20,8 @@ class Limits:
     """The most that one call may bring. Raises `InvalidArgument` for what is no limit.
 
     They are of the store that was opened, not of the database: what another process has written is read whatever
-    its size. Bytes are those of the JSON in UTF-8, before compression.
+    its size, up to the 512 MiB that no limit exceeds. Bytes are those of the JSON in UTF-8, before compression. Files
+    to import and bundles are held to them before anything of them is unpacked.
     """
 
     entry_bytes: int = 64 * 2**20

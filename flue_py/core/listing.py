@@ -119,11 +119,11 @@ def sort_value(info: SessionInfo, order: SessionOrder) -> SortValue:
 class Ordering(NamedTuple):
     """An order, and whether what is most comes first."""
 
-    order: SessionOrder = "updated"
+    order: SessionOrder = "activity"
     descending: bool = True
 
 
-LAST_CHANGED_FIRST = Ordering()
+LAST_ACTIVE_FIRST = Ordering()
 
 
 class Listing(NamedTuple):
@@ -132,7 +132,7 @@ class Listing(NamedTuple):
     scope: str | None = None
     kind: SessionKind | None = None
     where: SessionFilter = ANY_SESSION
-    ordering: Ordering = LAST_CHANGED_FIRST
+    ordering: Ordering = LAST_ACTIVE_FIRST
 
 
 # -- cursors ----------------------------------------------------------------------------------------------------------

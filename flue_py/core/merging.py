@@ -17,8 +17,7 @@ from flue_py.core.entries import (
     MESSAGE,
     Entry,
     NewEntry,
-    message_preview,
-    message_text,
+    message_title,
 )
 from flue_py.core.exchanges import Pairing, answered_id, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
@@ -104,7 +103,7 @@ def copy_of(entry: Entry, session_id: str) -> NewEntry:
     if provenance_of(entry) is None:
         beside[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}
     extra, _ = encode_json(beside, "extra")
-    preview = message_preview(message_text(entry.fields)) if entry.kind == MESSAGE and entry.role == "user" else None
+    preview = message_title(entry.fields) if entry.kind == MESSAGE and entry.role == "user" else None
     copied = NewEntry(entry.kind, entry.payload, entry.role, entry.source, preview=preview)
     return replace(copied, extra=extra, counted=False)
 

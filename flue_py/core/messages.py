@@ -224,6 +224,7 @@ _PART_BY_TYPE: dict[str, type[_JsonModel]] = {
     "image": ImagePart,
     "file": FilePart,
 }
+PART_CLASSES = (TextPart, ThinkingPart, ToolCallPart, ImagePart, FilePart, UnknownPart)
 _PART_SHAPES = {kind: model._shape for kind, model in _PART_BY_TYPE.items()}
 _UNKNOWN_PART_SHAPE = UnknownPart._shape
 
@@ -299,6 +300,12 @@ _MESSAGE_BY_ROLE: dict[str, type[_JsonModel]] = {
     "toolResult": ToolResultMessage,
     "system": SystemMessage,
 }
+NEEDED_WHEN_NEW: dict[type, frozenset[str]] = {
+    SystemMessage: frozenset(("content",)),
+    UserMessage: frozenset(("content",)),
+    ToolResultMessage: frozenset(("toolCallId",)),
+}
+"""Fields that a new message has to have, null excluded; a message in a transcript may be without them."""
 _MESSAGE_SHAPES = {role: model._shape for role, model in _MESSAGE_BY_ROLE.items()}
 _OTHER_MESSAGE_SHAPE = OtherMessage._shape
 
@@ -337,6 +344,36 @@ def validate_message(value: Mapping[str, JsonValue], where: str = "message") -> 
                 return role
     # Refused, or of a type that only equals JSON (a tuple, another mapping, an enum): the careful pass decides.
     return parse_message(value, where).role
+
+
+def check_complete(message: Mapping[str, JsonValue] | Message, where: str = "message") -> None:
+    """Check that a message that `parse_message` accepts has what a new one needs; transcripts may be without it.
+
+    A user or system message needs content, the result of a tool the id of the call. Raises `InvalidEntry`. O(1).
+    """
+    value = message_json(message) if isinstance(message, MESSAGE_CLASSES) else message
+    role = value.get("role")
+    model = _MESSAGE_BY_ROLE.get(role, OtherMessage) if isinstance(role, str) else OtherMessage
+    for key in NEEDED_WHEN_NEW.get(model, ()):
+        if value.get(key) is None:
+            raise InvalidEntry(f"{where}.{key}: is missing; a message of role {role} {_WHY_NEEDED[key]}")
+
+
+_WHY_NEEDED = {
+    "content": "needs a string or a list of parts",
+    "toolCallId": "needs the id of the call that it answers",
+}
+
+
+def field_kinds(model: type) -> dict[str, frozenset[type] | None]:
+    """Return the JSON keys of a message or part class, each with the types it may hold; None for any JSON."""
+    shape = _shape_of(model)
+    return {key: shape.kinds.get(key) for key in shape.names}
+
+
+def fields_needed(model: type) -> tuple[str, ...]:
+    """Return the JSON keys without which there is no message or part of a class."""
+    return _shape_of(model).required
 
 
 def message_json(message: Message) -> JsonObject:

@@ -12,7 +12,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
-from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch"]
@@ -71,6 +71,12 @@ class SessionInfo:
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_us: int = 0
+    session_key: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def ref(self) -> SessionRef:
+        """The id, good for this session only, should it be deleted and its id be used again."""
+        return SessionRef(self.id, self.session_key)
 
     @property
     def metadata(self) -> JsonObject:
@@ -193,9 +199,41 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
+class SessionRef(str):
+    """The id of a session, and which of those that ever had it is meant: an id may be used again after a deletion.
+
+    It is the id wherever an id is wanted; a store that is given one raises `SessionNotFound` for any other session.
+    """
+
+    __slots__ = ("session_key",)
+
+    session_key: int
+
+    def __new__(cls, session_id: str, session_key: int) -> SessionRef:
+        """Return the id of the session with this key."""
+        ref = super().__new__(cls, session_id)
+        ref.session_key = session_key
+        return ref
+
+
+def is_meant(session_id: str, session_key: int) -> bool:
+    """Return whether the session with this key, which has the id now, is the one that was asked for."""
+    return type(session_id) is not SessionRef or session_id.session_key == session_key
+
+
+def require_meant(session_id: str, session_key: int) -> None:
+    """Raise `SessionNotFound` where the id was used again, and another session is meant."""
+    if not is_meant(session_id, session_key):
+        raise SessionNotFound(
+            session_id,
+            detail=f"session {str(session_id)!r} was deleted, and its id has been used again, for another session, "
+            "which this handle does not touch; get a handle on that one with get_session()",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """One page of sessions, most recently changed first; ``next_cursor`` is None on the last."""
+    """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last."""
 
     sessions: tuple[SessionInfo, ...]
     next_cursor: str | None = None
@@ -216,12 +254,25 @@ class TaskLink:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvertedMessage:
+    """A message that came in the form of a provider (``shape``), and was converted into ours.
+
+    ``index`` is its place among the messages of the call, ``entry_ids`` what it became: one or more entries.
+    """
+
+    index: int
+    shape: Literal["openai-chat", "openai-responses", "anthropic"]
+    entry_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """The result of an append.
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
+    ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 
     entry_ids: tuple[str, ...]
@@ -231,6 +282,7 @@ class Appended:
     replayed: bool = False
     surrogates_replaced: int = 0
     call_conflicts: tuple[CallDifference, ...] = ()
+    converted: tuple[ConvertedMessage, ...] = ()
 
     @property
     def entry_id(self) -> str:

@@ -1,4 +1,4 @@
-"""Turns: a user message and what follows it up to the next one, as people count them."""
+"""Turns: what a person said, and what follows up to the next time, as people count them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from flue_py.core.entries import Entry, message_text
+from flue_py.core.entries import MESSAGE, Entry, is_spoken, message_text
 from flue_py.errors import InvalidArgument, shown
 
 PREVIEW_CHARACTERS = 80
@@ -31,6 +31,11 @@ class Turn:
     def preview(self) -> str:
         """The first 80 characters of what the user said, on one line; … where there are more (row R08)."""
         return preview(self.text)
+
+
+def begins_turn(entry: Entry) -> bool:
+    """Return whether an entry is a message of the user that a turn begins with: not one that a program wrote."""
+    return entry.kind == MESSAGE and entry.role == "user" and is_spoken(entry.fields)
 
 
 def numbered_turns(messages: Sequence[Entry], seen: Collection[str]) -> list[Turn]:

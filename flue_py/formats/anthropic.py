@@ -7,7 +7,7 @@ session and no ids: docs/formats/anthropic.md says how they are made.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -62,7 +62,7 @@ def parse_anthropic(data: bytes, name: str = "the file") -> tuple[ParsedSession,
         chain.add(entry, 0)
     names: dict[str, str] = {}
     for item in items.items:
-        for message, beside in _messages(item.value, names):
+        for message, beside in messages_from_anthropic(item.value, names):
             names.update(calls_in(message))
             entry, found = message_entry(message, item.value, item.index, notes)
             response = item.value.get("id")
@@ -79,12 +79,18 @@ def _system_parts(system: JsonValue) -> JsonValue:
     return [part_from_block(block) for block in system] if isinstance(system, list) else system
 
 
-def _messages(value: JsonObject, names: Mapping[str, str]) -> Iterator[tuple[JsonObject, JsonObject]]:
-    """Yield the messages that one of the list is, each with what stands beside it."""
+def messages_from_anthropic(
+    value: JsonObject, names: Mapping[str, str], own: Container[str] = ()
+) -> Iterator[tuple[JsonObject, JsonObject]]:
+    """Yield the messages that one of the list is, each with what stands beside it in ``extra``.
+
+    ``names`` are the names of the tool calls so far, by id. Of the fields beside the content, those in ``own`` are
+    fields of our messages, and are taken as such.
+    """
     role, content = value.get("role"), value.get("content")
     rest = {name: item for name, item in value.items() if name not in _KNOWN}
     if role == "assistant":
-        yield _assistant(value, rest)
+        yield _assistant(value, rest, own)
         return
     if not isinstance(content, list):
         yield {"role": role, "content": content, **rest}, {}
@@ -95,7 +101,9 @@ def _messages(value: JsonObject, names: Mapping[str, str]) -> Iterator[tuple[Jso
             if said:
                 yield _from_user(role, said, rest)
             said = []
-            yield _result(block, names)
+            message, beside = _result(block, names)
+            message.update((name, rest[name]) for name in ("timestamp",) if name in rest and name in own)
+            yield message, beside
         else:
             said.append(block)
     if said or not content:
@@ -107,9 +115,16 @@ def _from_user(role: JsonValue, blocks: list[JsonValue], rest: JsonObject) -> tu
     return message, _differing(message, blocks)
 
 
+def anthropic_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the content that it was made from."""
+    content = original.get("content")
+    return _differing(message, content) if isinstance(content, list) else {}
+
+
 def _differing(message: JsonObject, blocks: list[JsonValue]) -> JsonObject:
     left = Leftovers()
-    printed = [block for part in parts_of(message) for block in block_from_part(part, left, provider=PROVIDER)]
+    provider = message.get("provider", PROVIDER)
+    printed = [block for part in parts_of(message) for block in block_from_part(part, left, provider=provider)]
     found = difference({"content": printed}, {"content": without_cache_marks(blocks)})
     return {EXTRA: found} if found else {}
 
@@ -131,13 +146,15 @@ def _result(block: JsonObject, names: Mapping[str, str]) -> tuple[JsonObject, Js
     return message, {EXTRA: found} if found else {}
 
 
-def _assistant(value: JsonObject, rest: JsonObject) -> tuple[JsonObject, JsonObject]:
+def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tuple[JsonObject, JsonObject]:
     content = value.get("content")
     message: JsonObject = {"role": "assistant", "content": content, "provider": PROVIDER}
     if isinstance(content, list):
         message["content"] = [part_from_block(block) for block in content]
     # A whole response says more than a request may: what it cost, above all.
-    response = {name: item for name, item in rest.items() if name not in ("usage", "model", "stop_reason")}
+    taken = ("usage", "model", "stop_reason")
+    response = {name: item for name, item in rest.items() if name not in taken and name not in own}
+    message.update((name, item) for name, item in rest.items() if name not in taken and name in own)
     if isinstance(rest.get("model"), str):
         message["model"] = rest["model"]
     if isinstance(rest.get("usage"), dict):

@@ -12,6 +12,7 @@ import base64
 import binascii
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,9 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 
+from flue_py.core.bounds import inflate, inflated_size, json_weight
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import (
     BlobRow,
@@ -64,7 +67,11 @@ _KEYS = ("session_key", "owner_key", "parent_key")
 
 _PATHS_OF_IMPORTS = ("cwd", "parentSession")
 _MAX_INT = 2**63
-_MAX_LINE = 512 * 1024 * 1024
+# Lines up to this are read by a JSON parser: what it makes of them is small. Longer ones are rows, which are flat.
+_PARSED_LINE = 64 * 1024
+_AT_ONCE = 64 * 1024
+# How many bytes of lines one byte of the file may stand for. What stores write stays far below.
+_MOST_GROWTH = 50
 
 
 class _Column(NamedTuple):
@@ -240,11 +247,56 @@ def looks_like_a_bundle(head: bytes) -> bool:
     return begins.startswith(f'{{"bundle":"{NAME}"'.encode())
 
 
-class BundleReader:
-    """Reads a bundle, tree by tree. Only after the last one is it known to be whole: see `read_bundle`."""
+class _Lines:
+    """The lines of a gzip stream, none longer than ``most`` bytes, nor all together far more than the file is long."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self._packed = file
         self._file = gzip.GzipFile(fileobj=file)
+        self._most = most
+        self._rest = b""
+        self._read = 0
+
+    def next(self) -> bytes | bytearray:
+        """Return the next line with its end; without one, or empty, where the stream ends. Raises `ValueError`."""
+        line, self._rest = self._split(self._rest)
+        if line.endswith(b"\n"):
+            return line
+        long = bytearray(line)
+        while not long.endswith(b"\n") and (some := self._some()):
+            line, self._rest = self._split(some)
+            long += line
+            if len(long) > self._most:
+                raise ValueError(f"longer than {self._most} bytes, which no row within the limits of the store is")
+        return long
+
+    @staticmethod
+    def _split(data: bytes) -> tuple[bytes, bytes]:
+        end = data.find(b"\n") + 1
+        return (data[:end], data[end:]) if end else (data, b"")
+
+    def _some(self) -> bytes:
+        some = self._file.read(_AT_ONCE)
+        self._read += len(some)
+        if self._read > self._most + _MOST_GROWTH * self._packed.tell():
+            raise ValueError(f"the file stands for more than {_MOST_GROWTH} times its size")
+        return some
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing follows. Raises as `next` does."""
+        return not self._rest and not self._some()
+
+
+class BundleReader:
+    """Reads a bundle, tree by tree. Only after the last one is it known to be whole: see `read_bundle`.
+
+    What is larger than ``limits`` allow is refused before it is in memory.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._lines = _Lines(file, 2 * limits.entry_bytes + 2 * limits.metadata_bytes + _PARSED_LINE)
         self._name = name
         self._sha256 = sha256()
         self._number = 0
@@ -278,19 +330,26 @@ class BundleReader:
     def _unreadable(self, why: str) -> UnreadableFile:
         return UnreadableFile(f"{self._name}: line {self._number} {why}; nothing was imported")
 
-    def _next(self) -> object:
+    def _next_line(self) -> bytes | bytearray:
         self._number += 1
         try:
-            line = self._file.readline(_MAX_LINE)
-            if not line.endswith(b"\n"):
-                raise self._unreadable("is not there: the bundle is not whole" if not line else "has no end")
-            self._sha256.update(line)
+            line = self._lines.next()
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            raise self._unreadable(f"cannot be read ({error})") from error
+        if not line.endswith(b"\n"):
+            raise self._unreadable("is not there: the bundle is not whole" if not line else "has no end")
+        self._sha256.update(line)
+        return line
+
+    def _parsed(self, line: bytes | bytearray) -> object:
+        try:
             return json.loads(line)
-        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise self._unreadable(f"cannot be read ({error})") from error
 
     def _next_object(self) -> dict[str, Any]:
-        value = self._next()
+        line = self._next_line()
+        value = self._parsed(line) if len(line) <= _PARSED_LINE else None
         if not isinstance(value, dict):
             raise self._unreadable("should be an object")
         return value
@@ -312,10 +371,11 @@ class BundleReader:
         if end.get("sha256") != digest or end["end"] != said:
             raise self._unreadable("does not match the lines before it: the bundle was damaged or changed")
         try:
-            if self._file.read(1):
-                raise self._unreadable("should be the last one")
-        except (OSError, EOFError, zlib.error) as error:
+            is_last = self._lines.is_at_end
+        except (OSError, EOFError, zlib.error, ValueError) as error:
             raise self._unreadable(f"is followed by what cannot be read ({error})") from error
+        if not is_last:
+            raise self._unreadable("should be the last one")
 
     def _tree(self, head: Mapping[str, Any]) -> TreeCopy:
         counts, epoch = head["tree"], head.get("epoch")
@@ -354,27 +414,89 @@ class BundleReader:
         return GonePayer(Payer(self._number, payer, task_of), self._number, member, calls)
 
     def _row(self, table: str) -> Row:
-        value = self._next()
+        line = self._next_line()
         columns = _COLUMNS[table]
         if self._version == 1:
             columns = columns[: _OF_VERSION_1.get(table)]
+        value = self._parsed(line) if len(line) <= _PARSED_LINE else self._flat(line, columns)
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]
-        return cast("Any", _TABLES[table])(*values)  # type: ignore[no-any-return]
+        row = cast("Row", cast("Any", _TABLES[table])(*values))
+        self._check_size(row)
+        return row
+
+    def _flat(self, line: bytes | bytearray, columns: Sequence[_Column]) -> list[object] | None:
+        """Return the values of a long line, an array of as many texts, numbers and nulls; None for any other.
+
+        Nothing is made of what stands between them, and what is base64 becomes the bytes it stands for at once.
+        """
+        values: list[object] = []
+        at = 1
+        while line[:1] == b"[" and len(values) <= len(columns):
+            token = _TOKEN.match(line, at)
+            if token is None:
+                return None
+            at = token.end()
+            is_bytes = len(values) > 0 and columns[len(values) - 1].type is bytes and token[1] is not None
+            if is_bytes:
+                text = memoryview(line)[token.start(1) + 1 : token.end(1) - 1]
+                values.append(self._unbased(columns[len(values) - 1], text))
+            else:
+                values.append(self._parsed(line[token.start(1) : token.end(1)] if token.start(1) >= 0 else token[2]))
+            if line[at - 1 : at] == b"]":
+                return values if line[at:] == b"\n" else None
+        return None
 
     def _value(self, column: _Column, found: object) -> object:
         if found is None and column.optional:
             return None
+        if column.type is bytes and isinstance(found, bytes):
+            return found
         if column.type is bytes and isinstance(found, str):
-            try:
-                return base64.b64decode(found, validate=True)
-            except binascii.Error as error:
-                raise self._unreadable(f"has a {column.name} that is no base64") from error
+            return self._unbased(column, found.encode(errors="replace"))
         is_sound = _is_number(found) if column.type is int else _is_text(found)
         if column.type is bytes or not is_sound:
             raise self._unreadable(f"has a {column.name} that is {shown(found)}")
         return found
+
+    def _unbased(self, column: _Column, text: bytes | memoryview) -> bytes:
+        try:
+            return binascii.a2b_base64(text, strict_mode=True)
+        except binascii.Error as error:
+            raise self._unreadable(f"has a {column.name} that is no base64") from error
+
+    def _check_size(self, row: Row) -> None:
+        """Refuse a row that is larger than the limits of the store it is for, before any of it is unpacked."""
+        most = self._limits.entry_bytes
+        if isinstance(row, SessionRow) and len(row.metadata.encode()) > self._limits.metadata_bytes:
+            limit = self._limits.metadata_bytes
+            raise self._unreadable(f"has more metadata than the store takes ({limit} bytes, metadata_bytes)")
+        if isinstance(row, EntryRow):
+            beside = len((row.extra or "").encode()) + len((row.payload or "").encode())
+            self._check_packed(row.packed, most - beside)
+        elif isinstance(row, BlobRow):
+            self._check_packed(row.data, most)
+
+    def _check_packed(self, packed: bytes | None, most: int) -> None:
+        try:
+            size = 0 if packed is None else inflated_size(packed, most)
+            # Small values make many objects of few bytes, which verifying would have to hold.
+            is_light = (
+                size is None or size <= most // 16 or json_weight(inflate(packed or b"", most) or b"") <= 3 * most
+            )
+        except zlib.error as error:
+            raise self._unreadable(f"has a payload that cannot be unpacked ({error})") from error
+        if most < 0 or size is None or not is_light:
+            limit = self._limits.entry_bytes
+            raise self._unreadable(
+                f"has an entry that is larger than the store takes ({limit} bytes, entry_bytes), or broken; "
+                "read the bundle with other limits if you trust it"
+            )
+
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TOKEN = re.compile(rb"\s*+(?:(%b)|(-?[0-9]{1,20}+|null))\s*+[,\]]" % _STRING, re.DOTALL)
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry
@@ -16,6 +17,9 @@ from flue_py.formats.leftovers import Leftovers
 
 EXTRA = "openaiChat"
 """The field of ``extra`` that says how a message differed from what `printed_chat` prints."""
+
+CUSTOM = "customTool"
+"""The field of a call, and of its result, that says that its arguments are text of a form of its own."""
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,([^\"]*)", re.DOTALL)
 _REASONING = ("reasoning_content", "thinking_content")
@@ -93,12 +97,28 @@ def _assistant(message: JsonObject) -> JsonObject:
 def _call_from_chat(call: JsonValue) -> JsonValue:
     if not isinstance(call, dict):
         return call
+    if _is_custom(call):
+        custom = cast("JsonObject", call["custom"])
+        return {
+            "type": "toolCall",
+            "id": call["id"],
+            "name": custom["name"],
+            "arguments": custom["input"],
+            CUSTOM: True,
+        }
     called = call.get("function")
-    if not isinstance(called, dict):  # a custom tool, say: kept whole, and printed as it is
+    if not isinstance(called, dict):  # of no kind that is known: kept whole, and printed as it is
         return {**call, "type": f"chat:{call.get('type')}"}
     rest = {name: value for name, value in call.items() if name not in _CALL_FIELDS}
     arguments = called.get("arguments")
     return {"type": "toolCall", "id": call.get("id"), "name": called.get("name"), "arguments": _read(arguments), **rest}
+
+
+def _is_custom(call: JsonObject) -> bool:
+    custom = call.get("custom")
+    if call.get("type") != "custom" or not isinstance(custom, dict) or not isinstance(call.get("id"), str):
+        return False
+    return isinstance(custom.get("name"), str) and isinstance(custom.get("input"), str)
 
 
 def _read(arguments: JsonValue) -> JsonValue:
@@ -239,6 +259,9 @@ def _printed_answer(message: Mapping[str, JsonValue], said: Sequence[JsonObject]
 
 
 def _printed_call(part: JsonObject) -> JsonObject:
+    if part.get(CUSTOM) is True:
+        called: JsonObject = {"name": part.get("name"), "input": arguments_text(part.get("arguments"))}
+        return {"id": part.get("id"), "type": "custom", "custom": called}
     return {
         "id": part.get("id"),
         "type": "function",

@@ -203,8 +203,10 @@ class ClaudeCodeReader:
         """What the user says begins a step of its own; what the program adds as the user belongs to the one before."""
         parent = self._entries.parent_of(chain, row)
         said = {**message, "role": "user", "content": parts_of(message.get("content"))}
-        content = self._entries.user_message(row, said)
         is_added = row.fields.get("isMeta") is True
+        if is_added:
+            said["isMeta"] = True
+        content = self._entries.user_message(row, said)
         node = parent if is_added and parent is not None else Node(chain)
         self._entries.emit(chain, node, row, content, self._entries.beside(chain, row), parent=_tail(parent))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pydantic_core
 
 from flue_py.core.calls import PaidCall, call_of
-from flue_py.core.entries import MESSAGE, NewEntry, message_preview, message_text, new_message
+from flue_py.core.entries import MESSAGE, NewEntry, message_title, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
 from flue_py.errors import InvalidEntry
@@ -76,7 +76,7 @@ def message_content(message: JsonObject) -> Content:
         )
     text, replaced = encode_decoded(message, "message")
     if role == "user":
-        return Content(MESSAGE, text, role, NO_USAGE, replaced, message_preview(message_text(message)))
+        return Content(MESSAGE, text, role, NO_USAGE, replaced, message_title(message))
     reported = message.get("usage") if role == "assistant" else None
     usage = NO_USAGE if reported is None else read_usage(reported, "message.usage")
     return Content(MESSAGE, text, role, usage, replaced)

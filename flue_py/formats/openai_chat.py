@@ -62,10 +62,15 @@ def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
         names.update(calls_in(message))
         entry, beside = message_entry(message, item.value, item.index, notes)
         if not beside and entry.role is not None:
-            found = difference(printed_chat(message, Leftovers()), item.value)
-            beside = {EXTRA: found} if found else {}
+            beside = chat_difference(message, item.value)
         chain.add(entry, item.index, beside=beside)
     return list_session(FORMAT, name, items, chain)
+
+
+def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the chat message that it was made from."""
+    found = difference(printed_chat(message, Leftovers()), original)
+    return {EXTRA: found} if found else {}
 
 
 def list_session_id(format_name: str, name: str, items: Items) -> str:

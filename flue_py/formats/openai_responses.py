@@ -53,7 +53,7 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
     for item, message in zip(items.items, messages, strict=True):
         entry, beside = message_entry(message, item.value, item.index, notes)
         if not beside and entry.role is not None:
-            beside = _differing(message, item.value)
+            beside = responses_difference(message, item.value)
         response = items.beside.get("id")
         if isinstance(response, str):
             entry = replace(
@@ -85,7 +85,8 @@ def _detail(usage: JsonObject, name: str, part: str) -> JsonValue:
     return details.get(part) if isinstance(details, dict) else None
 
 
-def _differing(message: JsonObject, original: JsonObject) -> JsonObject:
+def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the item that it was made from."""
     printed = printed_items(message, Leftovers())
     found = difference(printed[0] if len(printed) == 1 else {}, original)
     return {EXTRA: found} if found else {}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.chat import arguments_from_text, arguments_text, image_from_url, image_url, parts_of
+from flue_py.formats.chat import CUSTOM, arguments_from_text, arguments_text, image_from_url, image_url, parts_of
 from flue_py.formats.codex_items import beside, item_of_call, item_of_reasoning, item_of_search, json_text
 from flue_py.formats.leftovers import Leftovers
 
@@ -17,8 +17,6 @@ EXTRA = "openaiResponses"
 PROVIDER = "openai"
 _OPENAI = frozenset({PROVIDER, "openai-codex"})
 API = "openai-responses"
-CUSTOM = "customTool"
-"""The field of a call, and of its result, that says that its arguments are text of a form of its own."""
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _FROM_USER = re.compile(r".*(_output|_response)|item_reference")

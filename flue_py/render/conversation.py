@@ -33,7 +33,7 @@ def listed_lines(sessions: Sequence[Listed], now: datetime) -> list[Line]:
             (f"{'*' if listed.is_current else ' '} {one_line(short[listed.info.id])}", "bold"),
             (one_line(listed.model[:MODEL_CHARACTERS]) or "-", ""),
             (counted(listed.turns, "turn"), ""),
-            (f"{age(now - listed.info.updated_at)} ago", "dim"),
+            (f"{age(now - listed.info.active_at)} ago", "dim"),
             (one_line(PurePath(listed.info.cwd or "").name, 40), ""),
         ]
         for listed in sessions

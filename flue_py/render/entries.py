@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.render.lines import UNICODE, Glyphs, Line, Span, cells, clip, one_line, padded, short_count
 
@@ -186,7 +187,7 @@ def laid_out(
 
 def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
     """Return a line that stands for a run of entries: how many, how many turns, how many tokens."""
-    turns = sum(entry.kind == MESSAGE and entry.role == "user" for entry in entries)
+    turns = sum(map(begins_turn, entries))
     text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")
     sizes = look.sizes or {}
     size = short_count(sum(sizes.get(entry.id, 0) for entry in entries)) if look.sizes is not None else ""

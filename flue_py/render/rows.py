@@ -166,6 +166,7 @@ def session_row(info: SessionInfo) -> JsonObject:
         "metadata": info.metadata,
         "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
         "createdAt": iso(info.created_at),
+        "activeAt": iso(info.active_at),
         "updatedAt": iso(info.updated_at),
     }
 

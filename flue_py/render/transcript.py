@@ -21,11 +21,13 @@ from flue_py.core.entries import (
     MESSAGE,
     Entry,
     from_microseconds,
+    is_spoken,
     message_text,
 )
 from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import read_usage
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
@@ -88,7 +90,7 @@ def transcript_body(
     turn = turns_before
     parts: list[str] = []
     for entry in entries:
-        turn += entry.kind == MESSAGE and entry.role == "user"
+        turn += begins_turn(entry)
         if entry.id not in folded_in:
             parts += _section(entry, turn, results, costs)
     marker = f"<!-- flue-py transcript: session {_encoded(session_id)} up to {_encoded(entries[-1].id)} -->"
@@ -150,7 +152,8 @@ def _message(entry: Entry, turn: int, results: _Results, costs: Mapping[str, Ent
 def _speaker(role: str, message: Mapping[str, JsonValue]) -> str:
     """Return who speaks: the agent that a message names, else its role; an assistant with its model."""
     agent = message.get("agentName")
-    name = agent if isinstance(agent, str) and agent else {"user": "Human"}.get(role, role.capitalize())
+    person = "Human" if role == "user" and is_spoken(message) else "Program"
+    name = agent if isinstance(agent, str) and agent else {"user": person}.get(role, role.capitalize())
     model = message.get("model")
     return f"{name}, {model}" if role == "assistant" and isinstance(model, str) and model else name
 
@@ -188,7 +191,15 @@ def _folded_result(entry: Entry) -> str:
 
 def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterator[str]:
     yield "\n---\n"
-    yield "  ·  ".join([f"## {who} — Turn {turn}", _moment(entry.created_us), *facts]) + "\n"
+    yield (
+        "  ·  ".join([f"## {who} — Turn {_own_turn(entry) or max(1, turn)}", _moment(entry.created_us), *facts]) + "\n"
+    )
+
+
+def _own_turn(entry: Entry) -> int | None:
+    """Return the number of its turn that a message of a run brought along, which counts its agents' turns from 0."""
+    number = entry.extra_fields.get("TurnIndex") if entry.extra is not None and "TurnIndex" in entry.extra else None
+    return number + 1 if type(number) is int and number >= 0 else None
 
 
 def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import MESSAGE, Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.core.turns import begins_turn
 from flue_py.render.branches import Plan, Run, plan_tree
 from flue_py.render.costs import plan_costs
 from flue_py.render.entries import (
@@ -121,7 +122,7 @@ def _run_line(run: Run, short_id: str, plan: Plan, leaf: str | None, look: Look)
 
 
 def _first_words(run: Run) -> str:
-    asked = next((entry for entry in run.entries if entry.kind == MESSAGE and entry.role == "user"), run.entries[0])
+    asked = next(filter(begins_turn, run.entries), run.entries[0])
     return entry_text(asked)
 
 

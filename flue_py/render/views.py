@@ -136,17 +136,17 @@ def dollars(amount: Decimal) -> str:
 
 
 def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str, str] | None = None) -> list[Line]:
-    """Return sessions, one line each: id, kind, title, entries, when they last changed, what they spent."""
+    """Return sessions, one line each: id, kind, title, entries, when they were last active, what they spent."""
     short = ids or shortest_ids([info.id for info in sessions], least=8, most=36)
     rows: list[list[Span]] = [
-        [("session", "dim"), ("kind", "dim"), ("entries", "dim"), ("changed", "dim"), ("$", "dim"), ("title", "dim")]
+        [("session", "dim"), ("kind", "dim"), ("entries", "dim"), ("active", "dim"), ("$", "dim"), ("title", "dim")]
     ]
     rows += [
         [
             (short[info.id], "bold"),
             (info.kind, "yellow" if info.kind == "task" else ""),
             (short_count(info.entry_count), ""),
-            (minute(info.updated_at), "dim"),
+            (minute(info.active_at), "dim"),
             (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
             (session_name(info), ""),
         ]
@@ -207,6 +207,7 @@ def session_facts(info: SessionInfo) -> list[tuple[str, str]]:
         ("revision", f"{info.revision:,}"),
         ("folder", one_line(info.cwd or "")),
         ("created", f"{minute(info.created_at)} UTC"),
+        ("last active", f"{minute(info.active_at)} UTC"),
         ("changed", f"{minute(info.updated_at)} UTC"),
     ]
 

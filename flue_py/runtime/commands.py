@@ -195,7 +195,7 @@ async def _quit(conversation: Conversation, argument: str) -> Reply:
 
 COMMANDS = {
     "help": _Command(_help, "/help", "List the commands."),
-    "sessions": _Command(_sessions, "/sessions", "List the conversations, most recently changed first."),
+    "sessions": _Command(_sessions, "/sessions", "List the conversations, most recently active first."),
     "switch": _Command(_switch, "/switch ID", "Go on in another conversation."),
     "fork": _Command(_fork, "/fork [switch]", "Make a conversation that begins here; with switch, go on in it."),
     "conversation": _Command(_conversation, "/conversation [all]", "List the turns; with all, compacted ones, too."),

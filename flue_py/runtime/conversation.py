@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from flue_py.core.entries import MESSAGE, Entry, message_text
+from flue_py.core.entries import Entry, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
-from flue_py.core.turns import Turn, kept_turns, numbered_turns
+from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
@@ -84,7 +84,7 @@ class Conversation:
         """Return the messages, compactions and summaries of the active path; with ``turns`` from the last n on."""
         path = await self.session.get_active_path()
         if turns is not None:
-            started = [place for place, entry in enumerate(path) if entry.kind == MESSAGE and entry.role == "user"]
+            started = [place for place, entry in enumerate(path) if begins_turn(entry)]
             keep = _checked_replay(turns)
             path = path[started[-keep] :] if 0 < keep <= len(started) else path if keep else []
         return path
@@ -112,7 +112,7 @@ class Conversation:
         return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
 
     async def sessions(self, *, limit: int = 20) -> list[Listed]:
-        """Return the conversations of the scope, most recently changed first; task sessions are none (row R07).
+        """Return the conversations of the scope, most recently active first; task sessions are none (row R07).
 
         O(limit x their paths).
         """
@@ -196,7 +196,8 @@ class Conversation:
         try:
             answers = [dict(answer) for answer in await model(await self.session.build_context(leaf=asked.entry_id))]
         except BaseException:
-            await self.session.remove_leaf_message(asked.entry_id)
+            for entry_id in reversed(asked.entry_ids):
+                await self.session.remove_leaf_message(entry_id)
             raise
         await self.session.append_messages(answers, source=source, on_conflict="branch")
         return answers

@@ -55,7 +55,7 @@ async def find_prunable(
 
 
 async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return the sessions that, like all task sessions that would go with them, last changed ``age`` ago (row E40).
+    """Return the sessions that, like all task sessions that would go with them, were last active ``age`` ago.
 
     O(sessions).
     """
@@ -64,10 +64,10 @@ async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str 
     except OverflowError:
         return []
     found = []
-    for info in await _chosen(store, scope, lambda info: info.updated_at < before):
+    for info in await _chosen(store, scope, lambda info: info.active_at < before):
         planned = await store.delete_session_tree(info.id, dry_run=True)
         others = [await store.get_session(each) for each in planned.session_ids if each != info.id]
-        if all(other is None or other.info.updated_at < before for other in others):
+        if all(other is None or other.info.active_at < before for other in others):
             found.append(info)
     return found
 

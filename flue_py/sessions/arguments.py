@@ -31,8 +31,11 @@ class HasId(Protocol):
 
 
 def id_of(session: HasId | str) -> str:
-    """Return the id of a session given as itself or by its id. Raises `InvalidArgument` for anything else."""
-    found = session if isinstance(session, str) else getattr(session, "id", None)
+    """Return the id of a session given as itself or by its id; of one given as itself, as a `SessionRef`.
+
+    Raises `InvalidArgument` for anything else.
+    """
+    found = session if isinstance(session, str) else getattr(session, "ref", getattr(session, "id", None))
     if not isinstance(found, str):
         raise InvalidArgument(f"session: {shown(session)} is neither a session nor an id")
     return found
@@ -77,6 +80,13 @@ def checked_flag(value: bool, what: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidArgument(f"{what}: {shown(value)} is neither True nor False")
     return value
+
+
+def checked_limits(limits: Limits) -> Limits:
+    """Return ``limits`` unchanged. Raises `InvalidArgument` for anything else."""
+    if not isinstance(limits, Limits):
+        raise InvalidArgument(f"limits: should be Limits, not {type(limits).__name__}")
+    return limits
 
 
 def checked_limit(limit: int) -> int:

@@ -87,7 +87,7 @@ class SessionBudgets(SessionView):
 
         Its own, those with tasks of every session that it is a task of, however far above, and those of its scope.
         """
-        return await self._backend.covering_budgets(self.id)
+        return await self._backend.covering_budgets(self.ref)
 
     async def reserve(
         self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
@@ -103,7 +103,7 @@ class SessionBudgets(SessionView):
 
     async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
         try:
-            return await self._backend.reserve(self.id, asked, ttl)
+            return await self._backend.reserve(self.ref, asked, ttl)
         except CommittedBeforeCancellation as cancelled:
             # Nobody will hear of it, so nobody could settle it.
             made = cast("Reservation", cancelled.result)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
 
+from flue_py.core.limits import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
 from flue_py.errors import FlueError, SessionNotFound, StoreUnavailable, UnreadableFile
 from flue_py.formats.bundle import BundleCounts, BundleReader, BundleWriter
-from flue_py.sessions.arguments import HasId, checked_flag, checked_path, id_of
+from flue_py.sessions.arguments import HasId, checked_flag, checked_limits, checked_path, id_of
 from flue_py.sessions.copying import CopyProgress, CopyRefusal, copy_store
 from flue_py.sessions.opening import open as open_store
+from flue_py.sessions.plain_files import open_plain
 from flue_py.sessions.store import Store
 from flue_py.store.payloads import checked_text
 from flue_py.store.private_files import Part
@@ -147,24 +148,31 @@ async def _gone_payers(store: Store, trees: set[int] | None, brought: set[int]) 
 
 
 async def read_bundle(
-    store: Store, path: str | PathLike[str], *, progress: Callable[[CopyProgress], None] | None = None
+    store: Store,
+    path: str | PathLike[str],
+    *,
+    limits: Limits | None = None,
+    progress: Callable[[CopyProgress], None] | None = None,
 ) -> UnbundleReport:
     """Bring the trees of a bundle into a store, where they are not there yet, and report what was done.
 
     The bundle is trusted with nothing: it is checked to be whole, and read into a store of its own that has to verify,
     before anything of it reaches ``store``. Sessions, entries and calls keep their ids, revisions and times. Reading
     the same bundle again changes nothing; a later one of the same store brings trees up to date that nobody has written
-    to. Raises `UnreadableFile`, `FormatTooNew`, `StoreUnavailable`; what raises has changed nothing. O(bundle).
+    to. What is larger than ``limits`` (None: those of the store) is refused before it is unpacked, as is a file that
+    stands for far more than its size. Raises `UnreadableFile`, `FormatTooNew`, `StoreUnavailable`; what raises
+    has changed nothing. O(bundle).
     """
     source = checked_path(path, "path")
+    limits = store.limits if limits is None else checked_limits(limits)
     with TemporaryDirectory(prefix="flue-py-") as folder:
-        async with open_store(Path(folder) / "bundle.db", durability="normal") as scratch:
+        async with open_store(Path(folder) / "bundle.db", durability="normal", prices=False) as scratch:
             try:
-                file = await to_thread(source.open, "rb")
+                file = await to_thread(open_plain, source)
             except OSError as error:
                 raise StoreUnavailable(f"{source} cannot be read: {error.strerror or error}") from error
             with file:
-                counts = await _load(scratch, file, source.name)
+                counts = await _load(scratch, BundleReader(file, source.name, limits), source.name)
             report = await scratch.verify()
             if report.problems:
                 raise UnreadableFile(f"{source.name} does not verify ({report.problems[0]}); nothing was imported")
@@ -172,8 +180,7 @@ async def read_bundle(
     return UnbundleReport(counts, done.trees_copied, done.trees_refreshed, done.trees_unchanged, done.refused)
 
 
-async def _load(scratch: Store, file: BinaryIO, name: str) -> BundleCounts:
-    reader = BundleReader(file, name)
+async def _load(scratch: Store, reader: BundleReader, name: str) -> BundleCounts:
     found = reader.trees()
     gone: list[GonePayer] = []
     while (part := await to_thread(_next_of, found)) is not None:

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from flue_py.core.bounds import json_weight
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.errors import InvalidArgument, UnreadableFile, shown
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.registry import Format, find_format, format_names, recognize
 from flue_py.formats.report import ParseReport
 from flue_py.formats.streaming import RowReader, SessionPart, whole_session
+from flue_py.sessions.plain_files import open_plain
 from flue_py.store.collector import collector_held
 
 AUTO = "auto"
 _FIRST_BYTES = 1 << 16
-_PIECE = 1 << 20
+_ONE_READ = 1 << 20
+_BEGINNING = 1_000
 _GZIP = b"\x1f\x8b"
 _ROWS_AT_ONCE = 4_000
 _BYTES_AT_ONCE = 8 * 2**20
-_LONGEST_LINE = 256 * 2**20
+_SHORTEST_LIMIT = 1 << 20
+# Below this share of the limit, no values of JSON weigh more than it.
+_LIGHT = 16
 _LARGEST_WHOLE_FILE = 512 * 2**20
 
 
 class ImportSource:
     """One file to import. Opened by `start`; to be closed, or used as a context manager."""
 
-    def __init__(self, path: Path, format: str = AUTO, *, take_all: bool = False) -> None:  # noqa: A002
+    def __init__(
+        self,
+        path: Path,
+        format: str = AUTO,  # noqa: A002
+        *,
+        take_all: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self.path = path
+        self._limits = limits
         self._wanted = format
         self._take_all = take_all
         self._format: Format | None = None
@@ -76,8 +91,8 @@ class ImportSource:
         """Open the file and read the beginning. Raises `UnreadableFile` where it cannot be read, or is none of ours."""
         first = b""
         try:
-            self._file = self.path.open("rb")
-            self.size = self.path.stat().st_size
+            self._file = open_plain(self.path)
+            self.size = os.fstat(self._file.fileno()).st_size
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
@@ -86,10 +101,10 @@ class ImportSource:
                 return
             self._reader = self._format.make_reader(self.path.name)
             if self._reader.needs_scan:
-                for number, raw in _numbered_lines(self._file):
+                for number, raw in self._numbered_lines(self._file):
                     self._reader.scan(number, raw)
                 self._file.seek(0)
-            self._lines = _numbered_lines(self._file)
+            self._lines = self._numbered_lines(self._file)
             self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
@@ -126,7 +141,7 @@ class ImportSource:
         file = self._file
         if found.settled_by is None or file is None:
             return found
-        other = found.other_format(iter(lambda: file.read(_PIECE), b""))
+        other = found.other_format(iter(lambda: file.read(_ONE_READ), b""))
         file.seek(0)
         return found if other is None else find_format(other)
 
@@ -137,7 +152,7 @@ class ImportSource:
                 f"{self.format.name} may have, since it is read as a whole"
             )
         if self.format.content == "bytes":
-            sessions = self.format.bytes_parser()(file.read(), self.path.name)
+            sessions = self.format.bytes_parser()(file.read(self.size), self.path.name)
         else:
             sessions = self.format.lines_parser()(file, self.path.name)
         if not sessions:
@@ -178,28 +193,43 @@ class ImportSource:
         self._report = reader.report()
         return parts
 
+    def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Return the lines of a file with their numbers, from 1; of one that no memory should hold only the beginning.
+
+        That is one far longer than an entry may be, or one whose values would take far more memory than that.
+        """
+        most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
+        number = 0
+        while line := file.readline(_ONE_READ):
+            number += 1
+            if len(line) == _ONE_READ and not line.endswith(b"\n"):
+                line = _read_long(file, line, most + most // 4)
+            if len(line) > most // _LIGHT and json_weight(line) > 3 * most:
+                line = line[:_BEGINNING] + b"\n"
+            yield number, line
+
     def digest_of_first(self, count: int) -> str | None:
         """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None where it has less."""
         if count > self.size:
             return None
         digest = blake2b(digest_size=16)
-        with self.path.open("rb") as file:
+        with open_plain(self.path) as file:
             while count > 0 and (some := file.read(min(count, 1 << 20))):
                 digest.update(some)
                 count -= len(some)
         return digest.hexdigest() if count == 0 else None
 
 
-def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Return the lines of a file with their numbers, from 1; of one that no memory should hold only the beginning."""
-    number = 0
-    while line := file.readline(_LONGEST_LINE):
-        number += 1
-        if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-            while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
-                pass
-            line = line[:1000] + b"\n"
-        yield number, line
+def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
+    """Return a line of which the beginning was read, and of one of more than ``most`` bytes its beginning alone."""
+    line = bytearray(begun)
+    some, is_too_long = begun, False
+    while some and not some.endswith(b"\n"):
+        some = file.readline(_ONE_READ)
+        is_too_long = is_too_long or len(line) + len(some) > most
+        if not is_too_long:
+            line += some
+    return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
 
 
 def _joined(reports: list[ParseReport]) -> ParseReport:

@@ -48,7 +48,7 @@ async def import_file(
     """
     place = checked_path(path, "path")
     checked_flag(finish, "finish")
-    with ImportSource(Path(place), checked_format(format), take_all=finish) as source:
+    with ImportSource(Path(place), checked_format(format), take_all=finish, limits=store.limits) as source:
         await asyncio.to_thread(source.start)
         return await import_source(store, source, scope=scope, progress=progress)
 

@@ -56,8 +56,8 @@ class MarkingSession(SessionView):
         checked_id(entry_id, "entry_id")
 
         async def work() -> MarkEffect:
-            ids = await self._backend.set_pin(self.id, entry_id, pinned, by=note.by, why=note.why)
-            read = await self._backend.read_context(self.id)
+            ids = await self._backend.set_pin(self.ref, entry_id, pinned, by=note.by, why=note.why)
+            read = await self._backend.read_context(self.ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}
             found = [there.get(each) or await self._lone_item(each) for each in ids]
@@ -66,7 +66,7 @@ class MarkingSession(SessionView):
         return await self._commit(work, lambda _: None)
 
     async def _lone_item(self, entry_id: str) -> ContextEntry | None:
-        entry = await self._backend.get_entry(self.id, entry_id)
+        entry = await self._backend.get_entry(self.ref, entry_id)
         return None if entry is None or entry.kind not in PINNABLE_KINDS else ContextEntry(entry)
 
     async def pins(self) -> list[str]:
@@ -76,8 +76,8 @@ class MarkingSession(SessionView):
         context, in its order. The cost of the context.
         """
         async with self._turn:
-            marks = await self._backend.read_marks(self.id)
-            read = await self._backend.read_context(self.id)
+            marks = await self._backend.read_marks(self.ref)
+            read = await self._backend.read_context(self.ref)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
         own = {
             mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted
@@ -121,7 +121,7 @@ class MarkingSession(SessionView):
 
     async def _exclude_now(self, entry_id: str, part: _Part, note: Note, excluded: bool) -> _Done:
         leaf = self._leaf_id
-        read = await self._backend.read_context(self.id, leaf=leaf)
+        read = await self._backend.read_context(self.ref, leaf=leaf)
         before = tuple(context_of(read.entries or (), read.compaction))
         path = await self._path_around(entry_id, read.entries or (), leaf)
         index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
@@ -137,23 +137,23 @@ class MarkingSession(SessionView):
         if not new:
             return _Done(MarkEffect(ids, before, before, items))
         appended = await self._append_exclusions(new, leaf)
-        read = await self._backend.read_context(self.id, leaf=appended.leaf_id)
+        read = await self._backend.read_context(self.ref, leaf=appended.leaf_id)
         after = tuple(context_of(read.entries or (), read.compaction))
         return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
 
     async def _append_exclusions(self, new: Sequence[NewEntry], leaf: str | None) -> Appended:
         self._limits.check_entries(new)
-        return await self._backend.append(self.id, new, expected=leaf)
+        return await self._backend.append(self.ref, new, expected=leaf)
 
     async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
         """Return the kept part of the path where the entry is in it, else the whole path."""
         start = _start_of_end(kept)
         if any(entry.id == entry_id for entry in kept[start:]):
             return kept[start:]
-        path = (await self._backend.read_path(self.id, leaf=leaf)).entries or ()
+        path = (await self._backend.read_path(self.ref, leaf=leaf)).entries or ()
         if any(entry.id == entry_id for entry in path):
             return path
-        if await self._backend.get_entry(self.id, entry_id) is None:
+        if await self._backend.get_entry(self.ref, entry_id) is None:
             raise EntryNotFound(self.id, entry_id)
         raise InvalidArgument(
             f"entry {entry_id!r} is not on the path to {leaf!r}, so it is not in the context; move_leaf() first"
@@ -167,7 +167,7 @@ class MarkingSession(SessionView):
         pinned entries: they can leave out nothing else. The cost of the context.
         """
         async with self._turn:
-            read = await self._backend.read_context(self.id)
+            read = await self._backend.read_context(self.ref)
         path = list(read.entries or ())
         kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
         found = []

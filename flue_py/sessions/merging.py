@@ -32,9 +32,9 @@ class MergingSession(SessionView):
         """
         checked_leaf(leaf)
         checked_leaf(other_leaf, "other_leaf")
-        other_id = self.id if other is None else id_of(other)
+        other_id = self.ref if other is None else id_of(other)
         async with self._turn:
-            return await self._backend.common_ancestor(self.id, other_id, leaf=leaf, other_leaf=other_leaf)
+            return await self._backend.common_ancestor(self.ref, other_id, leaf=leaf, other_leaf=other_leaf)
 
     async def diff(
         self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
@@ -46,12 +46,12 @@ class MergingSession(SessionView):
         """
         checked_leaf(leaf)
         checked_leaf(other_leaf, "other_leaf")
-        other_id = self.id if other is None else id_of(other)
+        other_id = self.ref if other is None else id_of(other)
         async with self._turn:
-            mine = await self._resolved(self.id, leaf)
+            mine = await self._resolved(self.ref, leaf)
             theirs = await self._resolved(other_id, other_leaf)
-            ancestor = await self._backend.common_ancestor(self.id, other_id, leaf=mine, other_leaf=theirs)
-            left = await self._side(self.id, mine, ancestor)
+            ancestor = await self._backend.common_ancestor(self.ref, other_id, leaf=mine, other_leaf=theirs)
+            left = await self._side(self.ref, mine, ancestor)
             return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
 
     async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
@@ -83,7 +83,7 @@ class MergingSession(SessionView):
         different paths, compactions, exclusions, and half an exchange. O(entries).
         """
         checked_flag(whole, "whole")
-        source_id = self.id if source is None else id_of(source)
+        source_id = self.ref if source is None else id_of(source)
         if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
             raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is no list of entry ids; name at least one")
         wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
@@ -123,10 +123,10 @@ class MergingSession(SessionView):
     async def _check_elsewhere(self, chosen: Sequence[Entry]) -> None:
         """Raise `InvalidArgument` where the path has one of the entries themselves."""
         for entry in chosen:
-            there = await self._backend.get_entry(self.id, entry.id)
+            there = await self._backend.get_entry(self.ref, entry.id)
             if there != entry or self._leaf_id is None:
                 continue
-            if await self._backend.is_ancestor(self.id, entry.id, self._leaf_id):
+            if await self._backend.is_ancestor(self.ref, entry.id, self._leaf_id):
                 raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {self._leaf_id!r} already")
 
     async def merge_back(
@@ -151,7 +151,7 @@ class MergingSession(SessionView):
         `InvalidArgument` where there is nothing to bring back. O(forks on the paths).
         """
         checked_leaf(source_leaf, "source_leaf")
-        source_id = self.id if source is None else id_of(source)
+        source_id = self.ref if source is None else id_of(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
         new_branch_summary(
@@ -169,7 +169,7 @@ class MergingSession(SessionView):
 
     async def _range(self, source_id: str, source_leaf: LeafChoice) -> MergedRange:
         leaf = await self._resolved(source_id, source_leaf)
-        after = await self._backend.common_ancestor(self.id, source_id, leaf=self._leaf_id, other_leaf=leaf)
+        after = await self._backend.common_ancestor(self.ref, source_id, leaf=self._leaf_id, other_leaf=leaf)
         if leaf is None or leaf == after:
             raise InvalidArgument(
                 f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
@@ -188,11 +188,11 @@ class MergingSession(SessionView):
         number = 0
         while True:
             numbered = f"{key}:{number}"
-            first = await self._backend.recall_append(self.id, numbered)
+            first = await self._backend.recall_append(self.ref, numbered)
             if first is None:
                 try:
                     return await self._backend.append(
-                        self.id, entries, expected=self._leaf_id, idempotency_key=numbered
+                        self.ref, entries, expected=self._leaf_id, idempotency_key=numbered
                     )
                 except IdempotencyConflict:
                     # Another writer has just brought the same stretch, in other words.
@@ -205,6 +205,6 @@ class MergingSession(SessionView):
         if self._leaf_id is None:
             return False
         try:
-            return await self._backend.is_ancestor(self.id, first.entry_id, self._leaf_id)
+            return await self._backend.is_ancestor(self.ref, first.entry_id, self._leaf_id)
         except EntryNotFound:
             return False

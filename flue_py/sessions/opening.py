@@ -15,7 +15,7 @@ from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_name
 from flue_py.errors import InvalidArgument, StoreUnavailable, shown
 from flue_py.prices.book import PricesChoice, choose_prices
-from flue_py.sessions.arguments import checked_choice, checked_flag, checked_moment
+from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
 from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources
@@ -70,8 +70,7 @@ async def open(
     is asked for again. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
     """
-    if not isinstance(limits, Limits):
-        raise InvalidArgument(f"limits: should be Limits, not {type(limits).__name__}")
+    checked_limits(limits)
     checked_choice(durability, "durability", ("full", "normal"))
     checked_flag(create, "create")
     _check_seconds(busy_timeout, "busy_timeout")

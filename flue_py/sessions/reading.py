@@ -22,6 +22,7 @@ from flue_py.core.sessions import (
     ReadStamp,
     SessionInfo,
     SessionKind,
+    SessionRef,
     Stored,
     TaskLink,
 )
@@ -67,7 +68,18 @@ class _Context:
 class SessionView:
     """The reading half of a `Session`."""
 
-    __slots__ = ("_backend", "_context", "_info", "_leaf_id", "_limits", "_path", "_pricer", "_revision", "_turn")
+    __slots__ = (
+        "_backend",
+        "_context",
+        "_info",
+        "_leaf_id",
+        "_limits",
+        "_path",
+        "_pricer",
+        "_ref",
+        "_revision",
+        "_turn",
+    )
 
     def __init__(
         self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER
@@ -79,6 +91,7 @@ class SessionView:
         self._path: _Path | None = None
         self._context: _Context | None = None
         self._info = info
+        self._ref = info.ref
         self._leaf_id = info.leaf_id
         self._revision = info.revision
 
@@ -89,8 +102,13 @@ class SessionView:
 
     @property
     def id(self) -> str:
-        """The id, unique in the store; it never recurs."""
+        """The id, unique in the store."""
         return self._info.id
+
+    @property
+    def ref(self) -> SessionRef:
+        """The id, good for this session only: should it be deleted and its id be used again, that is not this one."""
+        return self._ref
 
     @property
     def scope(self) -> str:
@@ -135,7 +153,7 @@ class SessionView:
     async def refresh(self) -> SessionInfo:
         """Read the session's row again, take over its leaf, and return it. One point read."""
         async with self._turn:
-            info = await self._backend.get_session(self.id)
+            info = await self._backend.get_session(self.ref)
             if info is None:
                 raise SessionNotFound(self.id)
             self._info = info
@@ -152,7 +170,7 @@ class SessionView:
         checked_leaf(leaf)
         async with self._turn:
             known = self._path
-            read = await self._backend.read_path(self.id, leaf=leaf, unless=None if known is None else known.stamp)
+            read = await self._backend.read_path(self.ref, leaf=leaf, unless=None if known is None else known.stamp)
             self._note_read(read, leaf)
             if read.entries is None:
                 return list(known.entries) if known else []
@@ -169,15 +187,18 @@ class SessionView:
         checked_place(since, "since")
         checked_leaf(leaf)
         async with self._turn:
-            read = await self._backend.read_path_since(self.id, since, leaf=leaf)
+            read = await self._backend.read_path_since(self.ref, since, leaf=leaf)
             self._note_read(read, leaf)
             return list(read.entries or ())
 
     async def turns(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the user messages of the path, root to leaf: the turns that `rewind` counts (row R09)."""
+        """Return the user messages of the path, root to leaf: the turns that `rewind` counts.
+
+        What programs wrote in the user's name (commands, contexts, reminders) begins no turn.
+        """
         checked_leaf(leaf)
         async with self._turn:
-            return await self._backend.read_turns(self.id, leaf=leaf)
+            return await self._backend.read_turns(self.ref, leaf=leaf)
 
     async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last assistant message on the path, or None. Usually the cost of the context."""
@@ -192,7 +213,7 @@ class SessionView:
         checked_id(entry_id, "entry_id")
         checked_id(of, "of")
         async with self._turn:
-            return await self._backend.is_ancestor(self.id, entry_id, of)
+            return await self._backend.is_ancestor(self.ref, entry_id, of)
 
     # -- what the model sees ----------------------------------------------------------------------------------
 
@@ -209,7 +230,7 @@ class SessionView:
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
         checked_leaf(leaf)
         async with self._turn:
-            read = await self._backend.read_messages(self.id, leaf=leaf)
+            read = await self._backend.read_messages(self.ref, leaf=leaf)
             if isinstance(leaf, Stored):
                 self._note(read.stored_leaf_id, read.revision)
             return read.messages
@@ -222,7 +243,7 @@ class SessionView:
         checked_leaf(leaf)
         async with self._turn:
             known = self._context
-            read = await self._backend.read_context(self.id, leaf=leaf, unless=None if known is None else known.stamp)
+            read = await self._backend.read_context(self.ref, leaf=leaf, unless=None if known is None else known.stamp)
             self._note_read(read, leaf)
             if read.entries is None and known is not None:
                 return known
@@ -242,7 +263,7 @@ class SessionView:
         checked_place(before, "before")
         checked_leaf(leaf)
         async with self._turn:
-            window = await self._backend.read_usage(self.id, before, leaf=leaf)
+            window = await self._backend.read_usage(self.ref, before, leaf=leaf)
             if isinstance(leaf, Stored):
                 self._note(window.leaf, self._revision)
             return window
@@ -255,7 +276,7 @@ class SessionView:
         session reported first. O(calls of the tree).
         """
         async with self._turn:
-            return await self._backend.read_entry_costs(self.id)
+            return await self._backend.read_entry_costs(self.ref)
 
     # -- the whole tree ---------------------------------------------------------------------------------------
 
@@ -263,7 +284,7 @@ class SessionView:
         """Return an entry the session sees, on the path or off it, or None. One point read."""
         checked_id(entry_id, "entry_id")
         async with self._turn:
-            return await self._backend.get_entry(self.id, entry_id)
+            return await self._backend.get_entry(self.ref, entry_id)
 
     async def resolve_entry_id(self, prefix: str) -> str:
         """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.
@@ -272,7 +293,7 @@ class SessionView:
         """
         checked_prefix(prefix)
         async with self._turn:
-            found = await self._backend.match_entry_ids(self.id, prefix, _AMBIGUOUS)
+            found = await self._backend.match_entry_ids(self.ref, prefix, _AMBIGUOUS)
         if not found:
             raise EntryNotFound(self.id, prefix)
         if len(found) > 1 and found[0] != prefix:
@@ -285,12 +306,12 @@ class SessionView:
         Retracted entries are left out. O(entries).
         """
         async with self._turn:
-            return await self._backend.read_tree(self.id)
+            return await self._backend.read_tree(self.ref)
 
     async def labels(self) -> dict[str, str]:
         """Return the labels of this session's entries, by entry id; not of those it has retracted (row E19)."""
         async with self._turn:
-            marks = await self._backend.read_marks(self.id)
+            marks = await self._backend.read_marks(self.ref)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
         return {
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
@@ -299,12 +320,12 @@ class SessionView:
     async def task_links(self) -> list[TaskLink]:
         """Return the links to task sessions, in the order they were made. A link outlives its child."""
         async with self._turn:
-            return await self._backend.task_links(self.id)
+            return await self._backend.task_links(self.ref)
 
     async def task_parents(self) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""
         async with self._turn:
-            return await self._backend.task_parents(self.id)
+            return await self._backend.task_parents(self.ref)
 
     async def html_report(
         self, *, warn_at: int = 0, cutover_at: int = 0, made_at: datetime | None = None, sizes: bool = True
@@ -324,8 +345,8 @@ class SessionView:
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        found = await read_reported(self._backend, self.id, sizes=sizes)
-        bill = await read_bill(self._backend, self.id)
+        found = await read_reported(self._backend, self.ref, sizes=sizes)
+        bill = await read_bill(self._backend, self.ref)
         return html_report(found, thresholds, bill=bill, made_at=made)
 
     async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
@@ -338,7 +359,7 @@ class SessionView:
         from flue_py.sessions.reporting import checked_thresholds, read_reported  # noqa: PLC0415
 
         thresholds = checked_thresholds(warn_at, cutover_at)
-        return context_snapshots(await read_reported(self._backend, self.id, sizes=False), thresholds)
+        return context_snapshots(await read_reported(self._backend, self.ref, sizes=False), thresholds)
 
     # -- the change feed --------------------------------------------------------------------------------------
 
@@ -351,7 +372,7 @@ class SessionView:
         checked_limit(limit)
         checked_revision(after)
         async with self._turn:
-            return await self._backend.changes(self.id, after, limit)
+            return await self._backend.changes(self.ref, after, limit)
 
     async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
         """Yield every change after a revision (default: the handle's), then each as it comes, from any process.
@@ -360,12 +381,12 @@ class SessionView:
         the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
         """
         seen = self._revision if after is None else checked_revision(after)
-        woken = self._backend.notifications(self.id)
+        woken = self._backend.notifications(self.ref)
         has_begun = False
         try:
             async for _ in woken:
                 has_begun = True
-                while page := await self._backend.changes(self.id, seen, _WATCH_PAGE):
+                while page := await self._backend.changes(self.ref, seen, _WATCH_PAGE):
                     for change in page:
                         seen = change.revision
                         yield change

@@ -13,7 +13,6 @@ from flue_py.core.entries import (
     new_branch_summary,
     new_compaction,
     new_custom,
-    new_message,
 )
 from flue_py.core.imported import check_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
@@ -46,6 +45,7 @@ from flue_py.sessions.arguments import (
     paid_call,
 )
 from flue_py.sessions.budgeting import SessionBudgets
+from flue_py.sessions.incoming import checked_custom_kind, incoming_message, incoming_messages
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
@@ -90,9 +90,15 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
         the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
         and ``"branch"`` lands as a sibling branch, which moves nobody's leaf. Lone surrogates are replaced, and
-        counted in ``surrogates_replaced``. Raises `InvalidEntry` naming the field, `IdempotencyConflict`. O(1).
+        counted in ``surrogates_replaced``.
+
+        A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
+        importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
+        back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
+        `IdempotencyConflict`. O(1).
         """
-        return await self._append([new_message(message, source)], on_conflict, idempotency_key)
+        incoming = incoming_message(message, source)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 
     async def append_messages(
         self,
@@ -104,11 +110,12 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> Appended:
         """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
 
-        No messages change nothing, and only compare the leaf. O(len(messages)).
+        An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
+        leaf. O(len(messages)).
         """
-        entries = [new_message(message, source) for message in checked_messages(messages)]
+        incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
-        return await self._append(entries, on_conflict, idempotency_key)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 
     async def append_compaction(
         self,
@@ -168,8 +175,9 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Append an entry of a further kind (rows E02, E23).
 
         ``custom_message`` is seen by the model as a user message; every other kind is never part of the context.
+        Raises `InvalidEntry` for a kind that has a method of its own (message, compaction, branch_summary, exclusion).
         """
-        return await self._append([new_custom(kind, data)], on_conflict, idempotency_key)
+        return await self._append([new_custom(checked_custom_kind(kind), data)], on_conflict, idempotency_key)
 
     async def _append(
         self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
@@ -180,7 +188,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         priced = self._pricer.price_entries(entries)
         return await self._commit(
             lambda: self._backend.append(
-                self.id, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
             ),
             self._note_append,
         )
@@ -198,7 +206,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         self._limits.check_entries(entries)
         priced = self._pricer.price_entries(entries)
         return await self._commit(
-            lambda: self._backend.import_entries(self.id, priced, leaf=leaf, expected=self._leaf_id),
+            lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
             lambda result: self._note(result.leaf_id, result.revision),
         )
 
@@ -223,7 +231,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         call = paid_call(usage, provider, model, call_id, purpose, outcome, at)
         priced = self._pricer.price_call(call)
-        return await self._commit(partial(self._backend.record_call, self.id, priced), _nothing_to_note)
+        return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
 
     # -- moving the leaf --------------------------------------------------------------------------------------
 
@@ -240,7 +248,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
             lambda: self._backend.move(
-                self.id, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
+                self.ref, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
             ),
             self._note_move,
         )
@@ -259,8 +267,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> Moved | None:
         """Go back on the active path, and return the move; None where there is nothing to go back over.
 
-        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts user messages on
-        the path: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
+        ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
+        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
         R09, R10). A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
@@ -275,7 +283,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     async def _rewind_now(self, to: LeafChoice, turns: int | None, note: Note) -> Moved | None:
         leaf = self._leaf_id
         if turns is not None:
-            started = await self._backend.read_turns(self.id, leaf=leaf)
+            started = await self._backend.read_turns(self.ref, leaf=leaf)
             kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
             target = started[kept].parent_id if kept < len(started) else leaf
         else:
@@ -283,15 +291,15 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self.id, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
+        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
             return
         if leaf is None:
-            if await self._backend.get_entry(self.id, entry_id) is None:
+            if await self._backend.get_entry(self.ref, entry_id) is None:
                 raise EntryNotFound(self.id, entry_id)
-        elif await self._backend.is_ancestor(self.id, entry_id, leaf):
+        elif await self._backend.is_ancestor(self.ref, entry_id, leaf):
             return
         raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
@@ -304,14 +312,14 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         Note(by, why)
         return await self._commit(
-            lambda: self._backend.undo(self.id, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.undo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
         )
 
     async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
         Note(by, why)
         return await self._commit(
-            lambda: self._backend.redo(self.id, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.redo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
         )
 
     async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
@@ -323,7 +331,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         checked_id(entry_id, "entry_id")
         Note(by, why)
-        moved = await self._commit(partial(self._backend.retract, self.id, entry_id, by=by, why=why), self._note_move)
+        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, by=by, why=why), self._note_move)
         return moved is not None
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -348,7 +356,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             key, title, self.scope, encode_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
         )
         info = await self._commit(
-            partial(self._backend.fork, self.id, at, new, idempotency_key=idempotency_key), _nothing_to_note
+            partial(self._backend.fork, self.ref, at, new, idempotency_key=idempotency_key), _nothing_to_note
         )
         return Session(self._backend, info, self._limits, self._pricer)
 
@@ -377,7 +385,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         info = await self._commit(
             partial(
                 self._backend.create_task,
-                self.id,
+                self.ref,
                 task_id,
                 new,
                 idempotency_key=idempotency_key,
@@ -398,7 +406,9 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         Note(by, why)
-        await self._commit(partial(self._backend.set_label, self.id, entry_id, label, by=by, why=why), _nothing_to_note)
+        await self._commit(
+            partial(self._backend.set_label, self.ref, entry_id, label, by=by, why=why), _nothing_to_note
+        )
 
     async def set_title(
         self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
@@ -410,7 +420,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         check_label(title, "title")
         Note(by, why)
-        update = partial(self._backend.update_session, self.id, by=by, why=why)
+        update = partial(self._backend.update_session, self.ref, by=by, why=why)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
         return await self._commit(change, self._note_row)
 
@@ -433,7 +443,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         text = encode_metadata(metadata, self._limits)
         Note(by, why)
         change = self._merging(decode_object(text)) if merge else text
-        work = partial(self._backend.update_session, self.id, metadata_text=change, by=by, why=why)
+        work = partial(self._backend.update_session, self.ref, metadata_text=change, by=by, why=why)
         return await self._commit(work, self._note_row)
 
     def _merging(self, added: JsonObject) -> EditMetadata:
@@ -443,7 +453,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
         Note(by, why)
-        work = partial(self._backend.update_session, self.id, completed_us=moment, by=by, why=why)
+        work = partial(self._backend.update_session, self.ref, completed_us=moment, by=by, why=why)
         return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:

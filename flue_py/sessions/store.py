@@ -154,7 +154,7 @@ class Store(StoreBudgets):
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
         """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
-        info = await self._backend.get_session(id_of(id), scope)
+        info = await self._backend.get_session(str(id_of(id)), scope)
         return None if info is None else self._session(info)
 
     async def find_session(self, prefix: str, *, scope: str | None = None) -> Session:
@@ -190,7 +190,7 @@ class Store(StoreBudgets):
         *,
         scope: str | None = None,
         kind: SessionKind | None = None,
-        order_by: SessionOrder = "updated",
+        order_by: SessionOrder = "activity",
         descending: bool = True,
         title: str | None = None,
         key: str | None = None,
@@ -211,16 +211,17 @@ class Store(StoreBudgets):
         limit: int = 50,
         cursor: str | None = None,
     ) -> SessionPage:
-        """Return a page of sessions from their rows alone, by default most recently changed first. (Rows E20, E33.)
+        """Return a page of sessions from their rows alone, by default most recently active first.
 
-        ``order_by`` is ``updated``, ``created``, ``title``, ``messages``, ``entries``, ``tokens`` or ``cost``, falling
-        unless ``descending`` is False; equal ones are in the order they were made. ``scope=None`` is every scope;
-        ``title`` is part of the title that is shown, in any case; costs are in US dollars, and what has no price counts
-        as nothing; ``min_`` and ``max_`` are included, ``_after`` and ``_before`` are not.
+        ``order_by`` is ``activity`` (the time of the newest entry), ``updated`` (any change), ``created``, ``title``,
+        ``messages``, ``entries``, ``tokens`` or ``cost``, falling unless ``descending`` is False; equal ones are in the
+        order they were made. ``scope=None`` is every scope; ``title`` is part of the title that is shown, in any case;
+        costs are in US dollars, and what has no price counts as nothing; ``min_`` and ``max_`` are included,
+        ``_after`` and ``_before`` are not.
 
         ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the page before, in the same order
-        and with the same conditions. O(page) by ``updated``, ``created`` and ``title``, while most sessions meet the
-        conditions; O(sessions) in an index by the counters. Raises `InvalidArgument`.
+        and with the same conditions. O(page) by ``activity``, ``created`` and ``title``, while most sessions meet the
+        conditions; O(sessions) in an index by the others. Raises `InvalidArgument`.
         """
         self._limits.check_page(limit)
         if kind is not None:
@@ -349,7 +350,7 @@ class Store(StoreBudgets):
         ignored. Raises `SessionNotFound` for the parent. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
-        await self._backend.link_task(id_of(parent), id_of(child), task_id, entry_id=entry_id)
+        await self._backend.link_task(id_of(parent), str(id_of(child)), task_id, entry_id=entry_id)
 
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False

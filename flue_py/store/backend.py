@@ -23,7 +23,7 @@ from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Ordering, SessionFilter
+from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
 from flue_py.core.log import LogLine
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
@@ -95,9 +95,9 @@ class Backend(Protocol):
         limit: int,
         cursor: str | None,
         where: SessionFilter = ANY_SESSION,
-        ordering: Ordering = LAST_CHANGED_FIRST,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
-        """Return a page of the sessions that ``where`` asks for, by default most recently changed first.
+        """Return a page of the sessions that ``where`` asks for, by default most recently active first.
 
         Equal ones are in the order they were made (falling where the order is). A cursor is good for its own order
         only; another one, or a malformed one, raises `InvalidArgument`. A session that changes while pages are read
@@ -293,7 +293,7 @@ class Backend(Protocol):
         """Return the usage after ``since`` up to the leaf: a difference of two stored sums. O(forks on the path)."""
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the user messages of the path, root to leaf, in order."""
+        """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf, in order."""
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry the session sees: those it inherited root first, then its own as they were added."""

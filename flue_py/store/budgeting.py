@@ -229,7 +229,7 @@ class Reserving:
             )
         self._made = reservation_of(
             reservation_id,
-            self._session_id,
+            str(self._session_id),
             shares,
             created_us=now,
             expires_us=expires,

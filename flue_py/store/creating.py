@@ -17,6 +17,7 @@ from flue_py.core.sessions import (
     Stored,
     check_name,
     is_storable,
+    require_meant,
 )
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store import queries
@@ -43,7 +44,9 @@ def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionI
     row = tx.first(queries.SESSION_BY_ID, {"id": session_id}) if is_storable(session_id) else None
     if row is None or (scope is not None and row[1] != scope):
         return None
-    return session_info(row)
+    info = session_info(row)
+    require_meant(session_id, info.session_key)
+    return info
 
 
 def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:

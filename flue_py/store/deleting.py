@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
-from flue_py.core.sessions import Deletion, is_storable
+from flue_py.core.sessions import Deletion, is_meant, is_storable
 from flue_py.store import queries
 from flue_py.store.budgeting import delete_session_budgets
 from flue_py.store.transaction import Transaction
@@ -46,14 +46,16 @@ class _Doomed(NamedTuple):
 
 
 def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
-    """Return the session and its task closure, by key; None where the session is of another scope."""
+    """Return the session and its task closure, by key; None where it is another one, or of another scope."""
     sessions: dict[int, str] = {}
     missing: list[str] = []
     for child_id, session_key, child_scope in tx.rows(queries.TASK_CLOSURE, {"id": session_id}):
         if session_key is None:
             if child_id != session_id:
                 missing.append(child_id)
-        elif child_id == session_id and scope is not None and child_scope != scope:
+        elif child_id == session_id and (
+            not is_meant(session_id, session_key) or (scope is not None and child_scope != scope)
+        ):
             return None
         else:
             sessions[session_key] = child_id

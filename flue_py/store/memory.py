@@ -33,6 +33,7 @@ from flue_py.core.sessions import (
     check_entry_id,
     check_label,
     check_name,
+    is_meant,
 )
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import NO_USAGE
@@ -329,11 +330,11 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         self._check_open()
         root = self._sessions.get(session_id)
-        if root is None or (scope is not None and root.info.scope != scope):
+        if root is None or not is_meant(session_id, root.number) or scope not in (None, root.info.scope):
             return Deletion(())
         doomed: dict[str, Session] = {}
         missing: dict[str, None] = {}
-        queue = [session_id]
+        queue = [root.info.id]
         while queue:
             found = self._sessions.get(current := queue.pop())
             if found is None:
@@ -422,6 +423,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             raise SessionExists(new.key)
         now = self._sources.now_us()
         created = now if new.created_us is None else new.created_us
+        number = self._new_number()
         info = SessionInfo(
             session_id,
             scope,
@@ -438,8 +440,8 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             updated_us=now,
             auto_title=new.auto_title,
             active_us=created,
+            session_key=number,
         )
-        number = self._new_number()
         tree_id, tree = (number, {}) if source is None else (source.tree_id, source.tree)
         session = Session(info, number, tree_id, tree)
         self._sessions[session_id] = session

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from flue_py.core.entries import EXCLUSION, MESSAGE, Entry
+from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.listing import (
     ANY_SESSION,
-    LAST_CHANGED_FIRST,
+    LAST_ACTIVE_FIRST,
     Ordering,
     Place,
     SessionFilter,
@@ -36,8 +36,10 @@ from flue_py.core.sessions import (
     StoreInfo,
     TaskLink,
     VerifyReport,
+    require_meant,
 )
 from flue_py.core.trees import CallRow
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
 from flue_py.store.backend import FORMAT_VERSION, Sources
@@ -66,6 +68,7 @@ class MemoryReads:
         session = self._sessions.get(session_id)
         if session is None or (scope is not None and session.info.scope != scope):
             return None
+        require_meant(session_id, session.number)
         return session.info
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
@@ -81,7 +84,7 @@ class MemoryReads:
         limit: int,
         cursor: str | None,
         where: SessionFilter = ANY_SESSION,
-        ordering: Ordering = LAST_CHANGED_FIRST,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
         self._check_open()
         if limit < 1:
@@ -177,7 +180,7 @@ class MemoryReads:
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         session = self._session(session_id)
         path = session.path(_leaf(session, leaf))
-        return [entry for entry in path if entry.kind == MESSAGE and entry.role == "user"]
+        return [entry for entry in path if begins_turn(entry)]
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         session = self._session(session_id)
@@ -295,6 +298,7 @@ class MemoryReads:
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFound(session_id)
+        require_meant(session_id, session.number)
         return session
 
     def _notify(self, session_id: str) -> None:

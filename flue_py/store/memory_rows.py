@@ -189,7 +189,7 @@ class Rebuilding:
         changes = list(self._rebuild_changes(row))
         marks = self._marks.get(key, ())
         session = Session(
-            _session_info(row),
+            _session_info(row, self._keys[key]),
             self._keys[key],
             self._keys[copy.tree_id],
             self._tree,
@@ -239,8 +239,9 @@ def _by_session(rows: Iterable[OwnedRow]) -> dict[int, list[OwnedRow]]:
     return found
 
 
-def _session_info(row: SessionRow) -> SessionInfo:
+def _session_info(row: SessionRow, session_key: int) -> SessionInfo:
     return SessionInfo(
+        session_key=session_key,
         id=row.id,
         scope=row.scope,
         key=row.key,

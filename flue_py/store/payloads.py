@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
+from flue_py.core.bounds import inflate
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.limits import LARGEST_ENTRY
 from flue_py.errors import CorruptStore
@@ -59,16 +60,6 @@ def unpack(packed: bytes, most: int = LARGEST_ENTRY) -> bytes:
     if data is None:
         raise CorruptStore(f"a packed payload is longer than {most} bytes, or has no end; run verify() to find it")
     return data
-
-
-def inflate(packed: bytes, most: int) -> bytes | None:
-    """Return what a zlib stream stands for; None where that is more than ``most`` bytes, or not all there.
-
-    Raises `zlib.error`. Memory: what it stands for, at most ``most`` bytes.
-    """
-    stream = zlib.decompressobj()
-    data = stream.decompress(packed, most + 1)
-    return data if stream.eof and len(data) <= most else None
 
 
 def unpack_blob(blob: bytes, data: bytes | None, most: int = LARGEST_ENTRY) -> bytes:

@@ -115,6 +115,7 @@ SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
     "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls", "active_at",
+    "session_key",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
@@ -259,7 +260,7 @@ SESSION_STATE = Statement(f"SELECT {_STATE}{_STATE_FROM}{_LIVING}")
 SESSION_AND_EPOCH = Statement(f"SELECT {_STATE}, {_EPOCH}{_STATE_FROM}{_LIVING}")
 # Both ends of a usage window, whose difference it is where they lie in one lane.
 WINDOW = Statement(
-    f"SELECT s.leaf, {_columns('a', _POSITION)}, {_columns('e', _POSITION)} FROM sessions s"
+    f"SELECT s.session_key, s.leaf, {_columns('a', _POSITION)}, {_columns('e', _POSITION)} FROM sessions s"
     " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     " JOIN entries a ON a.tree_id = s.tree_id AND a.id = :entry_id" + _LIVING + " AND NOT EXISTS (SELECT 1 FROM marks m"
     " WHERE m.session_key = s.session_key AND m.entry_id = :entry_id AND m.kind = 'retracted')"

@@ -24,12 +24,14 @@ from flue_py.core.sessions import (
     Stored,
     TaskLink,
     is_storable,
+    require_meant,
 )
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageTotals, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.collector import collector_held
-from flue_py.store.creating import require_session, session_info
+from flue_py.store.creating import get_session, require_session, session_info
 from flue_py.store.moving import parent_id
 from flue_py.store.payloads import MISMATCH, damaged_entry, decode_payload, unpack, unpack_blob
 from flue_py.store.session_state import Position, SessionState
@@ -332,7 +334,10 @@ def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position 
 def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
     if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
-        window = _window_in_lane(tx.first(queries.WINDOW, {"id": session_id, "entry_id": since}), since)
+        row = tx.first(queries.WINDOW, {"id": session_id, "entry_id": since})
+        if row is not None:
+            require_meant(session_id, row[0])
+        window = _window_in_lane(row, since)
         if window is not None:
             return window
     tx.require_snapshot()
@@ -365,7 +370,7 @@ def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
     """Return the window of a row of `queries.WINDOW`, or None where its ends are not one above the other in a lane."""
     if row is None:
         return None
-    at, anchor_lane, anchor_depth, *totals = row
+    _, at, anchor_lane, anchor_depth, *totals = row
     before, (lane_id, depth), until = totals[:10], totals[10:12], totals[12:]
     if anchor_lane != lane_id or anchor_depth > depth:
         return None
@@ -374,14 +379,15 @@ def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:
-    """Return the user messages of the path (see `Backend.read_turns`)."""
+    """Return the messages of the path that a turn begins with (see `Backend.read_turns`)."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)
     if position is None:
         return []
     rows = sorted(tx.rows(queries.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
     creators = _creators(tx, state, rows)
-    return [_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows]
+    said = (_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows)
+    return [entry for entry in said if begins_turn(entry)]
 
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
@@ -563,6 +569,6 @@ def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
 
 
 def read_revision(tx: Transaction, session_id: str) -> int | None:
-    """Return the session's revision, or None where it is gone."""
-    row = tx.first(queries.SESSION_BY_ID, {"id": session_id})
-    return None if row is None else int(row[8])
+    """Return the session's revision, or None where it is gone. Raises `SessionNotFound` as `get_session` does."""
+    info = get_session(tx, session_id, None)
+    return None if info is None else info.revision

@@ -17,7 +17,7 @@ from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
-from flue_py.core.listing import ANY_SESSION, LAST_CHANGED_FIRST, Listing, Ordering, SessionFilter
+from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import LogLine, Note
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
@@ -139,7 +139,7 @@ class SqlBackend(Backend):
         limit: int,
         cursor: str | None,
         where: SessionFilter = ANY_SESSION,
-        ordering: Ordering = LAST_CHANGED_FIRST,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
         listing = Listing(scope, kind, where, ordering)
         return await self._runner.read(lambda tx: reading.list_sessions(tx, listing, limit, cursor), loose=True)

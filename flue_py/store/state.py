@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import pydantic_core
 
-from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable
+from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable, require_meant
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store import queries
@@ -20,6 +20,7 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
     """Return the session and the place of its leaf, locked where rows can be. Raises `SessionNotFound`."""
     known = tx.states.pop(session_id, None)
     if known is not None:
+        require_meant(session_id, known.key)
         return known
     if is_storable(session_id):
         tx.lock_session(session_id)
@@ -31,6 +32,7 @@ def read_state_with(tx: Transaction, session_id: str, statement: Statement) -> t
     row = tx.first(statement, {"id": session_id}) if is_storable(session_id) else None
     if row is None:
         raise SessionNotFound(session_id)
+    require_meant(session_id, row[0])
     position = None if row[11] is None else _position(row[11:])
     key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost = row[:11]
     state = SessionState(

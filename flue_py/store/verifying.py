@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flue_py.core.entries import MESSAGE, message_preview, message_text
-from flue_py.core.jsontext import decode_json, payload_digest
+from flue_py.core.entries import MESSAGE, message_preview, message_text, message_title
+from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.lanes import Lane
 from flue_py.core.sessions import Problem, VerifyReport
 from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
@@ -34,16 +34,22 @@ class _Found:
 
     # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
     unknown_previews: set[int] = field(default_factory=set)
-    previews: dict[int, tuple[tuple[int, int], str] | tuple[None, None]] = field(default_factory=dict)
+    previews: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
+    # What they begin with where what programs wrote counts, too, as it did in what was stored by earlier versions.
+    first_lines: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
 
-    def note_preview(self, creator: int, place: tuple[int, int], preview: str) -> None:
-        """Note a user message's preview, if it is the earliest of its session's so far."""
-        earliest = self.previews.get(creator, (None, None))[0]
-        if earliest is None or place < earliest:
-            self.previews[creator] = (place, preview)
+    def note_preview(self, creator: int, place: tuple[int, int], message: JsonObject) -> None:
+        """Note how a user message begins, if it is the earliest of its session's so far that says anything."""
+        for found, text in ((self.previews, message_title(message)), (self.first_lines, _first_line(message))):
+            if text is not None and (creator not in found or place < found[creator][0]):
+                found[creator] = (place, text)
 
     def report(self, kind: str, where: str, detail: str) -> None:
         self.problems.append(Problem(kind, where, detail))
+
+
+def _first_line(message: JsonObject) -> str | None:
+    return message_preview(message_text(message))
 
 
 def storage_problems(tx: Transaction, location: str) -> list[Problem]:
@@ -133,8 +139,8 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
     fields = value if isinstance(value, dict) else {}
     if kind == MESSAGE and fields.get("role") != role:
         found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
-    if kind == MESSAGE and role == "user" and (preview := message_preview(message_text(fields))):
-        found.note_preview(creator, (revision, row[21]), preview)
+    if kind == MESSAGE and role == "user":
+        found.note_preview(creator, (revision, row[21]), fields)
     try:
         derived = before.plus(reported_usage(kind, role, fields)) if counted else before
     except FlueError as error:
@@ -170,9 +176,9 @@ def _check_session(row: Row, found: _Found) -> None:
     newest = found.newest.get(key, created)
     if active != newest:
         found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
-    preview = found.previews.get(key, (None, None))[1]
-    if first_message != preview and key not in found.unknown_previews:
-        found.report("wrong first message", where, f"lists {first_message!r}, derives {preview!r}")
+    derived_texts = [texts[key][1] if key in texts else None for texts in (found.previews, found.first_lines)]
+    if first_message not in derived_texts and key not in found.unknown_previews:
+        found.report("wrong first message", where, f"lists {first_message!r}, derives {derived_texts[0]!r}")
     derived = (found.entry_counts[key], found.message_counts[key])
     if (entry_count, message_count) != derived:
         found.report("wrong count", where, f"counts {(entry_count, message_count)}, has {derived}")

@@ -29,6 +29,7 @@ from flue_py.testing.contract_marks import MarkContract
 from flue_py.testing.contract_merging import MergingContract
 from flue_py.testing.contract_moves import MoveContract
 from flue_py.testing.contract_reads import ReadContract
+from flue_py.testing.contract_reused_ids import ReusedIdContract
 from flue_py.testing.contract_sessions import SessionContract
 from flue_py.testing.contract_size import SizeContract
 from flue_py.testing.contract_tasks import TaskContract
@@ -76,6 +77,7 @@ class BackendContract(
     TaskContract,
     DeletionContract,
     ReadContract,
+    ReusedIdContract,
     UsageContract,
     BudgetContract,
     LedgerContract,

@@ -33,7 +33,7 @@ from flue_py.core.entries import (
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object
 from flue_py.core.messages import UserMessage, parse_message
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage, reported_usage
-from flue_py.errors import CorruptStore, InvalidEntry
+from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
 
 USAGE: JsonObject = {
     "input": 7,
@@ -377,7 +377,7 @@ def test_an_entry_decodes_its_payload_afresh_each_time() -> None:
 
 
 def test_only_a_message_entry_has_a_message() -> None:
-    with pytest.raises(ValueError, match="'e1' is a compaction"):
+    with pytest.raises(InvalidArgument, match="'e1' is of kind compaction, not a message"):
         _ = stored(compaction()).message
 
 

@@ -25,7 +25,7 @@ GROUPS = {
     "Opening": ("open", "Limits", "Store", "Session", "sync"),
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
-    "Results": ("Appended", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
+    "Results": ("Appended", "ConvertedMessage", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": (
         "UsageWindow",
         "Usage",

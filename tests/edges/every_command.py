@@ -93,6 +93,7 @@ CALLS: dict[str, list[list[str]]] = {
     "copy": [["{copy}", "{new}"]],
     "migrate": [[], ["--sql"]],
     "info": [[]],
+    "schema": [[]],
     "completion": [["bash"]],
 }
 

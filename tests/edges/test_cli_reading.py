@@ -79,7 +79,7 @@ def test_sessions_as_json_is_a_list_of_objects_with_ids(flue: Flue) -> None:
     assert len(flue.json("sessions", "--limit", "1")) == 1
     assert flue.json("sessions", "--scope", "nobody") == []
     lines = flue.lines("sessions")
-    assert lines[0].split() == ["session", "kind", "entries", "changed", "$", "title"]
+    assert lines[0].split() == ["session", "kind", "entries", "active", "$", "title"]
     assert any(line.endswith("INI parser session") for line in lines)
 
 

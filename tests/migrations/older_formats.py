@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
+from flue_py.core.listing import Ordering
 from flue_py.core.sessions import STORED, NewSession, SessionInfo
 from flue_py.core.usage import UsageTotals
 from flue_py.sessions.importing import import_file
@@ -149,7 +150,7 @@ def _described(entry: Entry) -> list[JsonValue]:
 
 async def answers(backend: Backend, number: int) -> JsonObject:
     """Return what every read of a store answers that a format had, as JSON: by id, payloads by their digest."""
-    page = await backend.list_sessions(scope=None, kind=None, limit=1_000, cursor=None)
+    page = await backend.list_sessions(scope=None, kind=None, limit=1_000, cursor=None, ordering=Ordering("updated"))
     info = await backend.info()
     payers = await backend.list_gone_payers(-1, 1_000)
     found: JsonObject = {

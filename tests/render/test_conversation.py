@@ -40,8 +40,8 @@ def test_ages_are_days_else_hours_else_minutes(passed: timedelta, text: str) -> 
 
 
 def test_the_list_of_a_repl_has_id_model_turns_age_and_the_last_part_of_the_path() -> None:
-    here = SessionInfo("0123456789ab", cwd="/home/me/project/", updated_us=since(days=2))
-    there = SessionInfo("fedcba987654", updated_us=since(minutes=7))
+    here = SessionInfo("0123456789ab", cwd="/home/me/project/", active_us=since(days=2))
+    there = SessionInfo("fedcba987654", active_us=since(minutes=7))
     lines = listed_lines([Listed(there, "", 1), Listed(here, "m" * 40, 12, is_current=True)], NOW)
     assert [text_of(line).rstrip() for line in lines] == [
         "  fedcba98  -                               1 turn  7m ago",

@@ -380,3 +380,35 @@ async def test_cleaning_up_takes_what_is_old_with_all_its_tasks(tmp_path: Path) 
         assert await find_older(store, timedelta(days=999_999), NOW) == []
         assert await find_older(store, timedelta(days=30), NOW, scope="nobody") == []
     assert housekeeping.DEFAULT_AGE == "30d"
+
+
+async def test_what_a_provider_says_is_converted_in_a_conversation_too(talk: Conversation) -> None:
+    call: JsonObject = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    answers: list[JsonObject] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "assistant", "content": "done"},
+    ]
+
+    async def model(_: list[JsonObject]) -> list[JsonObject]:
+        return answers
+
+    assert await talk.take_turn("go on", model) == answers
+    path = await talk.session.get_active_path()
+    assert [entry.role for entry in path[-4:]] == ["user", "assistant", "toolResult", "assistant"]
+    assert len(await talk.session.turns()) == 4
+
+
+async def test_a_question_that_became_several_entries_is_taken_back_whole(talk: Conversation) -> None:
+    before = talk.session.leaf_id
+    asking: JsonObject = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "and now?"}],
+    }
+
+    async def model(_: list[JsonObject]) -> list[JsonObject]:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        await talk.take_turn(asking, model)
+    assert talk.session.leaf_id == before

@@ -144,9 +144,11 @@ async def test_a_taken_or_impossible_id_is_refused(store: Store) -> None:
 # -- listing ------------------------------------------------------------------------------------------------------
 
 
-async def test_pages_hold_every_session_once_most_recently_changed_first(store: Store) -> None:
+async def test_pages_hold_every_session_once_most_recently_active_first(store: Store) -> None:
     made = [await store.create_session(title=str(n), scope="s") for n in range(5)]
-    await made[1].set_title("touched")
+    await made[1].set_title("active")
+    await made[1].append_message({"role": "user", "content": "hello"})
+    await made[2].set_title("renamed")
     seen, cursor = [], None
     while True:
         page = await store.list_sessions(scope="s", limit=2, cursor=cursor)
@@ -154,8 +156,7 @@ async def test_pages_hold_every_session_once_most_recently_changed_first(store: 
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert sorted(seen) == ["0", "2", "3", "4", "touched"]
-    assert seen[0] == "touched"
+    assert seen == ["active", "4", "3", "renamed", "0"]
 
 
 async def test_lists_are_narrowed_by_scope_and_kind(store: Store) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from flue_py.core.entries import MESSAGE, message_preview, message_text
+from flue_py.core.entries import MESSAGE, message_title
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
@@ -416,7 +416,7 @@ class Gathered:
         if entry.kind == MESSAGE:
             role = fields.get("role")
             entry.role = role if isinstance(role, str) else None
-            entry.preview = message_preview(message_text(fields)) if role == "user" else None
+            entry.preview = message_title(fields) if role == "user" else None
         if entry.counted:
             try:
                 entry.usage = reported_usage(entry.kind, entry.role, fields)

@@ -1,0 +1,89 @@
+"""What a person said, apart from what programs put into messages of the user: commands, contexts, reminders, caveats.
+
+Agents tell their model many things in the user's name. None of it is a title, and a message of nothing else is no turn.
+This is the one place that knows how such texts look, whichever program wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TAG = re.compile(
+    r"<(?P<name>(?:[\w.-]+[ _-])?"
+    r"(?:context|instructions?|reminders?|details|hook|notifications?|caveat|stdout|stderr|mode)"
+    r"|command-(?:name|message|args|contents)|bash-input|user-memory-input|turn_aborted|user_shell_command|model_switch"
+    r"|ide_(?:opened_file|selection|diagnostics)|new-diagnostics|personality_spec|realtime_conversation|skills?"
+    r"|additional_data|attached_files|open_and_recently_viewed_files|user_info|project_layout|git_status"
+    r"|teammate-message|retrieval_status|task_id|output-file|subagent_result"
+    r")(?:\s[^<>]*)?>",
+    re.IGNORECASE,
+)
+"""The first tag of a block that a program wrote; the block ends with the same name."""
+
+_WRAPPED = re.compile(r"<(?P<name>user_query|user_message|task|feedback|answer)>", re.IGNORECASE)
+"""The tag around what a person said, where a program put one there."""
+
+_LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
+"""The beginning of a line that a program wrote."""
+
+_WHOLE = (
+    "This session is being continued from a previous conversation",
+    "Base directory for this skill:",
+    "[Image: source:",
+    "[Image: original ",
+)
+"""How messages begin that a program wrote whole."""
+
+_COMMAND = re.compile(r"/[A-Za-z][\w:.-]*(?=\s|$)")
+"""A command of a program, such as ``/compact``; a path has a slash behind its first name."""
+
+_RULES = re.compile(r"# (?:AGENTS|CLAUDE|GEMINI)\.md instructions\b")
+_END_OF_RULES = "</INSTRUCTIONS>"
+_IDE = "# Context from my IDE setup:"
+_END_OF_IDE = re.compile(r"^## My request for [^\n:]*:[ \t]*", re.MULTILINE)
+_FIRST_SIGNS = frozenset("</[#CTB")
+
+
+def spoken_text(text: str) -> str:
+    """Return what a person said in a message of the user: "" where a program wrote all of it.
+
+    Blocks that a program put before the words are taken off; words are never changed. O(size).
+    """
+    at = _next_word(text, 0)
+    while at < len(text) and text[at] in _FIRST_SIGNS:
+        end = _end_of_insertion(text, at)
+        if end is None:
+            break
+        at = _next_word(text, end)
+    rest = text[at:]
+    wrapped = _WRAPPED.match(rest)
+    if wrapped is not None:
+        inner, closing, _ = rest[wrapped.end() :].partition(f"</{wrapped['name']}>")
+        return spoken_text(inner) if closing else rest
+    return "" if rest.startswith(_WHOLE) or _COMMAND.match(rest) else rest
+
+
+def _next_word(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _end_of_insertion(text: str, at: int) -> int | None:
+    """Return where what a program wrote at a place ends; None where it wrote nothing there."""
+    tag = _TAG.match(text, at)
+    if tag is not None:
+        return _behind(text, f"</{tag['name']}>", tag.end())
+    if _RULES.match(text, at):
+        return _behind(text, _END_OF_RULES, at)
+    if text.startswith(_IDE, at):
+        request = _END_OF_IDE.search(text, at)
+        return len(text) if request is None else request.end()
+    line = _LINE.match(text, at)
+    return None if line is None else line.end()
+
+
+def _behind(text: str, closing: str, at: int) -> int:
+    """Return the place behind a closing tag; the end of the text where it was cut off."""
+    found = text.find(closing, at)
+    return len(text) if found < 0 else found + len(closing)

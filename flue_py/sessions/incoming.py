@@ -1,0 +1,116 @@
+"""Messages on their way in: checked, and those of a provider converted into ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from flue_py.core.entries import EXCLUSION, NewEntry, new_message
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.sessions import Appended, ConvertedMessage
+from flue_py.errors import InvalidEntry
+
+if TYPE_CHECKING:
+    from flue_py.core.messages import Message
+    from flue_py.formats.foreign import Converted, Shape
+
+_NEUTRAL = frozenset({"role", "content", "name"})
+_SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
+
+
+class Incoming(NamedTuple):
+    """Messages as entries ready to be written, and which entries each of them became."""
+
+    entries: list[NewEntry]
+    starts: list[int]
+    """Where the entries of each message begin, and where the last ones end."""
+    shapes: list[Shape | None]
+
+    def noted_in(self, appended: Appended) -> Appended:
+        """Return the result of the append with the messages that were converted."""
+        if not any(self.shapes):
+            return appended
+        ids = appended.entry_ids
+        spans = zip(self.shapes, pairwise(self.starts), strict=True)
+        found = tuple(
+            ConvertedMessage(number, shape, ids[start:end])
+            for number, (shape, (start, end)) in enumerate(spans)
+            if shape is not None
+        )
+        return replace(appended, converted=found)
+
+
+def incoming_message(message: Mapping[str, JsonValue] | Message, source: str | None) -> Incoming:
+    """Return one message as entries (see `incoming_messages`)."""
+    return _incoming([message], ["message"], source)
+
+
+def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], source: str | None) -> Incoming:
+    """Return messages as entries; those in the form of a provider are converted, all others taken as they are.
+
+    Raises `InvalidEntry` naming the message and the field (``messages[1].content``). O(size).
+    """
+    return _incoming(messages, [f"messages[{number}]" for number in range(len(messages))], source)
+
+
+def checked_custom_kind(kind: str) -> str:
+    """Return the kind of a custom entry. Raises `InvalidEntry` for one that has a method of its own."""
+    if kind == EXCLUSION:
+        raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
+    return kind
+
+
+def _incoming(
+    messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
+) -> Incoming:
+    from flue_py.formats.foreign import beside_ours, convert, shape_of  # noqa: PLC0415 - a store is opened without it
+
+    shapes = [
+        shape_of(message, path) if isinstance(message, Mapping) else None
+        for message, path in zip(messages, where, strict=True)
+    ]
+    in_use = {shape for shape in shapes if shape is not None}
+    only = in_use.pop() if len(in_use) == 1 else None
+    names: dict[str, str] = {}
+    entries: list[NewEntry] = []
+    starts = [0]
+    for message, shape, path in zip(messages, shapes, where, strict=True):
+        if shape is not None and isinstance(message, Mapping):
+            # What is not JSON is told with the path where it was given, before it moves.
+            encode_json(message, path)
+            entries += [_entry(each, path, source) for each in convert(dict(message), shape, names, path)]
+        else:
+            entry = new_message(message, source, path)
+            _check_complete(message, path)
+            beside = beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
+            entries.append(_beside(entry, beside))
+        starts.append(len(entries))
+    return Incoming(entries, starts, shapes)
+
+
+def _entry(converted: Converted, where: str, source: str | None) -> NewEntry:
+    entry = new_message(converted.message, source, where)
+    _check_complete(converted.message, where)
+    return _beside(entry, converted.beside)
+
+
+def _beside(entry: NewEntry, beside: JsonObject) -> NewEntry:
+    return replace(entry, extra=encode_json(beside, "extra")[0]) if beside else entry
+
+
+def _check_complete(message: Mapping[str, JsonValue] | Message, where: str) -> None:
+    """Raise `InvalidEntry` for a message that says nothing, and for a result that answers no call."""
+    from flue_py.core.messages import check_complete  # noqa: PLC0415 - pydantic models are only needed here
+
+    check_complete(message, where)
+
+
+def _is_neutral(message: Mapping[str, JsonValue] | Message) -> bool:
+    """Return whether a message of ours is one of each provider's, too."""
+    if not isinstance(message, Mapping) or not message.keys() <= _NEUTRAL or message.get("role") not in _SPEAKERS:
+        return False
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return all(isinstance(part, dict) and part.get("type") == "text" for part in parts)

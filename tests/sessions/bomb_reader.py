@@ -1,0 +1,42 @@
+"""A process that reads a hostile file with small limits, and tells what became of it and how much memory it took.
+
+``python -m tests.sessions.bomb_reader unbundle|FORMAT FILE ENTRY_BYTES`` prints JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import sys
+
+import flue_py
+
+
+def peak() -> int:
+    """The most memory this process has had resident, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+async def read(how: str, path: str, entry_bytes: int) -> dict[str, object]:
+    """Read the file into a new store; return the error and by how much memory grew."""
+    limits = flue_py.Limits(entry_bytes=entry_bytes, metadata_bytes=1000)
+    async with flue_py.open(":memory:", limits=limits, prices=False) as store:
+        # What is loaded once is loaded before the memory is measured.
+        with contextlib.suppress(flue_py.StoreUnavailable):
+            await flue_py.read_bundle(store, "/nowhere")
+        before, error, said = peak(), None, ""
+        try:
+            if how == "unbundle":
+                await flue_py.read_bundle(store, path)
+            else:
+                await flue_py.import_file(store, path, how)
+        except flue_py.FlueError as raised:
+            error, said = type(raised).__name__, str(raised)
+        sessions = (await store.info()).sessions
+    return {"error": error, "said": said, "grew": peak() - before, "sessions": sessions}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(read(sys.argv[1], sys.argv[2], int(sys.argv[3])))))

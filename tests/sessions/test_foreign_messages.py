@@ -1,0 +1,268 @@
+"""Messages in a provider's own form: what they become, what is refused, and that they come out as they went in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import flue_py
+from flue_py import InvalidEntry, Session, Store
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.messages import AssistantMessage, ToolResultMessage
+from flue_py.core.sessions import ConvertedMessage
+from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
+
+pytestmark = pytest.mark.anyio
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
+CHAT: list[JsonObject] = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "x:y"}}]},
+    {
+        "role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None, "model": "m",
+        "usage": {"input": 5, "output": 1, "totalTokens": 6},
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "big"},
+    {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+]  # fmt: skip
+ANTHROPIC: list[JsonObject] = [
+    {"role": "user", "content": "q"},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "redacted_thinking", "data": "d"},
+            {"type": "tool_use", "id": "t1", "name": "read", "input": {}},
+            {"type": "tool_use", "id": "t2", "name": "list", "input": {"a": 1.0}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": "one", "is_error": True},
+            {
+                "type": "tool_result",
+                "tool_use_id": "t2",
+                "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}],
+            },
+            {"type": "text", "text": "and now?"},
+            {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
+        ],
+    },
+    {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
+]
+RESPONSES: list[JsonObject] = [
+    {"role": "user", "content": [{"type": "input_text", "text": "q"}, {"type": "input_image", "image_url": "x:y"}]},
+    {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "secret"},
+    {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{ "path": "a" }', "id": "fc_1"},
+    {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "***"},
+    {"type": "function_call_output", "call_id": "c1", "output": "one"},
+    {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "two"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done", "annotations": []}]},
+    {"role": "user", "content": "thanks"},
+]
+
+
+async def roles(session: Session) -> list[str]:
+    return [item.role for item in await session.build_context_entries()]
+
+
+async def exported(session: Session, shape: str) -> Any:
+    return json.loads((await flue_py.export_session(session, shape)).text)
+
+
+async def test_a_chat_exchange_becomes_a_call_and_its_result(session: Session) -> None:
+    appended = await session.append_messages(CHAT)
+    assert [each.index for each in appended.converted] == [1, 2, 3]
+    assert {each.shape for each in appended.converted} == {"openai-chat"}
+    assert appended.converted[2] == ConvertedMessage(3, "openai-chat", (appended.entry_ids[3],))
+    _, asked, called, answered, said = await session.get_active_path()
+    assert asked.fields["content"] == [{"type": "text", "text": "q"}, {"type": "image", "url": "x:y"}]
+    assert isinstance(called.message, AssistantMessage)
+    assert called.fields["content"] == [{"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a"}}]
+    assert called.usage.total_tokens == 6
+    assert isinstance(answered.message, ToolResultMessage)
+    assert (answered.message.tool_call_id, answered.message.tool_name) == ("c1", "read")
+    assert said.fields == CHAT[4]
+    effect = await session.exclude(answered.id)
+    assert effect.entry_ids == (called.id, answered.id)
+    assert await roles(session) == ["developer", "user", "assistant"]
+    assert len(await session.turns()) == 1
+
+
+async def test_an_anthropic_message_may_become_several_of_ours(session: Session) -> None:
+    appended = await session.append_messages(ANTHROPIC)
+    ids = appended.entry_ids
+    assert appended.converted == (
+        ConvertedMessage(1, "anthropic", (ids[1],)),
+        ConvertedMessage(2, "anthropic", (ids[2], ids[3], ids[4])),
+    )
+    assert await roles(session) == ["user", "assistant", "toolResult", "toolResult", "user", "assistant"]
+    assert (await session.exclude(ids[2])).entry_ids == (ids[1], ids[2])
+    assert [entry.id for entry in await session.turns()] == [ids[0], ids[4]]
+
+
+async def test_an_item_of_responses_becomes_a_message(session: Session) -> None:
+    appended = await session.append_messages(RESPONSES)
+    assert [each.index for each in appended.converted] == [0, 1, 2, 3, 4, 5, 6]
+    assert await roles(session) == ["user", *["assistant"] * 3, *["toolResult"] * 2, "assistant", "user"]
+    assert (await session.exclude(appended.entry_ids[2])).entry_ids == (appended.entry_ids[2], appended.entry_ids[4])
+
+
+@pytest.mark.parametrize(
+    ("messages", "shape"), [(CHAT, "openai-chat"), (ANTHROPIC, "anthropic"), (RESPONSES, "openai-responses")]
+)
+async def test_hand_made_messages_come_out_as_they_went_in(
+    session: Session, messages: list[JsonObject], shape: str
+) -> None:
+    before = json.dumps(messages)
+    await session.append_messages(messages)
+    assert json.dumps(messages) == before
+    assert same(await exported(session, shape), messages)
+
+
+async def test_a_retried_message_gives_the_same_result(store: Store, session: Session) -> None:
+    first = await session.append_messages(ANTHROPIC, idempotency_key="k")
+    again = await session.append_messages(ANTHROPIC, idempotency_key="k")
+    assert again.replayed
+    assert (again.entry_ids, again.converted) == (first.entry_ids, first.converted)
+    other = await store.get_session(session.id)
+    assert other is not None
+    with pytest.raises(flue_py.IdempotencyConflict):
+        await other.append_messages(ANTHROPIC[:-1], idempotency_key="k")
+
+
+async def test_messages_of_ours_are_taken_as_they_are(session: Session) -> None:
+    messages: list[JsonObject] = [
+        {"role": "user", "content": "q", "type": "human", "timestamp": 5},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "", "thinkingSignature": "s", "signature": "x"},
+                {"type": "toolCall", "id": "c", "name": "f", "arguments": {}},
+                {"type": "image", "data": "QUJD", "mimeType": "image/png"},
+                {"type": "tool_use", "id": 1},
+            ],
+            "tool_calls": [],
+        },
+        {"role": "toolResult", "toolCallId": "c", "content": [{"type": "document", "source": {}}]},
+        {"role": "bashExecution", "command": "ls", "output": "", "content": None},
+        {"role": "user", "content": [{"type": "text", "text": "t", "cache_control": {"type": "ephemeral"}}]},
+    ]
+    appended = await session.append_messages(messages)
+    assert appended.converted == ()
+    path = await session.get_active_path()
+    assert [entry.fields for entry in path] == messages
+    assert all(entry.extra is None for entry in path)
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ({"role": "tool", "content": "x"}, "tool_call_id: is missing"),
+        ({"role": "tool", "tool_call_id": "c"}, "content: should be"),
+        ({"role": "function", "name": "f", "content": "x"}, "role: calls without an id"),
+        ({"role": "assistant", "content": None, "function_call": {"name": "f"}}, "function_call: calls without an id"),
+        ({"role": "assistant", "tool_calls": {}}, "tool_calls: should be a list"),
+        ({"role": "assistant", "tool_calls": [CALL, {**CALL, "id": 5}]}, r"tool_calls\[1\].id: should be a string"),
+        ({"role": "assistant", "tool_calls": [{**CALL, "function": {}}]}, r"tool_calls\[0\].function.name: is missing"),
+        ({"role": "assistant", "tool_calls": [{"id": "c", "type": "mcp"}]}, r"tool_calls\[0\].type: 'mcp'"),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {}}]},
+            r"content\[0\].image_url.url: is missing",
+        ),
+        ({"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}, r"content\[0\].id: is missing"),
+        ({"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f"}]}, r"content\[0\].input"),
+        ({"role": "user", "content": [{"type": "tool_use", "id": "c", "name": "f"}]}, r"content\[0\].type: a tool_use"),
+        ({"role": "assistant", "content": [{"type": "tool_result"}]}, r"content\[0\].type: a tool_result stands"),
+        ({"role": "user", "content": [{"type": "tool_result"}]}, r"content\[0\].tool_use_id: is missing"),
+        ({"role": "user", "content": [{"type": "image", "source": "x"}]}, r"content\[0\].source: should be"),
+        ({"type": "function_call", "call_id": "c", "name": "f"}, "arguments: is missing"),
+        ({"type": "function_call_output", "call_id": "c"}, "output: should be"),
+        ({"type": "banana"}, "type: 'banana'"),
+        ({"type": "message", "content": "x"}, "role: is missing"),
+        (
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}, {"type": "input_text"}]},
+            r"content\[1\]: a part of openai-responses",
+        ),
+        ({"role": "assistant", "content": [{"type": "tool_use"}], "tool_calls": [CALL]}, "content: holds parts"),
+        ({"object": "chat.completion", "choices": [{"message": {}}]}, "choices: is a whole completion"),
+        ({"object": "response", "output": []}, "output: is a whole response"),
+        ({"role": "model", "parts": [{"text": "x"}]}, "parts: is Gemini's form"),
+    ],
+)
+async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
+    session: Session, message: JsonObject, path: str
+) -> None:
+    with pytest.raises(InvalidEntry, match=rf"^message\.{path}"):
+        await session.append_message(message)
+    with pytest.raises(InvalidEntry, match=rf"^messages\[1\]\.{path}"):
+        await session.append_messages([{"role": "user", "content": "q"}, message])
+    assert session.leaf_id is None
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ({"role": "user"}, "content: is missing"),
+        ({"role": "user", "content": None}, "content: is missing"),
+        ({"role": "system"}, "content: is missing"),
+        ({"role": "toolResult", "content": "x"}, "toolCallId: is missing"),
+        ({"role": "toolResult", "toolCallId": None, "content": "x"}, "toolCallId: is missing"),
+        ({"role": "user", "content": [{"type": "text"}]}, r"content\[0\].text: is missing"),
+        ({"role": "assistant", "content": "x", "usage": {"input": -1}}, "usage"),
+        (ToolResultMessage(content="x"), "toolCallId: is missing"),
+    ],
+)
+async def test_a_message_that_lacks_what_it_needs_is_refused_and_named(
+    session: Session, message: Any, path: str
+) -> None:
+    with pytest.raises(InvalidEntry, match=rf"^message\.{path}"):
+        await session.append_message(message)
+    with pytest.raises(InvalidEntry, match=rf"^messages\[1\]\.{path}"):
+        await session.append_messages([{"role": "user", "content": "q"}, message])
+    assert session.leaf_id is None
+
+
+@pytest.mark.parametrize("kind", ["message", "compaction", "branch_summary", "exclusion"])
+async def test_a_kind_with_a_method_of_its_own_is_no_custom_kind(session: Session, kind: str) -> None:
+    with pytest.raises(InvalidEntry, match=f"kind: '{kind}' has"):
+        await session.append_custom(kind, {})
+    assert session.leaf_id is None
+
+
+async def test_an_entry_that_is_no_message_says_so(session: Session) -> None:
+    await session.append_custom("note", {})
+    (entry,) = await session.get_active_path()
+    with pytest.raises(flue_py.InvalidArgument, match="of kind note, not a message"):
+        _ = entry.message
+
+
+@settings(max_examples=15, deadline=None)
+@given(messages=chat_lists())
+def test_any_chat_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -> None:
+    assert same(appended_and_exported(messages, "openai-chat"), messages)
+
+
+@settings(max_examples=15, deadline=None)
+@given(messages=anthropic_lists())
+def test_any_anthropic_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -> None:
+    assert same(appended_and_exported(messages, "anthropic"), messages)
+
+
+@settings(max_examples=15, deadline=None)
+@given(items=responses_lists())
+def test_any_list_of_responses_comes_out_as_it_went_in(items: list[dict[str, Any]]) -> None:
+    # By itself a message without a type is one of ours.
+    items = [{"type": "message", **item} if "role" in item else item for item in items]
+    assert same(appended_and_exported(items, "openai-responses"), items)
+
+
+def appended_and_exported(messages: list[dict[str, Any]], shape: str) -> Any:
+    with flue_py.sync.open(":memory:", prices=False) as store:
+        session = store.create_session()
+        session.append_messages(messages)
+        return json.loads(flue_py.sync.export_session(session, shape).text)

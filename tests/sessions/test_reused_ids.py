@@ -1,0 +1,176 @@
+"""A handle on a session that was deleted neither reads nor writes the one that was given its id later."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import flue_py
+import flue_py.sync
+from flue_py import Session, SessionNotFound, Store
+from flue_py.core.entries import new_message
+from tests.sessions.talk import user
+
+USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
+
+CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
+    "refresh": lambda session, entry: session.refresh(),
+    "append_message": lambda session, entry: session.append_message(user("stale")),
+    "append_messages": lambda session, entry: session.append_messages([user("stale")]),
+    "append_compaction": lambda session, entry: session.append_compaction(
+        "s", first_kept_entry_id=entry, tokens_before=1
+    ),
+    "append_branch_summary": lambda session, entry: session.append_branch_summary("s", from_id=entry),
+    "append_custom": lambda session, entry: session.append_custom("note", {}),
+    "import_entries": lambda session, entry: session.import_entries([new_message(user("stale"))], leaf=None),
+    "record_call": lambda session, entry: session.record_call({"input": 1}),
+    "move_leaf": lambda session, entry: session.move_leaf(None),
+    "rewind": lambda session, entry: session.rewind(turns=0),
+    "undo": lambda session, entry: session.undo(),
+    "redo": lambda session, entry: session.redo(),
+    "remove_leaf_message": lambda session, entry: session.remove_leaf_message(entry),
+    "fork": lambda session, entry: session.fork(),
+    "fork once": lambda session, entry: session.fork(idempotency_key="fork"),
+    "create_task": lambda session, entry: session.create_task(task_id="t"),
+    "set_label": lambda session, entry: session.set_label(entry, "x"),
+    "set_title": lambda session, entry: session.set_title("x"),
+    "set_metadata": lambda session, entry: session.set_metadata({"a": 1}),
+    "set_completed": lambda session, entry: session.set_completed(None),
+    "get_active_path": lambda session, entry: session.get_active_path(),
+    "get_active_path_since": lambda session, entry: session.get_active_path_since(None),
+    "turns": lambda session, entry: session.turns(),
+    "latest_assistant": lambda session, entry: session.latest_assistant(),
+    "is_ancestor": lambda session, entry: session.is_ancestor(entry, of=entry),
+    "build_context": lambda session, entry: session.build_context(),
+    "build_context_entries": lambda session, entry: session.build_context_entries(),
+    "latest_compaction": lambda session, entry: session.latest_compaction(),
+    "aggregate_usage_since": lambda session, entry: session.aggregate_usage_since(None),
+    "entry_costs": lambda session, entry: session.entry_costs(),
+    "get_entry": lambda session, entry: session.get_entry(entry),
+    "resolve_entry_id": lambda session, entry: session.resolve_entry_id(entry[:4]),
+    "get_tree": lambda session, entry: session.get_tree(),
+    "labels": lambda session, entry: session.labels(),
+    "task_links": lambda session, entry: session.task_links(),
+    "task_parents": lambda session, entry: session.task_parents(),
+    "html_report": lambda session, entry: session.html_report(),
+    "context_snapshots": lambda session, entry: session.context_snapshots(),
+    "changes": lambda session, entry: session.changes(),
+    "watch": lambda session, entry: anext(session.watch(after=0)),
+    "pin": lambda session, entry: session.pin(entry),
+    "unpin": lambda session, entry: session.unpin(entry),
+    "pins": lambda session, entry: session.pins(),
+    "exclude": lambda session, entry: session.exclude(entry),
+    "include": lambda session, entry: session.include(entry),
+    "exclusions": lambda session, entry: session.exclusions(),
+    "log": lambda session, entry: session.log(),
+    "go_back": lambda session, entry: session.go_back(to=0),
+    "budgets": lambda session, entry: session.budgets(),
+    "reserve": lambda session, entry: session.reserve(tokens=1),
+}
+OTHERS = {"commit", "release", "prolong", "budgeted", "common_ancestor", "diff", "cherry_pick", "merge_back"}
+"""Those that take a reservation, whose id says whose it is, or another session: see below."""
+
+
+@pytest.fixture(params=["memory", "file"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return ":memory:" if request.param == "memory" else str(tmp_path / "s.db")
+
+
+async def used_again(store: Store) -> tuple[Session, Session, str]:
+    """Return a handle on a deleted session, one on the session that has its id now, and an entry of that."""
+    old = await store.create_session(id="abc", key="k")
+    await old.append_message(user("old"))
+    await old.build_context_entries()
+    await store.delete_session_tree(old)
+    new = await store.create_session(id="abc", key="k2")
+    entry = (await new.append_message(user("new"))).entry_ids[0]
+    return old, new, entry
+
+
+async def everything(store: Store, session: Session) -> tuple[object, ...]:
+    return await store.info(), await session.refresh(), await session.get_tree(), await session.log(), session.metadata
+
+
+@pytest.mark.anyio
+async def test_no_call_on_a_stale_handle_reaches_the_new_session(place: str) -> None:
+    async with flue_py.open(place, prices=False) as store:
+        old, new, entry = await used_again(store)
+        before = await everything(store, new)
+        reached = []
+        for name, call in CALLS.items():
+            try:
+                await call(old, entry)
+                reached.append(name)
+            except SessionNotFound as error:
+                if USED_AGAIN not in str(error):
+                    reached.append(f"{name}: {error}")
+        assert reached == []
+        assert await everything(store, new) == before
+        assert (await store.verify()).problems == []
+
+
+def test_every_method_of_a_handle_is_tried() -> None:
+    methods = {name for name in dir(Session) if not name.startswith("_") and callable(getattr(Session, name))}
+    assert methods - {name.split()[0] for name in CALLS} == OTHERS
+
+
+@pytest.mark.anyio
+async def test_a_stale_handle_is_no_source_and_no_target_of_another_session(place: str) -> None:
+    async with flue_py.open(place, prices=False) as store:
+        old, new, entry = await used_again(store)
+        fork = await new.fork(key="fork")
+        await fork.append_message(user("on the fork"))
+        for use in (
+            lambda: fork.common_ancestor(old),
+            lambda: old.common_ancestor(fork),
+            lambda: fork.diff(old),
+            lambda: fork.cherry_pick([entry], source=old),
+            lambda: old.cherry_pick([entry], source=fork),
+            lambda: fork.merge_back("summary", source=old),
+            lambda: old.merge_back("summary", source=fork),
+            lambda: store.link_task(old, fork, task_id="t"),
+            lambda: store.set_budget(old, tokens=10),
+        ):
+            with pytest.raises(SessionNotFound, match=USED_AGAIN):
+                await use()
+        assert (await store.delete_session_tree(old)).session_ids == ()
+        assert [item["content"] for item in await new.build_context()] == ["new"]
+
+
+@pytest.mark.anyio
+async def test_the_id_itself_means_whichever_session_has_it(place: str) -> None:
+    async with flue_py.open(place, prices=False) as store:
+        old, new, _ = await used_again(store)
+        assert type(old.id) is str
+        found = await store.get_session(old.id)
+        assert found is not None
+        assert (found.ref, found.ref.session_key, found.key) == (new.ref, new.ref.session_key, "k2")
+        assert old.ref == new.ref
+        assert old.ref.session_key != new.ref.session_key
+        assert (await store.delete_session_tree(old.id)).session_ids == ("abc",)
+        with pytest.raises(SessionNotFound, match="does not exist or has been deleted"):
+            await old.refresh()
+
+
+def test_the_blocking_twin_does_the_same(place: str) -> None:
+    with flue_py.sync.open(place, prices=False) as store:
+        old = store.create_session(id="abc")
+        old.append_message(user("old"))
+        store.delete_session_tree(old)
+        new = store.create_session(id="abc")
+        entry = new.append_message(user("new")).entry_ids[0]
+        for call in (
+            old.refresh,
+            lambda: old.append_message(user("stale")),
+            old.build_context,
+            lambda: old.fork(at=entry),
+            lambda: old.pin(entry),
+            lambda: old.reserve(tokens=1),
+            lambda: store.link_task(old, new, task_id="t"),
+        ):
+            with pytest.raises(SessionNotFound, match=USED_AGAIN):
+                call()
+        assert store.delete_session_tree(old).session_ids == ()
+        assert [item["content"] for item in new.build_context()] == ["new"]
