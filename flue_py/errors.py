@@ -4,7 +4,7 @@
     ├── RetryOrRebase            try again, or read the new state and build on that
     │   ├── LeafConflict         the stored leaf is not the one the call named
     │   ├── StoreBusy            another process held the database too long      (TimeoutError)
-    │   └── OutcomeUnknown       the connection was lost while committing        (ConnectionError)
+    │   └── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
     ├── FixTheCall               the call itself is wrong; nothing was changed
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
@@ -98,9 +98,10 @@ class StoreBusy(RetryOrRebase, TimeoutError):
 
 
 class OutcomeUnknown(RetryOrRebase, ConnectionError):
-    """The connection was lost while committing: whether the operation happened is not known.
+    """A commit failed, or its connection was lost: whether the operation happened is not known.
 
-    Look (``refresh()``) before repeating it, or give operations an idempotency key: then they are repeated for you.
+    On SQLite that is a disk that could not sync what was written, or files that vanished at that very moment. Look
+    (``refresh()``) before repeating it, or give operations an idempotency key: then a repetition is done once.
     """
 
 

@@ -67,15 +67,15 @@ class Chromium:
         self._browser.close()
         self._playwright.stop()
 
-    def look(self, file: Path, look: Callable[[Page], Result], **settings: Any) -> Result:
-        """Return what ``look`` returns, given the open page.
+    def look(self, file: Path, look: Callable[[Page], Result], *, at: str = "", **settings: Any) -> Result:
+        """Return what ``look`` returns, given the open page; ``at`` is the fragment of its address, with its #.
 
         A page that asks for anything but its own file, logs a warning or an error, or has an uncaught exception
         fails the test.
         """
-        return self._thread.submit(self._look, file, look, settings).result()
+        return self._thread.submit(self._look, file.as_uri() + at, look, settings).result()
 
-    def _look(self, file: Path, look: Callable[[Page], Result], settings: dict[str, Any]) -> Result:
+    def _look(self, address: str, look: Callable[[Page], Result], settings: dict[str, Any]) -> Result:
         visit = Visit()
         size = {"width": 1280, "height": 900}
         context = self._browser.new_context(**{"viewport": size, "reduced_motion": "reduce", **settings})
@@ -85,9 +85,9 @@ class Chromium:
             page.set_default_timeout(20_000)
             page.on("console", lambda message: visit.console.append(f"{message.type}: {message.text}"))
             page.on("pageerror", lambda error: visit.errors.append(str(error)))
-            page.goto(file.as_uri())
+            page.goto(address)
             result = look(page)
-            assert visit == Visit([file.as_uri()])
+            assert visit == Visit([address.partition("#")[0]])
             return result
         finally:
             context.close()

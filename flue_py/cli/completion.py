@@ -106,8 +106,9 @@ def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Answer]]]) 
 
 async def _answer(target: str, ask: Callable[[Store], Awaitable[list[Answer]]]) -> list[Answer]:
     import flue_py
+    from flue_py.cli.running import is_only_readable
 
-    async with flue_py.open(target, busy_timeout=1) as store:
+    async with flue_py.open(target, busy_timeout=1, read_only=is_only_readable(target)) as store:
         return await ask(store)
 
 

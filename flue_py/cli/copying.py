@@ -12,7 +12,7 @@ import flue_py
 from flue_py.cli.output import joined, json_option, print_json, print_lines
 from flue_py.cli.place import Place, expanded
 from flue_py.cli.progress import progress_bar
-from flue_py.cli.running import make_private_folder
+from flue_py.cli.running import is_only_readable, make_private_folder
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Problem
 from flue_py.errors import StoreUnavailable
@@ -50,7 +50,7 @@ def _place(target: str) -> Place:
 
 async def _copy(source: Place, target: Place, *, verify: bool) -> CopyReport:
     _require_file(source)
-    async with flue_py.open(source.target) as ours:
+    async with flue_py.open(source.target, read_only=is_only_readable(source.target)) as ours:
         if target.is_file:
             make_private_folder(Path(target.target).parent)
         async with flue_py.open(target.target) as theirs:

@@ -43,8 +43,15 @@ def run(
 
 
 async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -> Result:
-    async with flue_py.open(target) as store:
+    async with flue_py.open(target, read_only=is_only_readable(target)) as store:
         return await work(store)
+
+
+def is_only_readable(target: str) -> bool:
+    """Return whether a target is a file that is there and cannot be written to: its disk is full, or it may not be."""
+    from flue_py.store.sqlite_unwritable import why_not_writable
+
+    return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None
 
 
 def make_private_folder(folder: Path) -> None:

@@ -120,10 +120,10 @@ def _check_anthropic(value: JsonObject, where: str) -> None:
     if role not in ("user", "assistant"):
         raise InvalidEntry(f"{where}.role: should be user or assistant in this form, not {shown(role)}")
     for block, path in _parts(value.get("content"), where):
-        kind = block.get("type")
+        kind = str(block.get("type"))
         if kind in _SIDES and role != _SIDES[kind]:
             raise InvalidEntry(f"{path}.type: a {kind} stands in a message of the {_SIDES[kind]}")
-        for field in _NEEDED.get(str(kind), ()):
+        for field in _NEEDED.get(kind, ()):
             _need_text(block, field, path)
         if kind == "tool_use" and "input" not in block:
             raise InvalidEntry(f"{path}.input: is missing")
@@ -133,7 +133,7 @@ def _check_anthropic(value: JsonObject, where: str) -> None:
             raise InvalidEntry(f"{path}.source: should be an object, not {shown(block['source'])}")
 
 
-_SIDES: Mapping[JsonValue, str] = {"tool_use": "assistant", "tool_result": "user", "redacted_thinking": "assistant"}
+_SIDES: Mapping[str, str] = {"tool_use": "assistant", "tool_result": "user", "redacted_thinking": "assistant"}
 _NEEDED = {
     "tool_use": ("id", "name"),
     "tool_result": ("tool_use_id",),

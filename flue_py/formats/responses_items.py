@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.chat import CUSTOM, arguments_from_text, arguments_text, image_from_url, image_url, parts_of
+from flue_py.formats.codex_content import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from flue_py.formats.codex_items import beside, item_of_call, item_of_reasoning, item_of_search, json_text
 from flue_py.formats.leftovers import Leftovers
 
@@ -20,23 +21,41 @@ API = "openai-responses"
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _FROM_USER = re.compile(r".*(_output|_response)|item_reference")
+_TOOLS = {
+    "local_shell_call": "action",
+    "shell_call": "action",
+    "computer_call": "action",
+    "apply_patch_call": "operation",
+    TOOL_SEARCH_CALL: "arguments",
+}
+"""Calls of tools that the API defines and the program runs, each with the field that has its arguments."""
+_TOOL_OUTPUTS = frozenset({*(f"{kind}_output" for kind in _TOOLS), TOOL_SEARCH_OUTPUT} - {f"{TOOL_SEARCH_CALL}_output"})
 _TEXTS = ("input_text", "output_text", "text")
 
 
 def message_from_item(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
     """Return an item as one of our messages; ``names`` are the names of the calls so far, by id."""
-    kind = item.get("type", "message" if "role" in item else None)
+    found = item.get("type", "message" if "role" in item else None)
+    kind = found if isinstance(found, str) else ""
     if kind == "message":
         return _from_message(item)
-    if kind == "reasoning":
-        return _from_model([_thinking(item)])
-    if kind in ("function_call", "custom_tool_call"):
-        return _from_model([_call(item, is_custom=kind == "custom_tool_call")])
     if kind in ("function_call_output", "custom_tool_call_output"):
         return _result(item, names, is_custom=kind == "custom_tool_call_output")
-    if isinstance(kind, str) and _FROM_USER.fullmatch(kind):
+    if kind in _TOOL_OUTPUTS and isinstance(_answered(item), str) and item.get("execution") != "server":
+        return _tool_result(item, names)
+    if _FROM_USER.fullmatch(kind):
         return {"role": "user", "content": [item]}
-    return _from_model([item])
+    return _from_model([_part_of_answer(item, kind)])
+
+
+def _part_of_answer(item: JsonObject, kind: str) -> JsonValue:
+    if kind == "reasoning":
+        return _thinking(item)
+    if kind in ("function_call", "custom_tool_call"):
+        return _call(item, is_custom=kind == "custom_tool_call")
+    if kind in _TOOLS and isinstance(item.get("call_id"), str) and item.get("execution") != "server":
+        return _tool_call(item, kind)
+    return item
 
 
 def _from_model(parts: Sequence[JsonValue]) -> JsonObject:
@@ -99,6 +118,26 @@ def _call(item: JsonObject, *, is_custom: bool) -> JsonObject:
     if is_custom:
         return {**part, "arguments": item.get("input"), CUSTOM: True}
     return {**part, "arguments": arguments_from_text(item.get("arguments"))}
+
+
+def _tool_call(item: JsonObject, kind: str) -> JsonObject:
+    arguments = item.get(_TOOLS[kind])
+    return {"type": "toolCall", "id": item["call_id"], "name": kind.removesuffix("_call"), "arguments": arguments}
+
+
+def _answered(item: JsonObject) -> JsonValue:
+    """Return the id of the call that an output answers; that of a local shell has it as its own."""
+    return item.get("id" if item.get("type") == "local_shell_call_output" and "call_id" not in item else "call_id")
+
+
+def _tool_result(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    output = item.get("tools" if item.get("type") == TOOL_SEARCH_OUTPUT else "output")
+    url = output.get("image_url") if isinstance(output, dict) else None
+    content: JsonValue = [{"type": "image", **image_from_url(url)}] if isinstance(url, str) else json_text(output)
+    call_id = str(_answered(item))
+    named: JsonObject = {"toolName": names[call_id]} if call_id in names else {}
+    said = output if isinstance(output, str) else content
+    return {"role": "toolResult", "toolCallId": call_id, **named, "content": said}
 
 
 def _result(item: JsonObject, names: Mapping[str, str], *, is_custom: bool) -> JsonObject:

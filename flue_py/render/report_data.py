@@ -18,12 +18,12 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import read_usage
-from flue_py.render.costs import whole_cost_text
+from flue_py.core.usage_shapes import read_usage
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
+from flue_py.render.report_edits import edits_of
 from flue_py.render.report_growth import Growth, growth_of, speaker_of
-from flue_py.render.views import dollars, minute, session_facts, session_name
+from flue_py.render.views import minute, session_facts, session_name
 
 RESHAPING_KINDS = frozenset({COMPACTION, "exclusion"})
 """The kinds that may change what earlier entries contribute; the context at each is written out whole."""
@@ -98,7 +98,9 @@ def _session_json(session: ReportedSession) -> JsonObject:
         "agent": agent_name(session),
         "parent": session.parent_id,
         "leaf": None if leaf is None else place.get(leaf),
-        "facts": [[name, value] for name, value in session_facts(session.info) if value],
+        # Money comes as numbers, in one shape everywhere; the page writes it.
+        "facts": [[name, value] for name, value in session_facts(session.info) if value and name != "spent"],
+        "spent": _spent_json(session.info),
         "counted": bool(session.sizes),
         "entries": [_entry_json(entry, session, place, contexts) for entry in session.entries],
     }
@@ -142,17 +144,23 @@ def _entry_json(
     place: Mapping[str, int],
     contexts: Mapping[str, list[tuple[int, int]]],
 ) -> JsonObject:
-    """Return one entry; what is empty, zero or unknown is left out."""
+    """Return one entry; what is empty, zero or unknown is left out.
+
+    ``paid`` is what it cost: picodollars, calls, and how many of the calls have no known price.
+    """
     value = entry.data
     fields = value if isinstance(value, dict) else {}
+    parts = _parts(entry, value)
     row: JsonObject = {
         "id": entry.id,
         "kind": entry.kind,
         "name": entry_name(entry)[0].strip(),
-        "line": _beginning(entry_text(entry)),
         "at": entry.created_at.strftime("%Y-%m-%d %H:%M:%S"),
-        "parts": _parts(entry, value),
+        "parts": parts,
     }
+    line = _beginning(entry_text(entry))
+    if not _begins_with(parts, line):
+        row["line"] = line
     if entry.parent_id is not None and entry.parent_id in place:
         row["parent"] = place[entry.parent_id]
     if entry.kind in CONTEXT_KINDS:
@@ -169,18 +177,34 @@ def _entry_json(
     }
     row.update({name: extra for name, extra in extras.items() if extra})
     cost = entry_cost(entry, session.costs)
-    reported = fields.get("usage")
-    if cost is not None and isinstance(reported, dict):
-        usage = read_usage(reported)
-        row["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write]
-        if entry.kind == MESSAGE:
-            row["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
-        row["cost"] = f"${whole_cost_text(cost)}" if cost.is_known else None
+    if cost is not None:
+        row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls]
+        row.update(_used(entry, fields))
     return row
 
 
+def _used(entry: Entry, fields: JsonObject) -> JsonObject:
+    reported = fields.get("usage")
+    if not isinstance(reported, dict):
+        return {}
+    usage = read_usage(reported)
+    used: JsonObject = {
+        "usage": [usage.input, usage.output, usage.cache_read, usage.cache_write, usage.tokens],
+    }
+    if entry.kind == MESSAGE:
+        used["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
+    return used
+
+
+# The page does the same, in model.js.
 def _beginning(text: str) -> str:
     return text if len(text) <= _LINE_LENGTH else f"{text[: _LINE_LENGTH - 1].rstrip()}…"
+
+
+def _begins_with(parts: Sequence[JsonValue], line: str) -> bool:
+    """Return whether the page can tell the line from the first part: it is a text that begins as the line does."""
+    first = parts[0] if parts else None
+    return isinstance(first, list) and first[0] == "text" and line[:-1].isascii() and _beginning(str(first[1])) == line
 
 
 def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
@@ -196,11 +220,26 @@ def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
         yield ["call", f"$ {message['command']}"]
     content = message.get("content")
     for part in content if isinstance(content, list) else [] if content is None else [content]:
-        yield _part(part)
+        if isinstance(part, dict) and part.get("type") == "toolCall":
+            yield from _call_parts(str(part.get("name")), part.get("arguments"))
+        else:
+            yield _part(part)
     if isinstance(message.get("output"), str):
         yield ["text", message["output"]]
     if isinstance(message.get("errorMessage"), str):
         yield ["error", message["errorMessage"]]
+
+
+def _call_parts(name: str, arguments: JsonValue) -> Iterator[JsonValue]:
+    """Yield a call as its name and arguments; one that edits files as diffs, with what it is about as a third item."""
+    edits = edits_of(name, arguments)
+    if edits is None:
+        yield ["call", f"{name} {_pretty(arguments)}"]
+        return
+    for edit in edits.files:
+        yield ["diff", edit.lines, f"{name} {edit.path}"]
+    if any(value not in (None, False) for value in edits.rest.values()):
+        yield ["call", f"{name} {_pretty(edits.rest)}"]
 
 
 def _part(part: JsonValue) -> JsonValue:
@@ -211,8 +250,6 @@ def _part(part: JsonValue) -> JsonValue:
         for shown in ("text", "thinking"):
             if kind == shown and isinstance(part.get(shown), str):
                 return [shown, part[shown]]
-        if kind == "toolCall":
-            return ["call", f"{part.get('name')} {_pretty(part.get('arguments'))}"]
         data = part.get("data")
         if isinstance(data, str) and kind in ("image", "file", "document", "audio"):
             # Pictures are told of, not shown: the page has no reason to decode what a stranger sent.
@@ -262,12 +299,19 @@ def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
 
 
 def _bill_json(row: UsageRow) -> JsonObject:
-    cost = row.cost
     return {
-        "calls": row.calls,
         "usage": [row.input, row.output, row.cache_read, row.cache_write],
-        "cost": None if cost is None else f"${dollars(cost)}",
-        "unpriced": row.unpriced_calls,
+        "paid": [row.picodollars, row.calls, row.unpriced_calls],
+    }
+
+
+def _spent_json(info: SessionInfo) -> JsonObject:
+    """Return what a session itself has paid; what nobody knows is one call without a price."""
+    is_untold = info.message_count and not info.spent_tokens and not info.spent_picodollars
+    unpriced = info.unpriced_calls or int(bool(is_untold))
+    return {
+        "tokens": info.spent_tokens,
+        "paid": [info.spent_picodollars, unpriced + (info.spent_picodollars > 0), unpriced],
     }
 
 

@@ -40,6 +40,7 @@ async def open(
     engine: AsyncEngine | None = None,
     durability: Durability = "full",
     create: bool = True,
+    read_only: bool = False,
     busy_timeout: float = 30.0,
     pool_size: int | None = None,
     pool_timeout: float | None = None,
@@ -58,7 +59,10 @@ async def open(
     and whose settings stay as they are. A file that is missing is made, readable by its owner only, unless
     ``create=False``. ``durability="full"`` survives a power cut, ``"normal"`` the end of the process only;
     ``busy_timeout`` is how many seconds to wait while other processes write, or for a server that is restarting.
-    A store in memory has no use for these three. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
+    A store in memory has no use for these three. ``read_only=True`` is for an SQLite file that is there, by its path,
+    where nothing can or shall be written: on a disk that is full or mounted for reading, in a folder of somebody else.
+    It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and so is opening a
+    file of an older format. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
     the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
     ``limits`` are the most that one call may bring, such as the size of an entry.
 
@@ -73,6 +77,7 @@ async def open(
     checked_limits(limits)
     checked_choice(durability, "durability", ("full", "normal"))
     checked_flag(create, "create")
+    checked_flag(read_only, "read_only")
     _check_seconds(busy_timeout, "busy_timeout")
     if clock is not None and not callable(clock):
         raise InvalidArgument(f"clock: {shown(clock)} is no function that returns the time")
@@ -84,7 +89,10 @@ async def open(
     kind, place = _where(target, engine)
     pool = _checked_pool(place, pool_size, pool_timeout)
     pricer = CallPricer(choose_prices(prices), sources.now_us)
-    backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
+    if read_only:
+        backend = await _open_read_only(kind, place, sources, busy_timeout)
+    else:
+        backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
     store = Store(backend, limits, pricer)
     try:
         yield store
@@ -152,6 +160,14 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
         return made
 
     return checked
+
+
+async def _open_read_only(kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float) -> Backend:
+    if not isinstance(place, str) or kind != "file":
+        raise InvalidArgument("read_only=True is for SQLite files opened by their path")
+    from flue_py.store.sqlite_read_only import open_read_only  # noqa: PLC0415 - as below
+
+    return await open_read_only(place, sources=sources, busy_timeout=busy_timeout)
 
 
 async def _open_backend(

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from random import uniform
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
+from sqlalchemy.util import await_only
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
@@ -26,8 +29,19 @@ from flue_py.store.migrate import open_file
 from flue_py.store.opener import Opener, OpenFile, forget_file
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite_file import SYNCHRONOUS, Durability, LogKeeper, file_size, translate
-from flue_py.store.sqlite_journal import WAL, journal_mode, warn_without_wal
+from flue_py.store.sqlite_file import (
+    BUSY_POLL_MS,
+    SYNCHRONOUS,
+    Durability,
+    LogKeeper,
+    file_size,
+    is_busy,
+    lost_while_committing,
+    translate,
+    translated,
+    unknown_outcome,
+)
+from flue_py.store.sqlite_journal import WAL, journal_mode, let_go, rescue_log, warn_without_wal
 from flue_py.store.sqlite_transaction import SoleWriter
 from flue_py.store.transaction import IdTaken, Parameters, Row, Statement, Transaction
 from flue_py.store.verifying import storage_problems
@@ -140,6 +154,22 @@ class EngineTransaction(SoleWriter):
         self.run_many(statement, [dict(zip(statement.parameters, row, strict=True)) for row in rows])
 
 
+class _GivenUp(Exception):
+    """A caller was cancelled before anything was done for it."""
+
+
+class _Progress:
+    """How far an operation has come, and whether its caller still waits for it."""
+
+    def __init__(self, *, has_begun: bool = False) -> None:
+        self.has_begun = has_begun
+        self.is_given_up = False
+
+    def require_wanted(self) -> None:
+        if self.is_given_up and not self.has_begun:
+            raise _GivenUp
+
+
 class EngineRunner:
     """Runs transactions on an async engine; one writer at a time, so that our own never wait for each other."""
 
@@ -149,6 +179,7 @@ class EngineRunner:
             raise InvalidArgument(f"{engine.url.render_as_string()}: name a file, or open memory:// instead")
         self._path = Path(name).absolute()
         self._file: OpenFile | None = None
+        self._keeper: sqlite3.Connection | None = None
         self._opener = Opener()
         self._engine = engine
         self._location = engine.url.render_as_string(hide_password=True)
@@ -183,19 +214,25 @@ class EngineRunner:
         warn_without_wal(self._journal, self._path)
 
     def _prepare(self) -> None:
-        with contextlib.closing(open_file(self._path, self._durability, self._busy_timeout)) as connection:
-            self._journal = journal_mode(connection)
+        # The engine may close its connections at any time, and the last one would take the log along.
+        self._keeper = open_file(self._path, self._durability, self._busy_timeout)
         # The connections of a borrowed engine outlive this store.
         self._file = OpenFile(self._path, self if self._owned else self._engine)
+        with translated(self.location):
+            self._journal = journal_mode(self._keeper)
+            if self._journal == WAL:
+                self._file.watch_log(self._keeper)
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
+        progress = _Progress()
 
         async def run() -> Result:
             async with self._writer:
-                return await self._transaction(lambda connection: self._write_with_retry(connection, work))
+                progress.require_wanted()
+                return await self._transaction(lambda connection: self._write_with_retry(connection, work, progress))
 
-        result = await self._in_task(run())
+        result = await self._in_task(run(), progress)
         event, self._committed = self._committed, asyncio.Event()
         event.set()
         return result
@@ -211,7 +248,7 @@ class EngineRunner:
             finally:
                 connection.exec_driver_sql("ROLLBACK")
 
-        return await self._in_task(self._transaction(snapshot))
+        return await self._in_task(self._transaction(snapshot), _Progress(has_begun=True))
 
     def _require_open(self) -> None:
         self._opener.require_here(self.location)
@@ -222,20 +259,30 @@ class EngineRunner:
         if self._file is not None:
             self._file.require_in_place()
 
-    async def _in_task(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine to its end even if the caller is cancelled meanwhile: a started commit finishes."""
+    async def _in_task(self, work: Coroutine[Any, Any, Result], progress: _Progress) -> Result:
+        """Run a coroutine, which a caller who is cancelled can give up until it has begun: then it runs to its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget_task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            progress.is_given_up = True
+            if not progress.has_begun:
+                # It ends by itself, as soon as it notices.
+                raise
             while not task.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([task])
             if task.cancelled() or task.exception() is not None:
                 raise
         raise CommittedBeforeCancellation(task.result())
+
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Of one that was given up nobody else asks how it ended.
+            task.exception()
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
@@ -248,8 +295,15 @@ class EngineRunner:
             raise StoreUnavailable(f"{self.location} cannot be used: {type(error.orig).__name__}") from error
 
     async def _transaction(self, work: Callable[[Connection], Result]) -> Result:
-        async with self._connection() as connection:
-            return await connection.run_sync(lambda sync: self._with_settings(sync, work))
+        try:
+            # Before an engine connects anew, and makes another log where one is gone.
+            self._require_in_place()
+            async with self._connection() as connection:
+                return await connection.run_sync(lambda sync: self._with_settings(sync, work))
+        except StoreUnavailable:
+            if self._keeper is not None and self._file is not None:
+                await asyncio.to_thread(rescue_log, self._keeper, self._file)
+            raise
 
     def _with_settings(self, connection: Connection, work: Callable[[Connection], Result]) -> Result:
         connection.exec_driver_sql("PRAGMA foreign_keys = ON")
@@ -257,26 +311,21 @@ class EngineRunner:
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
         return work(connection)
 
-    def _write_with_retry(self, connection: Connection, work: Callable[[Transaction], Result]) -> Result:
+    def _write_with_retry(
+        self, connection: Connection, work: Callable[[Transaction], Result], progress: _Progress
+    ) -> Result:
         failure: Exception | None = None
         for _ in range(_ID_ATTEMPTS):
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            self._begin(connection, progress)
             try:
-                # An engine that connects anew each time may have found another file: nothing is judged by that.
-                self._require_in_place()
                 result = work(EngineTransaction(connection))
-                self._require_in_place()
-                connection.exec_driver_sql("COMMIT")
+                self._commit(connection)
             except (IdTaken, IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
                 connection.exec_driver_sql("ROLLBACK")
                 failure = error
             except BaseException:
-                with contextlib.suppress(DBAPIError):
-                    connection.exec_driver_sql("ROLLBACK")
-                    if self._file is not None and not self._file.is_in_place:
-                        # As `sqlite_journal.empty_log` says.
-                        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                _roll_back(connection)
                 raise
             else:
                 # What fails here is no concern of this write.
@@ -284,6 +333,63 @@ class EngineRunner:
                     self._log.after_commit(connection.exec_driver_sql)
                 return result
         raise CorruptStore(f"{self.location}: a write contradicts what is stored; run verify()") from failure
+
+    def _begin(self, connection: Connection, progress: _Progress) -> None:
+        """Take the write lock, of files that are whole, unless the caller has given up by then."""
+        while True:
+            self._begin_when_free(connection, progress)
+            try:
+                progress.require_wanted()
+                if self._file is None or not self._file.log_has_shrunk():
+                    progress.has_begun = True
+                    return
+            except BaseException:
+                _roll_back(connection)
+                raise
+            _roll_back(connection)
+            self._require_in_place()
+            self._require_whole_log()
+
+    def _begin_when_free(self, connection: Connection, progress: _Progress) -> None:
+        """Try for the lock for a moment, and again with jitter, within the budget: one long wait can't be given up."""
+        deadline = time.monotonic() + self._busy_timeout
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+        try:
+            while True:
+                try:
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                except DBAPIError as error:
+                    is_locked = isinstance(error.orig, sqlite3.Error) and is_busy(error.orig)
+                    if not is_locked or time.monotonic() >= deadline:
+                        raise
+                else:
+                    break
+                progress.require_wanted()
+                await_only(asyncio.sleep(uniform(0, BUSY_POLL_MS / 1000)))  # noqa: S311 - jitter, not a secret
+        finally:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
+
+    def _commit(self, connection: Connection) -> None:
+        """Commit to files that others can find, as the writer of a file by its path does."""
+        self._require_in_place()
+        if self._file is not None and self._file.log_has_shrunk():
+            self._file.lose_log()
+        try:
+            connection.exec_driver_sql("COMMIT")
+        except DBAPIError as error:
+            unknown = unknown_outcome(error.orig, self.location) if isinstance(error.orig, sqlite3.Error) else None
+            if unknown is None:
+                raise
+            raise unknown from error
+        try:
+            self._require_in_place()
+            self._require_whole_log()
+        except StoreUnavailable as error:
+            raise lost_while_committing(error) from error
+
+    def _require_whole_log(self) -> None:
+        if self._file is not None and self._keeper is not None:
+            self._file.require_whole_log(self._keeper)
 
     async def storage_problems(self) -> list[Problem]:
         return await self.read(lambda tx: storage_problems(tx, self.location))
@@ -307,4 +413,19 @@ class EngineRunner:
             await asyncio.wait(self._tasks)
         if self._owned:
             await self._engine.dispose()
+        if self._keeper is not None and self._file is not None:
+            if self._file.is_log_lost and not self._owned:
+                # The connections of an engine that is the caller's stay open.
+                self._file.refuse_here()
+            try:
+                await asyncio.to_thread(let_go, self._keeper, self._file)
+            except RuntimeError:
+                # At the end of the interpreter no thread can be started.
+                let_go(self._keeper, self._file)
+        if self._owned:
             forget_file(self)
+
+
+def _roll_back(connection: Connection) -> None:
+    with contextlib.suppress(DBAPIError):
+        connection.exec_driver_sql("ROLLBACK")

@@ -12,8 +12,9 @@ from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite_copy import Progress, copy_into
-from flue_py.store.sqlite_file import check_magic, connect, translated
+from flue_py.store.sqlite_file import BUSY_POLL_MS, check_magic, connect, translated
 from flue_py.store.sqlite_transaction import SqliteTransaction
+from flue_py.store.sqlite_unwritable import connect_for_reading, why_not_writable
 from flue_py.store.verifying import storage_problems, verify
 
 
@@ -25,7 +26,7 @@ def back_up(
     if overwrite and target.exists() and target.samefile(path):
         raise InvalidArgument(f"{target} is the database itself; name another file")
     with Part(target, overwrite=overwrite) as part:
-        with closing(connect(path, "full", read_only=True)) as source, translated(path):
+        with translated(path), closing(_connect_to(path)) as source:
             copy_into(source, part.path, progress)
         with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
             report = verify_connection(copy, str(path)) if verified else _counts(copy)
@@ -38,6 +39,12 @@ def back_up(
         size = part.path.stat().st_size
         part.publish()
     return BackupReport(str(target), size, report.sessions, report.entries, verified)
+
+
+def _connect_to(path: Path) -> sqlite3.Connection:
+    if why_not_writable(path) is None:
+        return connect(path, "full", read_only=True)
+    return connect_for_reading(path, BUSY_POLL_MS / 1000)
 
 
 def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:

@@ -23,7 +23,7 @@ from flue_py.store.ddl import (
     schema_statements,
     stamp_statements,
 )
-from flue_py.store.opener import require_not_inherited
+from flue_py.store.opener import require_not_inherited, require_not_lost
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite_copy import copy_into
 from flue_py.store.sqlite_file import (
@@ -54,6 +54,7 @@ def _open(
         make_private_file(path)
     check_magic(path)
     require_not_inherited(path)
+    require_not_lost(path)
     with translated(path):
         try:
             return _connect_and_prepare(path, durability, busy_timeout)
@@ -84,7 +85,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: four
     reads, no write.
     """
-    found = _format_of(connection, path)
+    found = format_of(connection, path)
     if found == FORMAT_VERSION:
         try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
@@ -95,7 +96,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         use_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
-        found = _format_of(connection, path)
+        found = format_of(connection, path)
         if found is None:
             _create(connection)
     except BaseException:
@@ -107,7 +108,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     return Migrated(str(path), found)
 
 
-def _format_of(connection: sqlite3.Connection, path: Path) -> int | None:
+def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     """Return the stamped format, or None for an empty database.
 
     Raises `NotAStore` for somebody else's, `FormatTooNew`, `CorruptStore`.
@@ -153,7 +154,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
     event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
     try:
         with engine.begin() as target:
-            now = _format_of(connection, path)
+            now = format_of(connection, path)
             if now == found:
                 backup = _back_up(path, found, busy_timeout)
                 run_migrations(target)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from pathlib import Path
-from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from flue_py.errors import InvalidArgument, StoreUnavailable, WrongProcess
-
-Identity: TypeAlias = tuple[int, int]
-"""What a file is, whatever its name: device and inode."""
+from flue_py.store.log_files import Identity, LogFiles, identity_of
 
 
 class Opener:
@@ -40,25 +38,50 @@ class Opener:
 
 
 class OpenFile:
-    """A database file that is open: where it is, which file it is, and for whom."""
+    """A database file that is open, with the log beside it: where they are, which files they are, and for whom."""
 
     def __init__(self, path: Path, holder: object) -> None:
-        self._path = path
-        self._identity = _identity_of(path)
+        self._path = str(path)
+        self._identity = identity_of(path)
+        self._log: LogFiles | None = None
+        self._lost: str | None = None
         _open_files.add(holder, self._identity)
+
+    def watch_log(self, connection: sqlite3.Connection) -> None:
+        """Look after the log and its index from here on, too; ``connection`` is open as long as this file is.
+
+        Raises `StoreUnavailable` where they are gone already, and the driver's errors.
+        """
+        try:
+            self._log = LogFiles(Path(self._path), connection)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path} lost its log while it was opened ({error}); open it again") from error
 
     @property
     def is_in_place(self) -> bool:
         """Whether the path still leads to this file."""
         try:
-            return _identity_of(self._path) == self._identity
+            return identity_of(self._path) == self._identity
         except OSError:
             return False
 
+    @property
+    def is_log_unreachable(self) -> bool:
+        """Whether nobody but who has it open will find this file's log, and nobody has begun another one."""
+        return self._log is not None and self._log.is_log_gone and not self._log.are_somebody_elses
+
+    @property
+    def is_log_somebody_elses(self) -> bool:
+        """Whether another log, or another index, has taken the place of this file's."""
+        return self._log is not None and self._log.are_somebody_elses
+
     def require_in_place(self) -> None:
-        """Raise `StoreUnavailable` where the path no longer leads to this file: nobody would find what is written."""
+        """Raise `StoreUnavailable` where nobody would find what is written: a file was removed, moved or replaced.
+
+        Once the log or its index is lost, that remains so. Three looks at the file system.
+        """
         try:
-            found = _identity_of(self._path)
+            found = identity_of(self._path)
         except OSError as error:
             raise StoreUnavailable(
                 f"{self._path} was removed or moved while it was open ({error.strerror}); put it back, or close the "
@@ -68,11 +91,39 @@ class OpenFile:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
+        if self._lost is None and self._log is not None:
+            self._lost = self._log.fault()
+        self._require_not_lost()
 
+    def refuse_here(self) -> None:
+        """Refuse to open the file in this process again, where connections with a lost log or index stay open."""
+        _open_files.lost.add(self._identity)
 
-def _identity_of(path: Path) -> Identity:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
+    @property
+    def is_log_lost(self) -> bool:
+        """Whether the log or its index was found to be lost."""
+        return self._lost is not None
+
+    def log_has_shrunk(self) -> bool:
+        """Return whether the log is shorter than it was."""
+        return self._log is not None and self._log.has_shrunk()
+
+    def lose_log(self) -> None:
+        """Raise `StoreUnavailable`, now and from here on, since the log was cut short by somebody else."""
+        self._lost = f"the log of {self._path} was cut short while the store was open"
+        self._require_not_lost()
+
+    def require_whole_log(self, connection: sqlite3.Connection) -> None:
+        """Raise `StoreUnavailable` where the log is shorter than what is in it; outside a transaction.
+
+        One look at the file system, and a checkpoint where the log has become shorter.
+        """
+        if self._log is not None and self._log.has_shrunk() and self._log.has_lost_frames(connection):
+            self.lose_log()
+
+    def _require_not_lost(self) -> None:
+        if self._lost is not None:
+            raise StoreUnavailable(f"{self._lost}; nothing is written any more: close the store, and open it again")
 
 
 class _OpenFiles:
@@ -82,6 +133,7 @@ class _OpenFiles:
         self._pid = os.getpid()
         self._held: WeakKeyDictionary[object, Identity] = WeakKeyDictionary()
         self._inherited: set[Identity] = set()
+        self.lost: set[Identity] = set()
 
     def _notice_fork(self) -> None:
         if os.getpid() != self._pid:
@@ -114,20 +166,33 @@ def forget_file(holder: object) -> None:
     _open_files.discard(holder)
 
 
+def require_not_lost(path: Path) -> None:
+    """Raise `StoreUnavailable` for a file that this process still has open with a log that is no longer the file's."""
+    try:
+        identity = identity_of(path)
+    except OSError:
+        return
+    if identity in _open_files.lost:
+        raise StoreUnavailable(
+            f"{path} lost its log or its index while this process had it open, and this process still has what is lost "
+            "in use: end it, and open the store in a new one"
+        )
+
+
 def require_not_open(path: Path) -> None:
     """Raise `InvalidArgument` for a file that a store of this process has open.
 
     To read and close a file by other means than SQLite's would let go of the locks that this process has on it.
     """
     with contextlib.suppress(OSError):
-        if _open_files.is_held(_identity_of(path)):
+        if _open_files.is_held(identity_of(path)):
             raise InvalidArgument(f"{path} is open as a store in this process; close it first")
 
 
 def require_not_inherited(path: Path) -> None:
     """Raise `WrongProcess` for a file that was open in the parent of this process when it forked."""
     try:
-        identity = _identity_of(path)
+        identity = identity_of(path)
     except OSError:
         return
     if _open_files.is_inherited(identity):

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, FlueError, StoreClosed, WrongEventLoop
+from flue_py.errors import CorruptStore, FlueError, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import Opener, OpenFile, forget_file
@@ -31,10 +31,12 @@ from flue_py.store.sqlite_file import (
     connect,
     file_size,
     is_busy,
+    lost_while_committing,
     translate,
     translated,
+    unknown_outcome,
 )
-from flue_py.store.sqlite_journal import WAL, empty_log, journal_mode, warn_without_wal
+from flue_py.store.sqlite_journal import WAL, journal_mode, let_go, rescue_log, warn_without_wal
 from flue_py.store.sqlite_transaction import SqliteTransaction
 from flue_py.store.transaction import IdTaken, Transaction
 from flue_py.store.verifying import storage_problems
@@ -70,7 +72,7 @@ async def open_sqlite(
 class _Job(Generic[Result]):
     """An operation on its way through a thread, and the future its caller waits for."""
 
-    __slots__ = ("_unclaimed", "error", "future", "is_done", "result", "work")
+    __slots__ = ("_unclaimed", "error", "future", "is_done", "is_given_up", "result", "work")
 
     def __init__(self, work: Callable[[Transaction], Result], loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
@@ -78,6 +80,7 @@ class _Job(Generic[Result]):
         self.result: Result
         self.error: BaseException | None = None
         self.is_done = False
+        self.is_given_up = False
         self._unclaimed = [True]
 
     def claim(self) -> bool:
@@ -87,6 +90,11 @@ class _Job(Generic[Result]):
         except IndexError:
             return False
         return True
+
+    def give_up(self) -> bool:
+        """Say that the caller no longer waits; return whether nothing has been done yet, nor will be."""
+        self.is_given_up = True
+        return self.claim()
 
     def settle(self) -> None:
         """Hand the outcome to the caller. Runs on the event loop."""
@@ -129,6 +137,8 @@ class SqliteRunner:
         # The working directory may be another one when a reader connects.
         self._absolute_path = path.absolute()
         self._file: OpenFile | None = None
+        # The writer's, which keeps the log and its index there.
+        self._keeper: sqlite3.Connection | None = None
         self._journal = WAL
         self._opener = Opener()
         self._durability: Durability = durability
@@ -188,18 +198,21 @@ class SqliteRunner:
         return await self._submit(self._reads, work)
 
     async def _submit(self, queue: SimpleQueue[_Job[Any] | None], work: Callable[[Transaction], Result]) -> Result:
-        self._require_opener()
-        if self._closed:
-            raise StoreClosed(f"{self._path} has been closed; open it again")
+        self._require_open()
         job = _Job(work, self._loop)
         queue.put(job)
         try:
             return await job.future
         except asyncio.CancelledError:
-            if job.claim():
+            if job.give_up():
                 raise
         result = await self._outcome(job)
         raise CommittedBeforeCancellation(result)
+
+    def _require_open(self) -> None:
+        self._require_opener()
+        if self._closed:
+            raise StoreClosed(f"{self._path} has been closed; open it again")
 
     def _require_opener(self) -> None:
         self._opener.require_here(self._path)
@@ -284,8 +297,9 @@ class SqliteRunner:
         try:
             connection = open_file(self._path, self._durability, self._busy_timeout, create=create)
             try:
-                self._file = OpenFile(self._absolute_path, self)
-                self._journal = journal_mode(connection)
+                file = self._file = OpenFile(self._absolute_path, self)
+                self._note_journal(connection, file)
+                self._keeper = connection
             except BaseException:
                 connection.close()
                 raise
@@ -299,9 +313,7 @@ class SqliteRunner:
             self._post(self._settle_writes, batch)
             log.after_commit(connection.execute)
         self._end_readers()
-        if self._file is not None and not self._file.is_in_place:
-            empty_log(connection)
-        connection.close()
+        let_go(connection, file)
         forget_file(self)
         self._post(self._ended.set_result, None)
 
@@ -311,6 +323,12 @@ class SqliteRunner:
             reader.join()
         if self._watched is not None:
             self._watched.close()
+
+    def _note_journal(self, connection: sqlite3.Connection, file: OpenFile) -> None:
+        """Look after the log and its index, where there is a log."""
+        self._journal = journal_mode(connection)
+        if self._journal == WAL:
+            file.watch_log(connection)
 
     def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:
         def tell() -> None:
@@ -344,24 +362,45 @@ class SqliteRunner:
                     self._writes.put(None)
                     break
                 jobs.append(job)
-        return [job for job in jobs if job.claim()]
+        return jobs
 
-    def _run_batch(self, connection: sqlite3.Connection, batch: Sequence[_Job[Any]]) -> None:
-        if not batch:
+    def _run_batch(self, connection: sqlite3.Connection, waiting: Sequence[_Job[Any]]) -> None:
+        """Run the jobs that are still wanted when the write lock is held: until then their callers can give them up."""
+        try:
+            self._begin(connection, waiting)
+        except BaseException as error:  # noqa: BLE001 - handed to the callers who wait for it
+            # All of them have waited the whole budget; alone, each would wait it again.
+            self._fail(connection, waiting, error)
             return
-        if len(batch) == 1 or not self._run_together(connection, batch):
+        batch = [job for job in waiting if job.claim()]
+        if len(batch) == 1:
+            self._run_alone(connection, batch[0], begun=True)
+        elif not self._run_together(connection, batch):
             for job in batch:
                 self._run_alone(connection, job)
 
+    def _begin(self, connection: sqlite3.Connection, jobs: Sequence[_Job[Any]]) -> None:
+        """Take the write lock for jobs, of files that are whole. Raises the driver's errors, `StoreUnavailable`."""
+        while True:
+            begin_immediate(connection, self._busy_timeout, _wanted(jobs))
+            if self._file is None:
+                return
+            if self._journal != WAL:
+                # Another process may have made it a log since.
+                self._note_journal(connection, self._file)
+            if not self._file.log_has_shrunk():
+                return
+            _roll_back(connection)
+            self._file.require_in_place()
+            self._file.require_whole_log(connection)
+
+    def _fail(self, connection: sqlite3.Connection, jobs: Sequence[_Job[Any]], error: BaseException) -> None:
+        self._undo(connection)
+        for job in jobs:
+            job.error = self._translated(error)
+
     def _run_together(self, connection: sqlite3.Connection, batch: Sequence[_Job[Any]]) -> bool:
-        """Run a batch in one transaction; return False, with nothing done, where its jobs must run alone."""
-        try:
-            begin_immediate(connection, self._busy_timeout)
-        except sqlite3.Error as error:
-            # All of them have waited the whole budget; alone, each would wait it again.
-            for job in batch:
-                job.error = self._translated(error)
-            return True
+        """Run a batch in the transaction that has begun; return False, with nothing done, where each must run alone."""
         try:
             self._states.check(connection)
             for job in batch:
@@ -372,47 +411,67 @@ class SqliteRunner:
                     if tx.wrote:
                         raise
                     job.error = error
-            self._commit(connection)
+            self._commit(connection, batch)
         except BaseException as error:  # noqa: BLE001 - each job meets its own error when it runs alone
             self._undo(connection)
-            if isinstance(error, sqlite3.Error) and is_busy(error):
-                # As above: the commit has waited for readers, which it does with a rollback journal.
-                for job in batch:
-                    job.error = self._translated(error)
-                return True
             for job in batch:
                 job.error = None
+            if self._ends_batch(error):
+                self._fail(connection, batch, error)
+                return True
             return False
         return True
 
-    def _run_alone(self, connection: sqlite3.Connection, job: _Job[Any]) -> None:
+    def _ends_batch(self, error: BaseException) -> bool:
+        """Return whether the jobs of a batch that failed so must not, or need not, be run again alone."""
+        if isinstance(error, OutcomeUnknown):
+            # A log still begins where the commit that failed began: to commit again is to write over it.
+            return self._journal != WAL or isinstance(error.__cause__, StoreUnavailable)
+        # With a rollback journal a commit waits for readers, as the beginning waits for writers.
+        return isinstance(error, sqlite3.Error) and is_busy(error)
+
+    def _run_alone(self, connection: sqlite3.Connection, job: _Job[Any], *, begun: bool = False) -> None:
         for _ in range(_ID_ATTEMPTS):
             try:
-                begin_immediate(connection, self._busy_timeout)
+                if not begun:
+                    self._begin(connection, [job])
+                begun = False
                 self._states.check(connection)
                 job.result = job.work(SqliteTransaction(connection, self._states.current))
-                self._commit(connection)
+                self._commit(connection, [job])
             except (IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
                 self._undo(connection)
                 job.error = CorruptStore(f"{self._path}: a write contradicts what is stored ({error}); run verify()")
                 job.error.__cause__ = error
-            except sqlite3.Error as error:
-                self._undo(connection)
-                job.error = self._translated(error)
-                return
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
-                self._undo(connection)
-                job.error = _raisable(error)
+                self._fail(connection, [job], error)
                 return
             else:
                 job.error = None
                 return
 
-    def _commit(self, connection: sqlite3.Connection) -> None:
-        """Commit to a file that others can find: what is acknowledged must be there tomorrow."""
+    def _commit(self, connection: sqlite3.Connection, jobs: Sequence[_Job[Any]]) -> None:
+        """Commit to files that others can find: what is acknowledged must be there tomorrow.
+
+        Raises the driver's errors and `StoreUnavailable` where nothing was committed, `OutcomeUnknown`.
+        """
         self._require_in_place()
-        commit(connection, self._busy_timeout)
+        if self._file is not None and self._file.log_has_shrunk():
+            self._file.lose_log()
+        try:
+            commit(connection, self._busy_timeout, _wanted(jobs))
+        except (sqlite3.Error, MemoryError) as error:
+            unknown = unknown_outcome(error, self._path)
+            if unknown is None:
+                raise
+            raise unknown from error
+        try:
+            self._require_in_place()
+            if self._file is not None:
+                self._file.require_whole_log(connection)
+        except StoreUnavailable as error:
+            raise lost_while_committing(error) from error
 
     def _require_in_place(self) -> None:
         if self._file is not None:
@@ -422,7 +481,10 @@ class SqliteRunner:
         # With a rollback journal a read may have to wait for a commit.
         return connect(self._absolute_path, self._durability, read_only=True, timeout=self._busy_timeout)
 
-    def _translated(self, error: sqlite3.Error) -> FlueError:
+    def _translated(self, error: BaseException) -> BaseException:
+        """Return what a caller is told of an error, with the driver's as its cause."""
+        if not isinstance(error, sqlite3.Error):
+            return _raisable(error)
         ours = translate(error, self._path)
         ours.__cause__ = error
         return ours
@@ -431,8 +493,8 @@ class SqliteRunner:
         """Roll back, and forget what the transaction would have left."""
         _roll_back(connection)
         self._states.current.clear()
-        if self._file is not None and not self._file.is_in_place:
-            empty_log(connection)
+        if self._file is not None:
+            rescue_log(connection, self._file)
 
     def _read_loop(self) -> None:
         connection: sqlite3.Connection | None = None
@@ -441,18 +503,22 @@ class SqliteRunner:
                 continue
             try:
                 self._require_in_place()
-                if connection is None:
-                    connection = self._connect_reader()
+                connection = self._reader(connection)
                 with translated(self._path):
                     job.result = self._read_snapshot(connection, job.work)
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
                 job.error = _raisable(error)
+                if self._keeper is not None and self._file is not None:
+                    rescue_log(self._keeper, self._file)
             self._post(job.settle)
         if connection is not None:
             connection.close()
 
-    @staticmethod
-    def _read_snapshot(connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+    def _reader(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
+        """Return the connection of a thread that reads, made when it first does."""
+        return self._connect_reader() if connection is None else connection
+
+    def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         connection.execute("BEGIN")
         try:
             return work(SqliteTransaction(connection))
@@ -467,6 +533,11 @@ def _raisable(error: BaseException) -> BaseException:
     wrapped = RuntimeError("an operation raised StopIteration; has the source of ids or times run out?")
     wrapped.__cause__ = error
     return wrapped
+
+
+def _wanted(jobs: Sequence[_Job[Any]]) -> Callable[[], bool]:
+    """Return what tells whether anybody still waits for one of these."""
+    return lambda: not all(job.is_given_up for job in jobs)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import uniform
 from typing import Literal, Protocol, TypeAlias
 
-from flue_py.errors import CorruptStore, FlueError, NotAStore, StoreBusy, StoreUnavailable
+from flue_py.errors import CorruptStore, FlueError, NotAStore, OutcomeUnknown, StoreBusy, StoreUnavailable
 
 Durability: TypeAlias = Literal["full", "normal"]
 
@@ -30,6 +30,9 @@ _UNAVAILABLE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_NOMEM,
 )
+_MAY_HAVE_HAPPENED = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM)
+_HAS_NOT_HAPPENED = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
+"""A commit that could not be written whole is none. One that was written, and not synced, may be."""
 _LOOK_AT_THE_DISK = "look at the disk and the system's log, then open the store again and run verify()"
 _ADVICE = {
     sqlite3.SQLITE_FULL: "nothing was changed: make room on the disk, and repeat the call",
@@ -185,33 +188,65 @@ def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
     return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
 
 
+def unknown_outcome(error: sqlite3.Error | MemoryError, path: Path | str) -> OutcomeUnknown | None:
+    """Return our error for a COMMIT whose failure leaves open whether it happened; None for one that did not happen.
+
+    What SQLite has written may be in the file when it finds out that the disk did not take it, or that it lacks the
+    memory to say so to others: who opens the file after a crash may see it.
+    """
+    if isinstance(error, sqlite3.Error) and (
+        primary_code(error) not in _MAY_HAVE_HAPPENED or error.sqlite_errorcode in _HAS_NOT_HAPPENED
+    ):
+        return None
+    return OutcomeUnknown(
+        f"{path}: a commit failed ({str(error) or 'the memory ran out'}), so whether the operation happened is not "
+        "known; look at the disk, then refresh() and look before you repeat it, or use an idempotency_key"
+    )
+
+
+def lost_while_committing(error: StoreUnavailable) -> OutcomeUnknown:
+    """Return our error for a commit to files that were in place before it, and after it no more."""
+    return OutcomeUnknown(f"{error}; it happened during a commit, so whether the operation is there is not known")
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Return whether another connection's lock is the cause."""
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def begin_immediate(connection: sqlite3.Connection, busy_timeout: float) -> None:
-    """Take the write lock, retrying with jitter for up to ``busy_timeout`` seconds.
+def _always() -> bool:
+    return True
+
+
+def begin_immediate(
+    connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = _always
+) -> None:
+    """Take the write lock, retrying with jitter for up to ``busy_timeout`` seconds, and while anybody wants it.
 
     SQLite's own busy handler polls in lock step and starves whoever waits longest, hence the jitter.
     """
-    run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout)
+    run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout, is_wanted)
 
 
-def commit(connection: sqlite3.Connection, busy_timeout: float) -> None:
+def commit(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool] = _always) -> None:
     """Commit. With a rollback journal that waits for reads in progress, which is tried again as the beginning is."""
-    run_when_free(connection, "COMMIT", busy_timeout)
+    run_when_free(connection, "COMMIT", busy_timeout, is_wanted)
 
 
-def run_when_free(connection: sqlite3.Connection, statement: str, busy_timeout: float) -> None:
-    """Run a statement, trying again with jitter for up to ``busy_timeout`` seconds while it meets a lock."""
+def run_when_free(
+    connection: sqlite3.Connection, statement: str, busy_timeout: float, is_wanted: Callable[[], bool] = _always
+) -> None:
+    """Run a statement, trying again with jitter for up to ``busy_timeout`` seconds while it meets a lock.
+
+    It is given up, too, with the driver's error, once ``is_wanted`` says no.
+    """
     deadline = time.monotonic() + busy_timeout
     wait = _FIRST_WAIT
     while True:
         try:
             connection.execute(statement)
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() >= deadline:
+            if not is_busy(error) or time.monotonic() >= deadline or not is_wanted():
                 raise
             time.sleep(uniform(0, wait))  # noqa: S311 - jitter, not a secret
             wait = min(wait * 2, _LONGEST_WAIT)

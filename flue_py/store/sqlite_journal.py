@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 from flue_py.errors import StoreWarning
+from flue_py.store.opener import OpenFile
 from flue_py.store.sqlite_file import BUSY_POLL_MS, run_when_free
 
 WAL = "wal"
@@ -79,14 +80,31 @@ def warn_without_wal(mode: str, location: str | Path) -> None:
         )
 
 
-def empty_log(connection: sqlite3.Connection) -> None:
-    """Move what the log holds into the database, where nothing is in the way, and leave the log empty.
+def rescue_log(connection: sqlite3.Connection, file: OpenFile) -> None:
+    """Move what a log holds into the database, and leave it empty, where it is no longer the log of what is there.
 
-    For a database that is no longer at its path: its log still is, and would be taken for that of whatever file comes
-    to lie there.
+    When a database has left its path, its log would be taken for that of whatever file comes to lie there. When the log
+    has left it, nobody will find it again.
     """
-    with contextlib.suppress(sqlite3.Error):
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if not file.is_in_place or file.is_log_unreachable:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def let_go(connection: sqlite3.Connection, file: OpenFile) -> None:
+    """Close the last connection to a file; leave it open where SQLite would remove a log that is somebody else's.
+
+    Then the file cannot be opened again in this process: SQLite would go on with the index that is lost.
+    """
+    rescue_log(connection, file)
+    if file.is_in_place and file.is_log_somebody_elses:
+        import ctypes  # noqa: PLC0415 - slow to import, and seldom needed
+
+        file.refuse_here()
+        # An object with one reference more than there are is closed by the end of the process alone.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    else:
+        connection.close()
 
 
 def is_shared_memory_missing(error: BaseException) -> bool:

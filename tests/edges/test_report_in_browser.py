@@ -34,6 +34,10 @@ HOSTILE = (
     "javascript:window.pwned=3",
     "${window.pwned = 4}{{window.pwned = 5}}",
     "nul \x00 bell \x07 escape \x1b[31m",
+    "[link](javascript:window.pwned=6) [data](data:text/html,x) [file](file:///etc/passwd) <javascript:window.pwned=7>",
+    "![picture](https://example.com/x.png) ![inline](data:image/png;base64,AAAA) [beside](report-2.html) [#](#history)",
+    "<details open><summary>raw</summary></details>\n\n<style>body { display: none }</style>",
+    "[\u202emoc.elpmaxe](https://example.com/\u202e) **\u202ebold**",
 )
 PHONE = {"width": 390, "height": 844}
 
@@ -201,9 +205,14 @@ def test_hostile_content_is_text_and_nothing_else(chromium: Chromium, tmp_path: 
         shown += page.locator("#bills").text_content() or ""
         for text in (*HOSTILE[:7], HOSTILE[7]):
             assert text in shown
-        assert page.locator("#sessions").text_content() == f"{script} this session{script} task"
+        assert page.locator("#sessions").text_content() == f"{script}this session{HOSTILE[1]}task {script}"
         assert page.evaluate("[window.pwned, document.images.length]") == [None, 0]
-        assert page.locator("script").count() == scripts == 4
+        links = page.eval_on_selector_all("#panel a", "all => all.map(each => [each.href, each.rel, each.target])")
+        assert {tuple(link) for link in links} <= {
+            ("https://example.com/%E2%80%AE", "noopener noreferrer nofollow", "_blank")
+        }
+        assert page.locator("#panel :is(style, details, form, iframe, object, embed, input)").count() == 0
+        assert page.locator("script").count() == scripts == 5
         assert not is_wider_than_window(page)
 
     chromium.look(file, look)
@@ -286,9 +295,9 @@ def test_growth_and_cost_are_drawn_for_each_agent_and_model(chromium: Chromium, 
     def look(page: Page) -> None:
         legend = page.locator("#chart-legend li").all_text_contents()
         assert legend == [
-            "Planner 7 turns",
-            "Developer 24 turns",
-            "changelog 1 turn",
+            "Planner 7 answers",
+            "Developer 24 answers",
+            "changelog 1 answer",
             "1 compaction",
             "warn at 4,000",
             "cut over at 8,000",
@@ -299,7 +308,7 @@ def test_growth_and_cost_are_drawn_for_each_agent_and_model(chromium: Chromium, 
         assert "since the last compaction" in (page.locator("#growth-note").text_content() or "")
         assert pixels_like(page, "--line-0") > 50
         page.hover("#chart .u-over")
-        assert "turn" in (page.locator("#chart-tip").text_content() or "")
+        assert "answer" in (page.locator("#chart-tip").text_content() or "")
         page.click("#chart .u-over")
         assert page.locator("#tab-0").get_attribute("aria-selected") == "true"
 
@@ -315,7 +324,7 @@ def test_growth_and_cost_are_drawn_for_each_agent_and_model(chromium: Chromium, 
         page.wait_for_selector("#turns table")
         assert page.locator("#turns tbody tr").count() == 32 + 2
         # A task has a tree of its own.
-        page.get_by_role("button", name="changelog task").click()
+        page.get_by_role("button", name="task changelog").click()
         assert page.locator("#tree").get_attribute("aria-label") == "Entries of check it"
         assert [row.get_attribute("aria-level") for row in page.locator("#tree [role=treeitem]").all()] == ["1", "1"]
 
@@ -371,12 +380,17 @@ def test_the_tree_is_read_and_used_by_keyboard_alone(chromium: Chromium, tasked:
         assert page.locator("#reading-title code").text_content() == focused("data-entry")
 
         press("Tab")
+        assert focused("id") == "raw"
+        press("Tab")
         assert focused("id") == "tab-0"
         press("ArrowRight")
         assert (focused("id"), focused("aria-selected")) == ("tab-1", "true")
         press("End")
+        assert focused("id") == "tab-3"
+        press("ArrowLeft")
         assert focused("id") == "tab-2"
         assert "created" in (page.locator("#panel").text_content() or "")
+        press("ArrowRight")
         press("ArrowRight")
         assert focused("id") == "tab-0"
         for landmark in ("header", "main", "nav", "footer"):
@@ -399,8 +413,13 @@ CONTRASTS = """() => {
     };
     const texts = "text muted accent seen user assistant tool shell summary other bad";
     const names = texts.split(" ").map((name) => `--${name}`);
-    const least = (name) => Math.min(contrast(name, "--card"), contrast(name, "--raised"));
-    return Object.fromEntries(names.map((name) => [name, least(name)]));
+    const grounds = ["--card", "--raised", "--accent-soft"];
+    const least = (name) => Math.min(...grounds.map((ground) => contrast(name, ground)));
+    const pairs = [["--added-text", "--added"], ["--removed-text", "--removed"], ["--text", "--found"]];
+    return Object.fromEntries([
+        ...names.map((name) => [name, least(name)]),
+        ...pairs.map(([name, ground]) => [`${name} on ${ground}`, contrast(name, ground)]),
+    ]);
 }"""
 
 

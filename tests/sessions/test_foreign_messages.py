@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import flue_py
 from flue_py import InvalidEntry, Session, Store
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.messages import AssistantMessage, ToolResultMessage
 from flue_py.core.sessions import ConvertedMessage
+from flue_py.sessions.incoming import incoming_messages
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 
 pytestmark = pytest.mark.anyio
@@ -244,6 +246,8 @@ async def test_an_entry_that_is_no_message_says_so(session: Session) -> None:
 @settings(max_examples=15, deadline=None)
 @given(messages=chat_lists())
 def test_any_chat_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -> None:
+    # Roles and texts alone are ours: only where something is of this form is the rest taken for it, too.
+    messages += [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "refusal": None}]
     assert same(appended_and_exported(messages, "openai-chat"), messages)
 
 
@@ -266,3 +270,58 @@ def appended_and_exported(messages: list[dict[str, Any]], shape: str) -> Any:
         session = store.create_session()
         session.append_messages(messages)
         return json.loads(flue_py.sync.export_session(session, shape).text)
+
+
+TOOLS: list[JsonObject] = [
+    {"type": "message", "role": "user", "content": "q"},
+    {"type": "local_shell_call", "id": "ls", "call_id": "c1", "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "local_shell_call_output", "id": "c1", "output": "a.py"},
+    {"type": "shell_call", "call_id": "c2", "action": {"commands": ["ls"]}, "status": "completed"},
+    {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "x", "stderr": "", "outcome": {}}]},
+    {"type": "computer_call", "call_id": "c3", "id": "cc", "action": {"type": "screenshot"}},
+    {
+        "type": "computer_call_output", "call_id": "c3",
+        "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,QUJD"},
+    },
+    {"type": "apply_patch_call", "call_id": "c4", "operation": {"type": "delete_file", "path": "a"}},
+    {"type": "apply_patch_call_output", "call_id": "c4", "status": "completed"},
+    {"type": "tool_search_call", "call_id": "c5", "execution": "client", "arguments": {"goal": "g"}},
+    {"type": "tool_search_output", "call_id": "c5", "execution": "client", "status": "completed", "tools": []},
+]  # fmt: skip
+
+
+async def test_tools_that_the_api_defines_are_calls_with_results_too(session: Session) -> None:
+    appended = await session.append_messages(TOOLS)
+    assert await roles(session) == ["user", *["assistant", "toolResult"] * 5]
+    assert len(await session.turns()) == 1
+    names = [entry.fields.get("toolName") for entry in await session.get_active_path() if entry.role == "toolResult"]
+    assert names == ["local_shell", "shell", "computer", "apply_patch", "tool_search"]
+    assert (await flue_py.export_session(session, "openai-responses")).notes == ()
+    assert same(await exported(session, "openai-responses"), TOOLS)
+    assert (await session.exclude(appended.entry_ids[4])).entry_ids == appended.entry_ids[3:5]
+
+
+ODD = st.sampled_from([None, True, 5, "", "x", [], ["x"], {}, [{}], {"type": []}, [{"type": {}}], [[]]])
+
+
+@given(data=st.data(), message=st.sampled_from([*CHAT, *ANTHROPIC, *RESPONSES, *TOOLS]))
+def test_whatever_stands_in_a_field_is_taken_or_refused_by_an_error_of_ours(
+    data: st.DataObject, message: JsonObject
+) -> None:
+    message = json.loads(json.dumps(message))
+    places: list[tuple[Any, Any]] = []
+    waiting: list[Any] = [message]
+    while waiting:
+        held = waiting.pop()
+        for key in held if isinstance(held, dict) else range(len(held)):
+            places.append((held, key))
+            if isinstance(held[key], (dict, list)):
+                waiting.append(held[key])
+    for held, key in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=2)):
+        held[key] = data.draw(ODD)
+    try:
+        entries = incoming_messages([message], None).entries
+    except InvalidEntry:
+        return
+    assert entries
+    assert all(entry.kind == "message" for entry in entries)

@@ -22,7 +22,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from flue_py.core.sessions import Appended, NewSession
-from flue_py.errors import StoreUnavailable
+from flue_py.errors import OutcomeUnknown, StoreUnavailable
 from flue_py.store import sqlite
 from flue_py.store.async_engine import open_engine
 from flue_py.store.migrate import open_file
@@ -365,7 +365,7 @@ async def test_when_the_commit_of_a_batch_fails_each_operation_is_told_what_beca
         assert stored == told
         # The first failure is the batch's, the second that of the operation before these.
         assert len(told) == 3 - max(failures - 2, 0)
-        assert all(isinstance(outcome, (Appended, StoreUnavailable)) for outcome in outcomes)
+        assert all(isinstance(outcome, (Appended, OutcomeUnknown)) for outcome in outcomes)
         assert (await backend.verify()).problems == []
 
 

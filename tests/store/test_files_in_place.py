@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import secrets
+import shutil
+import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from flue_py.errors import InvalidArgument
+from flue_py.core.sessions import Appended
+from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
+from flue_py.store import sqlite
+from flue_py.store.async_engine import open_engine
+from flue_py.store.backend import Sources
 from flue_py.store.salvage.salvaging import salvage
+from flue_py.store.sql import SqlBackend
+from flue_py.store.sqlite_file import commit
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 
@@ -21,6 +37,25 @@ import flue_py.sync
 
 with flue_py.sync.open(sys.argv[1], prices=False) as store:
     print(store.info().sessions)
+"""
+
+APPEND = """
+import sys
+import flue_py.sync
+
+with flue_py.sync.open(sys.argv[1], prices=False) as store:
+    session = store.get_session(sys.argv[2])
+    for number in range(int(sys.argv[3])):
+        session.append_message({"role": "user", "content": str(number)})
+    print(len(session.get_active_path()))
+"""
+
+VERIFY = """
+import sys
+import flue_py.sync
+
+with flue_py.sync.open(sys.argv[1], prices=False) as store:
+    print(store.verify().problems)
 """
 
 
@@ -62,3 +97,219 @@ async def test_a_store_that_is_open_here_is_not_salvaged(path: Path) -> None:
             salvage(path, path.with_name("new.db"))
         assert not path.with_name("new.db").exists()
     assert salvage(path, path.with_name("new.db")).sessions == 0
+
+
+# -- files that vanish ----------------------------------------------------------------------------------------------
+
+
+def unlink(file: Path) -> None:
+    file.unlink()
+
+
+def move(file: Path) -> None:
+    file.rename(file.with_name("away"))
+
+
+def replace(file: Path) -> None:
+    copy = file.with_name("copy")
+    shutil.copy(file, copy)
+    copy.replace(file)
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+HARMS = {
+    "log removed": (unlink, ["-wal"]),
+    "log moved": (move, ["-wal"]),
+    "log replaced by a copy": (replace, ["-wal"]),
+    "log cut": (cut, ["-wal"]),
+    "log emptied": (empty, ["-wal"]),
+    "index removed": (unlink, ["-shm"]),
+    "index moved": (move, ["-shm"]),
+    "index replaced by a copy": (replace, ["-shm"]),
+    "both removed": (unlink, ["-wal", "-shm"]),
+    "both replaced by copies": (replace, ["-wal", "-shm"]),
+}
+KEEPS_ALL = [name for name in HARMS if name not in ("log cut", "log emptied", "log moved")]
+"""What leaves every acknowledged entry where it is found again."""
+
+
+def do_harm(path: Path, name: str) -> None:
+    harm, suffixes = HARMS[name]
+    for suffix in suffixes:
+        harm(Path(f"{path}{suffix}"))
+
+
+@asynccontextmanager
+async def on_engine(path: Path) -> AsyncIterator[SqlBackend]:
+    backend = await open_engine(f"sqlite+aiosqlite:///{path}", sources=random_sources(), durability="normal")
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@asynccontextmanager
+async def on_file(path: Path) -> AsyncIterator[SqlBackend]:
+    async with opened(path, random_sources()) as backend:
+        yield backend
+
+
+def random_sources() -> Sources:
+    return Sources(lambda: time.time_ns() // 1000, lambda: secrets.token_hex(8), lambda: secrets.token_hex(8))
+
+
+RUNNERS = {"file": on_file, "engine": on_engine}
+Opening: TypeAlias = Callable[[Path], AbstractAsyncContextManager[SqlBackend]]
+
+
+@pytest.fixture(params=RUNNERS)
+def opening(request: pytest.FixtureRequest) -> Opening:
+    """Opens a store by its path, or on an engine."""
+    return RUNNERS[request.param]
+
+
+@pytest.mark.parametrize("name", HARMS)
+async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(path: Path, opening: Opening, name: str) -> None:
+    async with opening(path) as backend:
+        session = await new_session(backend, *talk(20))
+        do_harm(path, name)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match=r"while the store was open.*open it again"):
+                await backend.append(session.id, [user("lost")])
+        with pytest.raises(StoreUnavailable):
+            await backend.append(session.id, [user("lost")])
+    if name in KEEPS_ALL:
+        assert run(APPEND, path, session.id, 1) == "21"
+    if "replaced" in name:
+        # A new process finds the new files; in this one SQLite still has the old ones in use.
+        with pytest.raises(StoreUnavailable, match="open the store in a new one"):
+            async with opening(path):
+                pytest.fail("it was opened")
+    elif name in KEEPS_ALL:
+        async with opening(path) as backend:
+            assert len(await path_ids(backend, session.id)) == 21
+            assert (await backend.verify()).problems == []
+
+
+@pytest.mark.parametrize("name", ["log removed", "index removed", "both removed"])
+async def test_a_read_that_notices_it_first_saves_what_was_acknowledged(
+    path: Path, opening: Opening, name: str
+) -> None:
+    async with opening(path) as backend:
+        session = await new_session(backend, *talk(20))
+        assert len(await path_ids(backend, session.id)) == 20
+        do_harm(path, name)
+        with pytest.raises(StoreUnavailable, match="was removed"):
+            await path_ids(backend, session.id)
+        copy = path.with_name("crashed.db")
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    # What a crash would have left at that moment.
+    async with opened(copy) as backend:
+        assert len(await path_ids(backend, session.id)) == 20
+        assert (await backend.verify()).problems == []
+
+
+@pytest.mark.parametrize("name", ["log removed", "index removed", "both removed"])
+async def test_what_another_process_then_writes_outlives_the_store_that_lost_its_files(
+    path: Path, opening: Opening, name: str
+) -> None:
+    async with opening(path) as backend:
+        session = await new_session(backend, *talk(20))
+        do_harm(path, name)
+        with pytest.raises(StoreUnavailable):
+            await backend.append(session.id, [user("lost")])
+        assert run(APPEND, path, session.id, 30) == "50"
+        with pytest.raises(StoreUnavailable):
+            await backend.append(session.id, [user("lost")])
+    assert run(APPEND, path, session.id, 1) == "51"
+    assert run(VERIFY, path) == "[]"
+
+
+async def test_a_borrowed_engine_that_lost_its_log_is_not_opened_again(path: Path) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    try:
+        backend = await open_engine(engine, sources=random_sources(), durability="normal")
+        session = await new_session(backend, *talk(2))
+        do_harm(path, "log removed")
+        with pytest.raises(StoreUnavailable):
+            await backend.append(session.id, [user("lost")])
+        await backend.close()
+        # Its connections still write to the log that was removed.
+        with pytest.raises(StoreUnavailable, match="open the store in a new one"):
+            await open_engine(engine, sources=random_sources(), durability="normal")
+    finally:
+        await engine.dispose()
+    assert run(APPEND, path, session.id, 1) == "3"
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+async def test_files_that_vanish_during_a_commit_leave_its_outcome_unknown(
+    path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    def vanishing(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool]) -> None:
+        commit(connection, busy_timeout, is_wanted)
+        Path(f"{path}{suffix}").unlink()
+
+    async with opened(path) as backend:
+        session = await new_session(backend, *talk(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite, "commit", vanishing)
+            outcomes = await in_one_batch_of_two(backend, session.id)
+        assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, OutcomeUnknown]
+        with pytest.raises(StoreUnavailable):
+            await backend.append(session.id, [user("lost")])
+
+
+async def in_one_batch_of_two(backend: SqlBackend, session_id: str) -> list[BaseException | Appended]:
+    return await asyncio.gather(*[backend.append(session_id, [user(text)]) for text in "xy"], return_exceptions=True)
+
+
+# -- and no false alarm ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["TRUNCATE", "RESTART", "FULL", "PASSIVE"])
+async def test_another_connection_may_empty_the_log_at_any_time(path: Path, opening: Opening, how: str) -> None:
+    async with opening(path) as backend:
+        session = await new_session(backend, *talk(20))
+        for written in range(3):
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("PRAGMA journal_size_limit = 0")
+                assert other.execute(f"PRAGMA wal_checkpoint({how})").fetchone()[0] == 0
+                if how == "TRUNCATE":
+                    assert os.stat(f"{path}-wal").st_size == 0
+                other.execute("UPDATE sessions SET title = title")
+            await add(backend, session.id, user("on it goes"))
+            assert len(await path_ids(backend, session.id)) == 21 + written
+        assert (await backend.verify()).problems == []
+
+
+async def test_a_log_that_is_cut_to_its_limit_is_whole(path: Path, opening: Opening) -> None:
+    async with opening(path) as backend:
+        session = await new_session(backend)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("PRAGMA journal_size_limit = 40000")
+            for written in range(1, 7):
+                await add(backend, session.id, *talk(60))
+                assert len(await path_ids(backend, session.id)) == 60 * written
+                other.execute("PRAGMA wal_checkpoint(RESTART)")
+                other.execute("UPDATE sessions SET title = title")
+        assert (await backend.verify()).problems == []
+
+
+async def test_processes_that_come_and_go_leave_an_open_store_its_files(path: Path, opening: Opening) -> None:
+    async with opening(path) as backend:
+        session = await new_session(backend)
+        for written in range(1, 3):
+            assert run(APPEND, path, session.id, 1) == f"{2 * written - 1}"
+            await add(backend, session.id, user("mine"))
+        assert len(await path_ids(backend, session.id)) == 4
+        assert (await backend.verify()).problems == []

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -607,9 +607,9 @@ async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budg
 ) -> None:
     commits: list[None] = []
 
-    def counted(connection: sqlite3.Connection, busy_timeout: float) -> None:
+    def counted(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool]) -> None:
         commits.append(None)
-        commit(connection, busy_timeout)
+        commit(connection, busy_timeout, is_wanted)
 
     monkeypatch.setattr(sqlite, "commit", counted)
     with pytest.warns(StoreWarning):

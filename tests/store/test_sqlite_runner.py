@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, Appended, NewSession
@@ -32,6 +34,7 @@ from flue_py.errors import (
     WrongEventLoop,
 )
 from flue_py.store import appending, editing, queries, sqlite
+from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite import open_sqlite
@@ -67,12 +70,19 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One element for each transaction that the writer has begun."""
     transactions: list[None] = []
 
-    def counting(connection: sqlite3.Connection, busy_timeout: float) -> None:
+    def counting(connection: sqlite3.Connection, busy_timeout: float, is_wanted: Callable[[], bool]) -> None:
         transactions.append(None)
-        begin_immediate(connection, busy_timeout)
+        begin_immediate(connection, busy_timeout, is_wanted)
 
     monkeypatch.setattr(sqlite, "begin_immediate", counting)
     return transactions
+
+
+async def until_begun(begun: list[None]) -> None:
+    """Wait until the writer has asked for the lock."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while not begun:  # noqa: ASYNC110 - the writer is a thread
+            await asyncio.sleep(0.001)
 
 
 def threads_of(path: Path) -> list[threading.Thread]:
@@ -429,6 +439,85 @@ async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_le
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task
             assert not isinstance(caught.value, CommittedBeforeCancellation)
+
+
+async def test_a_write_that_waits_for_another_process_can_be_given_up(path: Path, begun: list[None]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend, user("a"))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            # The lock is held until the callers have gone, so that nothing else can end their waiting.
+            other.execute("BEGIN IMMEDIATE")
+            begun.clear()
+            waiting = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "xyz"]
+            await until_begun(begun)
+            kept = asyncio.create_task(backend.append(session.id, [user("b")]))
+            for task in waiting:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError) as caught:
+                    await task
+                assert not isinstance(caught.value, CommittedBeforeCancellation)
+            assert not kept.done()
+            other.execute("COMMIT")
+        await kept
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "b"]
+        assert (await backend.verify()).problems == []
+
+
+async def test_those_who_wait_on_do_not_notice_who_gave_up(path: Path, begun: list[None]) -> None:
+    async with opened(path) as backend:
+        session = await new_session(backend)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begun.clear()
+            tasks = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "abcd"]
+            await until_begun(begun)
+            tasks[1].cancel()
+            tasks[2].cancel()
+            assert [type(each) for each in await asyncio.gather(*tasks[1:3], return_exceptions=True)] == [
+                asyncio.CancelledError,
+                asyncio.CancelledError,
+            ]
+            other.execute("COMMIT")
+        await asyncio.gather(tasks[0], tasks[3])
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "d"]
+
+
+async def test_on_an_engine_a_write_that_waits_for_another_process_can_be_given_up(path: Path) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    asked = asyncio.Event()
+
+    def look(_cursor: object, sql: str, *_: object) -> None:
+        if sql == "BEGIN IMMEDIATE":
+            asked.set()
+
+    event.listen(engine.sync_engine, "do_execute", look)
+    backend = await open_engine(engine, sources=counted_sources(), durability="normal")
+    try:
+        session = await new_session(backend, user("a"))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            # The lock is held until the callers have gone, so that nothing else can end their waiting.
+            other.execute("BEGIN IMMEDIATE")
+            asked.clear()
+            waiting = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "xyz"]
+            await asked.wait()
+            kept = asyncio.create_task(backend.append(session.id, [user("b")]))
+            await asyncio.sleep(0)
+            for task in waiting:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError) as caught:
+                    await task
+                assert not isinstance(caught.value, CommittedBeforeCancellation)
+            assert not kept.done()
+            other.execute("COMMIT")
+        await kept
+        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "b"]
+        assert (await backend.verify()).problems == []
+        async with engine.connect() as connection:
+            # What the engine's own users find is not the store's short patience.
+            assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar() == 30_000
+    finally:
+        await backend.close()
+        await engine.dispose()
 
 
 async def test_a_cancelled_read_lets_its_thread_go_on_to_others(path: Path) -> None:

@@ -1,15 +1,25 @@
-// What there is to read of the selected entry: what the model sees there, the stored path, the entry itself.
+// What there is to read of the selected entry: what the model sees there, the branch it is on, the entry itself, and
+// how it compares with another leaf.
 
 class Reading {
   constructor(choose) {
     this.choose = choose;
     this.tab = 0;
+    this.isRaw = false;
+    this.wanted = "";
+    byId("raw").addEventListener("click", () => {
+      this.isRaw = !this.isRaw;
+      byId("raw").setAttribute("aria-pressed", String(this.isRaw));
+      this.drawPanel();
+    });
   }
 
   show(session, at) {
+    if (session !== this.session) this.other = undefined;
     this.session = session;
     this.at = at;
     this.path = at === undefined ? [] : pathOf(session, at);
+    this.branch = at === undefined ? [] : branchOf(session, at);
     this.context = at === undefined ? [] : contextOf(session, at);
     const title = byId("reading-title");
     if (at === undefined) title.textContent = "Before the first entry";
@@ -40,7 +50,9 @@ class Reading {
   }
 
   drawTabs() {
-    const names = [`Model sees (${number(this.context.length)})`, `Path (${number(this.path.length)})`, "Entry"];
+    const names = [`Model sees (${number(this.context.length)})`, `Branch (${number(this.branch.length)})`, "Entry"];
+    if (this.session.leaves.length > 1) names.push("Compare");
+    this.tab = Math.min(this.tab, names.length - 1);
     const tabs = names.map((text, place) => make("button", {
       type: "button", role: "tab", id: `tab-${place}`, text, "aria-controls": "panel",
       "aria-selected": String(place === this.tab), tabindex: place === this.tab ? 0 : -1,
@@ -63,22 +75,48 @@ class Reading {
   drawPanel() {
     const panel = byId("panel");
     panel.setAttribute("aria-labelledby", `tab-${this.tab}`);
-    panel.scrollTop = 0;
-    const choose = this.choose;
-    if (this.tab === 2) panel.replaceChildren(this.entryElement());
-    else {
-      const places = this.tab === 0 ? this.context : this.path;
-      const how = this.tab === 0 ? { choose } : { choose, seen: new Set(this.context), note: "not in the context" };
-      panel.replaceChildren(places.length
-        ? messageList(this.session, places, how)
-        : make("p", { class: "muted", text: "Nothing: the context is empty here." }));
-    }
+    byId("raw").hidden = this.tab === 3;
+    panel.replaceChildren([this.contextElement, this.branchElement, this.entryElement, this.compareElement][this.tab].call(this));
+    this.scroll();
+    this.onDrawn?.(panel.querySelector(".message.chosen, .entry"));
+  }
+
+  get how() {
+    return { chosen: this.at, choose: this.choose, isRaw: this.isRaw, wanted: this.wanted };
+  }
+
+  // Brings the selected entry into sight: its beginning, with a bit of what is before it.
+  scroll() {
+    const panel = byId("panel");
+    const chosen = panel.querySelector(".message.chosen");
+    if (chosen) this.scrollTo(chosen.getBoundingClientRect().top);
+    else panel.scrollTop = 0;
+  }
+
+  scrollTo(top) {
+    const panel = byId("panel");
+    panel.scrollTop += top - panel.getBoundingClientRect().top - Math.min(72, panel.clientHeight / 8);
+  }
+
+  // Where the selected entry is not in the context, it is told of behind it.
+  contextElement() {
+    const seen = new Set(this.context);
+    const isThere = this.at === undefined || seen.has(this.at);
+    const places = isThere ? this.context : [...this.context, this.at];
+    if (!this.context.length && isThere) return make("p", { class: "muted", text: "Nothing: the context is empty here." });
+    return messageList(this.session, places, { ...this.how, seen, note: "selected, not in the context" });
+  }
+
+  branchElement() {
+    if (this.at === undefined) return make("p", { class: "muted", text: "No entry is selected." });
+    // What comes after the selected entry is neither in its context nor left out of it.
+    const seen = new Set([...this.context, ...this.branch.slice(this.path.length)]);
+    return messageList(this.session, this.branch, { ...this.how, seen, note: "not in the context" });
   }
 
   entryElement() {
     if (this.at === undefined) return make("p", { class: "muted", text: "No entry is selected." });
     const entry = this.session.entries[this.at];
-    const usage = entry.usage ?? [];
     const facts = [
       ["entry", entry.id],
       ["parent", entry.parent === undefined ? "(a root)" : this.session.entries[entry.parent].id],
@@ -90,14 +128,27 @@ class Reading {
       ["created", `${entry.at} UTC`],
       ["size", entry.tokens ? counted(entry.tokens, "token") : undefined],
       ["model", entry.model],
-      ["used", entry.usage && `${number(usage[0])} input, ${number(usage[1])} output, ${number(usage[2])} cache read, `
-        + `${number(usage[3])} cache write`],
-      ["cost", entry.usage && (entry.cost ?? "—")],
+      ["used", entry.usage && usageText(entry.usage)],
+      ["cost", entry.paid && moneyText(entry.paid)],
     ];
     const made = make("div", { class: "entry" }, factList(facts.filter(([, value]) => value)));
-    made.append(...entry.parts.map(([kind, text]) => partElement(kind, text)));
-    if (entry.rest) made.append(make("h3", { text: "Stored beside it" }), partElement("json", entry.rest));
+    const isMarkdown = MARKDOWN_SAID.has(entry.kind === "message" ? entry.role : entry.kind);
+    made.append(...entry.parts.map((part) => partElement(part, { ...this.how, isMarkdown })));
+    if (entry.rest) made.append(make("h3", { text: "Stored beside it" }), partElement(["json", entry.rest]));
     return made;
+  }
+
+  compareElement() {
+    if (this.at === undefined) return make("p", { class: "muted", text: "No entry is selected." });
+    if (this.other === undefined) this.other = otherLeaf(this.session, this.at);
+    return compareElement(this.session, this.at, this.other, {
+      choose: this.choose,
+      compare: (other) => {
+        this.other = other;
+        this.drawPanel();
+        byId("other-leaf").focus();
+      },
+    });
   }
 }
 

@@ -1,82 +1,180 @@
-// Messages, one below the other. Long texts are cut until asked for, and of long lists the middle is.
+// Messages, one below the other. Long texts are cut until asked for, and of long lists what is far from the ends and
+// from the selected entry is left out until asked for.
 
 const LONGEST_TEXT = 1500;
 const MOST_LINES = 24;
 const FIRST = 15;
 const LAST = 25;
+const AROUND = 12;
+const SMALLEST_GAP = 6;
 const MORE = 100;
 
-function messageList(session, places, { seen, choose, note }) {
+// `seen` are the places that are in the context (all, where it is left out), `how` is passed on to each message.
+function messageList(session, places, { chosen, ...how }) {
+  const item = (at) => messageElement(session, at, { ...how, isChosen: at === chosen });
   const list = make("ol", { class: "messages" });
-  const item = (at) => messageElement(session, at, { isSeen: !seen || seen.has(at), choose, note });
-  if (places.length <= FIRST + LAST + 5) {
-    list.append(...places.map(item));
-    return list;
+  let from = 0;
+  for (const [first, last] of shownOf(places.length, places.indexOf(chosen))) {
+    if (first > from) list.append(gapElement(places.slice(from, first), item));
+    list.append(...places.slice(first, last).map(item));
+    from = last;
   }
-  let from = FIRST;
-  const until = places.length - LAST;
+  return list;
+}
+
+// Which stretches of so many messages are shown: both ends, and what is around the chosen one.
+function shownOf(count, chosen) {
+  const wanted = [[0, FIRST], [count - LAST, count]];
+  if (chosen >= 0) wanted.push([chosen - AROUND, chosen + AROUND + 1]);
+  wanted.sort((one, other) => one[0] - other[0]);
+  const shown = [];
+  for (const [first, last] of wanted.map(([start, end]) => [Math.max(0, start), Math.min(count, end)])) {
+    const before = shown.at(-1);
+    if (before && first - before[1] < SMALLEST_GAP) before[1] = Math.max(before[1], last);
+    else shown.push([first, last]);
+  }
+  return shown;
+}
+
+function gapElement(places, item) {
   const gap = make("li", { class: "gap" });
+  let left = places;
   const show = (count) => {
-    const next = Math.min(until, from + count);
-    const isLast = next === until;
-    const added = places.slice(from, next).map(item);
+    const added = left.slice(0, count).map(item);
+    left = left.slice(count);
     gap.before(...added);
-    from = next;
-    if (isLast) gap.remove();
-    else fill();
+    if (left.length) fill();
+    else gap.remove();
     added[0].querySelector("button").focus();
   };
   const fill = () => {
     gap.replaceChildren(
-      make("span", { text: `${counted(until - from, "message")} between` }),
-      ...(until - from > MORE ? [make("button", { type: "button", text: `Show ${MORE}`, on: { click: () => show(MORE) } })] : []),
-      make("button", { type: "button", class: "all", text: "Show all", on: { click: () => show(until - from) } }),
+      make("span", { text: `${counted(left.length, "message")} between` }),
+      ...(left.length > MORE ? [make("button", { type: "button", text: `Show ${MORE}`, on: { click: () => show(MORE) } })] : []),
+      make("button", { type: "button", class: "all", text: "Show all", on: { click: () => show(left.length) } }),
     );
   };
   fill();
-  list.append(...places.slice(0, FIRST).map(item), gap, ...places.slice(until).map(item));
-  return list;
+  return gap;
 }
 
-function messageElement(session, at, { isSeen, choose, note }) {
+function messageElement(session, at, { seen, note, choose, isChosen, ...how }) {
   const entry = session.entries[at];
+  const isSeen = !seen || seen.has(at);
   const head = make("header", {},
-    make("span", { class: `name ${tint(entry)}`, text: entry.name }),
+    make("span", { class: `name ${tint(entry)}`, text: entry.name, title: entry.name }),
     entry.agent ? make("bdi", { class: "badge", text: entry.agent }) : null,
     note && !isSeen ? make("span", { class: "badge unseen", text: note }) : null,
     make("button", {
       type: "button", class: "id", text: entry.id, title: "Select this entry", dir: "auto", on: { click: () => choose(at) },
     }),
-    make("span", { class: "size", text: entry.tokens ? counted(entry.tokens, "token") : "" }),
+    make("span", { class: "figures" },
+      make("time", { class: "time", text: timeOf(session, entry), title: `${entry.at} UTC` }),
+      entry.tokens ? make("span", { class: "size", text: counted(entry.tokens, "token") }) : null,
+      entry.paid ? make("span", { class: "cost", text: moneyText(entry.paid), title: costTitle(entry) }) : null),
   );
-  const item = make("li", { class: `message ${tint(entry)}${isSeen ? "" : " unseen"}`, "data-entry": entry.id }, head);
-  item.append(...entry.parts.map(([kind, text]) => partElement(kind, text)));
+  const item = make("li", {
+    class: `message ${tint(entry)}${isSeen ? "" : " unseen"}${isChosen ? " chosen" : ""}`,
+    "data-entry": entry.id, "aria-current": isChosen ? "true" : undefined,
+  }, head);
+  const isMarkdown = MARKDOWN_SAID.has(entry.kind === "message" ? entry.role : entry.kind);
+  item.append(...entry.parts.map((part) => partElement(part, { isMarkdown, ...how })));
   if (!entry.parts.length) item.append(make("p", { class: "muted", text: "(nothing said)" }));
   return item;
 }
 
+const MARKDOWN_SAID = new Set(["user", "assistant", "compaction", "branch_summary", "custom_message"]);
 const PART_NAMES = { thinking: "thinks", call: "calls", error: "error", media: "attachment", json: "data" };
 
-function partElement(kind, text) {
-  const made = make("div", { class: `part ${kind}` });
+function costTitle({ usage, paid }) {
+  const tokens = usage ? `: ${usageText(usage)}` : "";
+  return counted(paid[1], "call") + tokens;
+}
+
+function usageText([input, output, read, write]) {
+  return `${number(input)} input, ${number(output)} output, ${number(read)} cache read, ${number(write)} cache write`;
+}
+
+// A part is what it is, its text, and for a diff what it changes. `isRaw` shows it as it is written; where `wanted`, a
+// text that is looked for, lies behind the cut, the whole text is shown.
+function partElement([kind, text, heading], { isMarkdown = false, isRaw = false, wanted = "" } = {}) {
+  const made = make("div", { class: `part part-${kind}` });
+  if (kind === "diff") return diffElement(made, text, heading, wanted);
   if (kind in PART_NAMES) made.append(make("span", { class: "part-name", text: PART_NAMES[kind] }));
-  made.append(longText(text));
+  let draw = plainText;
+  let said = text;
+  if (kind === "call" && !isRaw) {
+    const call = readCall(text);
+    if (call) {
+      made.append(" ", make("bdi", { class: "tool", text: call.name }));
+      said = call.said;
+    }
+  } else if ((kind === "text" || kind === "thinking") && isMarkdown && !isRaw) draw = markdownText;
+  if (said) made.append(longText(said, draw, wanted));
   return made;
 }
 
-function longText(text) {
+// A call as its tool, and its arguments in lines: strings as they are, not as JSON writes them.
+function readCall(text) {
+  const at = text.indexOf(" ");
+  try {
+    const given = JSON.parse(text.slice(at + 1));
+    if (at < 1 || given === null || typeof given !== "object" || Array.isArray(given)) return undefined;
+    const fields = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 2)]);
+    const said = fields.length === 1 ? fields[0][1] : fields.map(([name, value]) => `${name}: ${value}`).join("\n");
+    return { name: text.slice(0, at), said };
+  } catch {
+    return undefined;
+  }
+}
+
+function plainText(body, text) {
+  body.textContent = text;
+}
+
+function markdownText(body, text) {
+  const isShort = text.length <= LONGEST_MARKDOWN;
+  body.classList.toggle("md", isShort);
+  if (isShort) body.replaceChildren(markdownNodes(text));
+  else body.textContent = text;
+}
+
+const DIFF_TAGS = { "+": "ins", "-": "del", "@": "b" };
+
+function diffText(body, text) {
+  body.classList.add("diff-text");
+  body.replaceChildren(...text.split("\n").map((line) => make(DIFF_TAGS[line[0]] ?? "span", { text: `${line}\n`, dir: "ltr" })));
+}
+
+function diffElement(made, text, heading, wanted) {
+  const lines = text.split("\n");
+  const count = (sign) => lines.filter((line) => line[0] === sign).length;
+  const at = heading.indexOf(" ");
+  made.append(make("p", { class: "diff-head" },
+    make("span", { class: "part-name", text: "edits" }), " ",
+    make("bdi", { class: "tool", text: heading.slice(0, at) }), " ",
+    make("bdi", { class: "path", text: heading.slice(at + 1) }), " ",
+    make("ins", { text: `+${number(count("+"))}` }), " ",
+    make("del", { text: `−${number(count("-"))}` })));
+  made.append(longText(text, diffText, wanted));
+  return made;
+}
+
+function longText(text, draw, wanted) {
   const body = make("div", { class: "text", dir: "auto" });
   const cut = cutOf(text);
-  body.textContent = cut < text.length ? text.slice(0, cut) : text;
-  if (cut === text.length) return body;
-  const more = make("button", { type: "button", class: "more", text: `Show all ${number(text.length)} characters` });
-  more.setAttribute("aria-expanded", "false");
-  more.addEventListener("click", () => {
-    const isOpen = more.getAttribute("aria-expanded") === "true";
-    more.setAttribute("aria-expanded", String(!isOpen));
-    more.textContent = isOpen ? `Show all ${number(text.length)} characters` : "Show less";
-    body.textContent = isOpen ? text.slice(0, cut) : text;
-  });
+  if (cut === text.length) {
+    draw(body, text);
+    return body;
+  }
+  const more = make("button", { type: "button", class: "more" });
+  const set = (isOpen) => {
+    more.setAttribute("aria-expanded", String(isOpen));
+    more.textContent = isOpen ? "Show less" : `Show all ${number(text.length)} characters`;
+    draw(body, isOpen ? text : text.slice(0, cut));
+  };
+  more.addEventListener("click", () => set(more.getAttribute("aria-expanded") === "false"));
+  set(Boolean(wanted) && text.toLowerCase().indexOf(wanted) + wanted.length > cut);
   return make("div", { class: "long" }, body, more);
 }
 

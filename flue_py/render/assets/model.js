@@ -32,8 +32,19 @@ function prepare(session) {
     session.sides += found.length - 1;
   }
   session.leaves = entries.map((_, at) => at).filter((at) => !children.has(at));
+  session.isOneDay = entries.every((entry) => entry.at.slice(0, 10) === entries[0].at.slice(0, 10));
+  session.isPaid = entries.some((entry) => entry.paid);
   session.tokens = entries.reduce((sum, entry) => sum + (entry.tokens ?? 0), 0);
   return session;
+}
+
+const LINE_LENGTH = 160;
+
+// An entry in a line. It is left out of the data where it is the beginning of the first part.
+function lineOf(entry) {
+  if (entry.line !== undefined) return entry.line;
+  const text = entry.parts[0][1];
+  return text.length <= LINE_LENGTH ? text : `${text.slice(0, LINE_LENGTH - 1).trimEnd()}…`;
 }
 
 function childrenOf(session, at) {
@@ -44,6 +55,18 @@ function pathOf(session, at) {
   const path = [];
   for (let here = at; here !== undefined; here = session.entries[here].parent) path.push(here);
   return path.reverse();
+}
+
+// The path to an entry, and on from there to the end of its main line.
+function branchOf(session, at) {
+  const branch = pathOf(session, at);
+  for (let here = session.main.get(at); here !== undefined; here = session.main.get(here)) branch.push(here);
+  return branch;
+}
+
+// When an entry was made, to the minute; without the day where all of them are of the same one.
+function timeOf(session, entry) {
+  return entry.at.slice(session.isOneDay ? 11 : 5, 16);
 }
 
 function contextOf(session, at) {

@@ -1,17 +1,38 @@
-// What each model's calls used and cost. Sums of money come as text, exact; what nobody knows is a dash.
+// Money: picodollars as they were paid, how many calls they are for, and how many of those have no known price.
+
+const PICODOLLARS = 1e12;
+const LARGE = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
+const SMALL = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 2 });
+
+// Four digits after the point, and for what is smaller than those can say, its first two.
+function dollars(picodollars) {
+  const amount = picodollars / PICODOLLARS;
+  return `$${(amount && amount < 1e-4 ? SMALL : LARGE).format(amount)}`;
+}
+
+function moneyText([picodollars, calls, unpriced]) {
+  if (calls && calls === unpriced) return "—";
+  return dollars(picodollars) + (unpriced ? " + ?" : "");
+}
+
+function sumPaid(entries) {
+  const sum = [0, 0, 0];
+  for (const { paid } of entries) if (paid) paid.forEach((amount, place) => { sum[place] += amount; });
+  return sum;
+}
 
 function drawMoney() {
   const { rows, total } = data.models;
-  const line = (name, model, bill) => [
-    name || "—", model, numeric(number(bill.calls)), ...bill.usage.map((count) => numeric(number(count))), numeric(costOf(bill)),
+  const line = (name, model, { usage, paid }) => [
+    name, model, numeric(number(paid[1])), ...usage.map((count) => numeric(number(count))), numeric(billText(paid)),
   ];
   const headings = ["Provider", "Model", ...["Calls", "Input", "Output", "Cache read", "Cache write", "Cost"].map(numeric)];
   byId("bills").replaceChildren(rows.length
-    ? table(headings, rows.map((row) => line(row.provider, row.model, row)), line("All", "", total))
+    ? table(headings, rows.map((row) => line(row.provider || "—", row.model, row)), line("", "All models", total))
     : make("p", { class: "muted", text: "No call was paid for in this session." }));
 }
 
-function costOf(bill) {
-  if (bill.cost === null) return "—";
-  return bill.unpriced ? `${bill.cost} + ${number(bill.unpriced)} unpriced` : bill.cost;
+function billText(paid) {
+  const [picodollars, calls, unpriced] = paid;
+  return unpriced && unpriced < calls ? `${dollars(picodollars)} + ${number(unpriced)} unpriced` : moneyText(paid);
 }

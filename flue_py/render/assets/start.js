@@ -2,21 +2,50 @@
 
 const sessions = data.sessions;
 const view = { session: undefined, number: -1 };
-const tree = new Tree(byId("tree-box"), byId("tree"), (at) => choose(at));
-const map = new BranchMap(byId("map"), (at) => choose(at, { reveal: true }));
+const tree = new Tree(byId("tree-box"), byId("tree"), (at) => read(at));
+const map = new BranchMap(byId("map"), (at) => read(at));
+const pane = new Pane(() => tree.focus(tree.current));
 const reading = new Reading((at) => {
-  choose(at, { reveal: true });
+  read(at);
   // What was clicked is gone with the list it was in.
   byId(`tab-${reading.tab}`).focus();
 });
+const find = new Find({ current: () => reading.at, choose: (at) => read(at, { isFound: true }) });
+reading.onDrawn = (chosen) => {
+  const first = find.mark(chosen)?.getBoundingClientRect().top;
+  const { top, bottom } = byId("panel").getBoundingClientRect();
+  if (first !== undefined && reading.isFound && (first < top || first > bottom - 24)) reading.scrollTo(first);
+};
 
-function choose(at, { reveal = false } = {}) {
+// Shows an entry everywhere on the page.
+function choose(at) {
   reading.show(view.session, at);
   tree.mark(at, reading.path, reading.context);
   map.select(reading.path);
-  if (reveal && at !== undefined) tree.reveal(at);
-  const leaves = byId("leaves");
-  leaves.value = view.session.leaves.includes(at) ? String(at) : "";
+  if (at !== undefined) tree.reveal(at);
+  byId("leaves").value = view.session.leaves.includes(at) ? String(at) : "";
+  find.tell();
+}
+
+// Chooses an entry for whoever wants to read it: it has the address, and on a narrow window the pane opens.
+function read(at, { isFound = false, isFar = false } = {}) {
+  pane.openFor(addressOf(view.number, at));
+  reading.isFound = isFound;
+  reading.wanted = isFound ? find.wanted : "";
+  choose(at);
+  if (isFar) byId("reading").scrollIntoView({ block: "nearest" });
+}
+
+// Goes to the entry that the address names, when the page opens, and when the address changes.
+function goToAddress() {
+  view.hash = location.hash;
+  const wanted = addressed();
+  // Somebody followed a link, or came back to where the pane was open or closed.
+  const isNew = history.state === null;
+  pane.set(isNew ? wanted !== undefined : history.state.pane);
+  if (isNew) setAddress(location.href, { state: { pane: false } });
+  if (view.number < 0 || (wanted && wanted.place !== view.number)) showSession(wanted?.place ?? 0);
+  if (wanted && wanted.at !== reading.at) choose(wanted.at);
 }
 
 function showSession(place) {
@@ -25,13 +54,16 @@ function showSession(place) {
   const session = view.session;
   [...byId("sessions").querySelectorAll("button")].forEach((button, each) =>
     button.setAttribute("aria-current", String(each === place)));
-  byId("facts").replaceChildren(...factList(session.facts).childNodes);
+  const spent = ["spent", `${number(session.spent.tokens)} tokens, ${moneyText(session.spent.paid)}`];
+  byId("facts").replaceChildren(...factList([...session.facts, spent]).childNodes);
   byId("tree").setAttribute("aria-label", `Entries of ${session.name}`);
   drawTiles(session);
   drawLeaves(session);
   tree.show(session);
   map.show(session);
-  choose(session.leaf ?? undefined, { reveal: true });
+  reading.wanted = "";
+  find.show(session);
+  choose(session.leaf ?? undefined);
 }
 
 function drawTiles(session) {
@@ -41,7 +73,7 @@ function drawTiles(session) {
     ["Stored", number(session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "turn")}`],
     ["Branches", number(session.leaves.length), session.leaves.length === 1 ? "one straight line" : "ends in the tree"],
     ["The model sees", number(context.length), session.counted ? `messages, ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
-    ["Cost", data.models.total.cost ?? "—", moneyNote()],
+    ["Cost", totalText(), moneyNote()],
   ];
   byId("tiles").replaceChildren(...tiles.map(([name, value, note]) => make("li", {},
     make("span", { class: "tile-name", text: name }),
@@ -49,22 +81,32 @@ function drawTiles(session) {
     make("span", { class: "muted", text: note }))));
 }
 
+function totalText() {
+  const [picodollars, calls, unpriced] = data.models.total.paid;
+  return calls && calls === unpriced ? "—" : dollars(picodollars);
+}
+
 function moneyNote() {
-  const { calls, unpriced } = data.models.total;
+  const [, calls, unpriced] = data.models.total.paid;
   if (!calls) return "no call was paid for";
   return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") + (sessions.length > 1 ? ", with tasks" : "");
 }
 
 const MOST_LEAVES = 500;
 
-function drawLeaves(session) {
+// The leaves to choose from, as place and text: the first ones, and those that have to be among them.
+function leafOptions(session, needed) {
   const listed = session.leaves.slice(0, MOST_LEAVES);
-  if (session.leaves.includes(session.leaf) && !listed.includes(session.leaf)) listed.unshift(session.leaf);
-  const options = listed.map((at) => {
+  for (const at of needed) if (at !== null && !listed.includes(at)) listed.unshift(at);
+  return listed.map((at) => {
     const entry = session.entries[at];
-    const text = `${at === session.leaf ? "● " : ""}${entry.id} · ${entry.line.slice(0, 40)}`;
-    return make("option", { value: at, text });
+    return [at, `${at === session.leaf ? "● " : ""}${entry.id} · ${lineOf(entry).slice(0, 40)}`];
   });
+}
+
+function drawLeaves(session) {
+  const needed = session.leaves.includes(session.leaf) ? [session.leaf] : [];
+  const options = leafOptions(session, needed).map(([value, text]) => make("option", { value, text }));
   byId("leaves").replaceChildren(make("option", { value: "", text: `${counted(session.leaves.length, "leaf", "leaves")}` }), ...options);
 }
 
@@ -73,30 +115,9 @@ function drawSessions() {
   const nav = byId("sessions");
   nav.hidden = false;
   nav.append(...sessions.map((session, place) => make("button", {
-    type: "button", "aria-current": "false", on: { click: () => showSession(place) },
-  }, make("bdi", { text: session.agent }), make("span", { class: "muted", text: place ? " task" : " this session" }))));
-}
-
-function find() {
-  const wanted = byId("find").value.toLowerCase();
-  const { entries } = view.session;
-  if (!wanted) {
-    byId("found").textContent = "";
-    return;
-  }
-  const matches = (entry) => entry.id.toLowerCase().startsWith(wanted)
-    || (entry.label ?? "").toLowerCase().includes(wanted)
-    || entry.parts.some(([, text]) => text.toLowerCase().includes(wanted));
-  const from = reading.at ?? -1;
-  for (let step = 1; step <= entries.length; step += 1) {
-    const at = (from + step) % entries.length;
-    if (matches(entries[at])) {
-      byId("found").textContent = at <= from ? "from the start" : "";
-      choose(at, { reveal: true });
-      return;
-    }
-  }
-  byId("found").textContent = "not found";
+    type: "button", "aria-current": "false", title: session.name, on: { click: () => showSession(place) },
+  }, make("bdi", { class: "chip-title", text: session.name }),
+  place ? make("bdi", { class: "muted", text: `task ${session.agent}` }) : make("span", { class: "muted", text: "this session" }))));
 }
 
 const THEMES = ["auto", "light", "dark"];
@@ -119,14 +140,14 @@ byId("made").textContent = data.made ? `Made ${data.made} by flue_py.` : "Made b
 byId("tree-legend").append(
   make("span", { class: "key seen" }), "in the context ",
   make("span", { class: "key" }), "stored only");
-byId("leaves").addEventListener("change", (event) => event.target.value && choose(Number(event.target.value), { reveal: true }));
-byId("find").addEventListener("keydown", (event) => {
-  if (event.key === "Enter") find();
-});
+byId("leaves").addEventListener("change", (event) => event.target.value && read(Number(event.target.value)));
 drawSessions();
 drawMoney();
-showSession(0);
+goToAddress();
+addEventListener("popstate", goToAddress);
+// Not every browser tells of a changed fragment by both.
+addEventListener("hashchange", () => location.hash !== view.hash && goToAddress());
 startTheme(new GrowthChart((place, at) => {
   if (place !== view.number) showSession(place);
-  choose(at, { reveal: true });
+  read(at, { isFar: true });
 }));

@@ -1,6 +1,6 @@
 // The tree of a session: every branch, runs of entries folded, only the rows in sight rendered.
 
-const ROW = 30;
+const PHONE = matchMedia("(max-width: 560px)");
 const SPARE = 8;
 const SHORTEST_FOLD = 3;
 const MOST_OPEN_SIDES = 300;
@@ -12,6 +12,12 @@ class Tree {
     this.tree = tree;
     this.choose = choose;
     this.drawn = new Map();
+    // How high a row is: two lines on a phone.
+    this.row = PHONE.matches ? 50 : 30;
+    PHONE.addEventListener("change", () => {
+      this.row = PHONE.matches ? 50 : 30;
+      if (this.session) this.rebuild();
+    });
     box.addEventListener("scroll", () => this.draw(), { passive: true });
     new ResizeObserver(() => this.draw()).observe(box);
     tree.addEventListener("keydown", (event) => this.onKey(event));
@@ -30,6 +36,8 @@ class Tree {
     this.seen = new Set();
     this.onPath = new Set();
     this.rebuild();
+    const names = { time: "UTC", ...(session.counted && { size: "Tokens" }), ...(session.isPaid && { cost: "Cost" }) };
+    byId("tree-head").replaceChildren(...Object.entries(names).map(([name, text]) => make("span", { class: name, text })));
   }
 
   // -- which rows there are ------------------------------------------------------------------------------------
@@ -48,7 +56,7 @@ class Tree {
       row.position = row.siblings.size += 1;
     });
     this.current = Math.min(this.current, Math.max(0, this.rows.length - 1));
-    this.tree.style.height = `${this.rows.length * ROW}px`;
+    this.tree.style.height = `${this.rows.length * this.row}px`;
     for (const element of this.drawn.values()) element.remove();
     this.drawn.clear();
     this.draw();
@@ -107,9 +115,9 @@ class Tree {
       }
     }
     this.current = this.placeOf.get(at);
-    const top = this.current * ROW;
-    const isInSight = top >= this.box.scrollTop && top + ROW <= this.box.scrollTop + this.box.clientHeight;
-    if (!isInSight) this.box.scrollTop = top - (this.box.clientHeight - ROW) / 2;
+    const top = this.current * this.row;
+    const isInSight = top >= this.box.scrollTop && top + this.row <= this.box.scrollTop + this.box.clientHeight;
+    if (!isInSight) this.box.scrollTop = top - (this.box.clientHeight - this.row) / 2;
     this.draw();
   }
 
@@ -123,8 +131,8 @@ class Tree {
   // -- what is drawn -------------------------------------------------------------------------------------------
 
   draw() {
-    const first = Math.max(0, Math.floor(this.box.scrollTop / ROW) - SPARE);
-    const last = Math.min(this.rows.length, Math.ceil((this.box.scrollTop + this.box.clientHeight) / ROW) + SPARE);
+    const first = Math.max(0, Math.floor(this.box.scrollTop / this.row) - SPARE);
+    const last = Math.min(this.rows.length, Math.ceil((this.box.scrollTop + this.box.clientHeight) / this.row) + SPARE);
     for (const [place, element] of this.drawn) {
       if ((place < first || place >= last) && place !== this.current) {
         element.remove();
@@ -163,7 +171,7 @@ class Tree {
       "aria-posinset": row.position,
       "aria-expanded": row.expanded === undefined ? undefined : String(row.expanded),
     });
-    element.style.top = `${place * ROW}px`;
+    element.style.top = `${place * this.row}px`;
     element.style.paddingLeft = `${10 + Math.min(row.level, DEEPEST_INDENT) * 16}px`;
     element.append(make("span", {
       class: row.expanded === undefined ? "twist" : "twist can",
@@ -173,21 +181,29 @@ class Tree {
     if (row.run) {
       element.dataset.run = String(row.at);
       element.append(make("span", { class: "run" }));
-      const tokens = tokensOf(this.session, row.run);
-      if (tokens) element.append(make("span", { class: "size", text: short(tokens), "aria-label": `${tokens} tokens` }));
+      const entries = row.run.map((at) => this.session.entries[at]);
+      element.append(...this.figures(entry, tokensOf(this.session, row.run), sumPaid(entries)));
     } else {
       element.dataset.entry = entry.id;
       element.append(make("span", { class: `dot ${tint(entry)}`, "aria-hidden": "true" }));
-      element.append(make("span", { class: `name ${tint(entry)}`, text: entry.name }));
-      element.append(make("bdi", { class: "line", text: entry.line, title: entry.id }));
+      element.append(make("span", { class: `name ${tint(entry)}`, text: entry.name, title: entry.name }));
+      element.append(make("bdi", { class: "line", text: lineOf(entry), title: entry.id }));
       if (entry.label) element.append(make("bdi", { class: "badge label", text: entry.label }));
       if (row.at === this.session.leaf) element.append(make("span", { class: "badge leaf", text: "leaf" }));
-      if (entry.tokens) {
-        element.append(make("span", { class: "size", text: short(entry.tokens), "aria-label": `${entry.tokens} tokens` }));
-      }
+      element.append(...this.figures(entry, entry.tokens, entry.paid ?? [0, 0, 0]));
     }
     this.paint(element, row);
     return element;
+  }
+
+  // The columns: when, how many tokens in a context, and what it cost, where anything of the session has those.
+  figures(entry, tokens, paid) {
+    const { counted: isCounted, isPaid } = this.session;
+    return [
+      make("span", { class: "time", text: timeOf(this.session, entry), title: `${entry.at} UTC` }),
+      isCounted ? make("span", { class: "size", text: tokens ? short(tokens) : "", "aria-label": tokens ? `${tokens} tokens` : undefined }) : null,
+      isPaid ? make("span", { class: "cost", text: paid[1] ? moneyText(paid) : "" }) : null,
+    ].filter(Boolean);
   }
 
   paint(element, row) {
@@ -219,7 +235,7 @@ class Tree {
 
   onKey(event) {
     const row = this.rows[this.current];
-    const page = Math.max(1, Math.floor(this.box.clientHeight / ROW) - 1);
+    const page = Math.max(1, Math.floor(this.box.clientHeight / this.row) - 1);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
     if (event.ctrlKey || event.metaKey || event.altKey || !row) return;
     if (event.key in steps) this.focus(this.current + steps[event.key]);
@@ -259,9 +275,9 @@ class Tree {
   }
 
   scrollTo(place) {
-    const top = place * ROW;
+    const top = place * this.row;
     if (top < this.box.scrollTop) this.box.scrollTop = top;
-    else if (top + ROW > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + ROW - this.box.clientHeight;
+    else if (top + this.row > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + this.row - this.box.clientHeight;
   }
 }
 

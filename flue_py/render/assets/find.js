@@ -1,0 +1,80 @@
+// Finding entries: how many there are, the next one, the one before, and the marks in what is shown of them.
+
+class Find {
+  constructor({ current, choose }) {
+    this.current = current;
+    this.choose = choose;
+    this.wanted = "";
+    this.hits = [];
+    this.input = byId("find");
+    this.input.addEventListener("input", () => this.search());
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      // Else the key would press the button that gets the focus.
+      event.preventDefault();
+      this.step(event.shiftKey ? -1 : 1);
+    });
+    for (const button of document.querySelectorAll("[data-find]")) {
+      button.addEventListener("click", () => this.step(Number(button.dataset.find)));
+    }
+    document.addEventListener("keydown", (event) => {
+      const isTyping = event.target.closest("input, select, textarea");
+      if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey || document.body.dataset.pane) return;
+      event.preventDefault();
+      this.input.select();
+    });
+  }
+
+  show(session) {
+    this.session = session;
+    this.search();
+  }
+
+  search() {
+    const wanted = this.input.value.toLowerCase();
+    const has = (text) => text !== undefined && text.toLowerCase().includes(wanted);
+    const matches = (entry) => entry.id.toLowerCase().startsWith(wanted) || has(entry.label)
+      || entry.parts.some(([, text, heading]) => has(text) || has(heading));
+    this.wanted = wanted;
+    this.hits = wanted ? this.session.entries.map((_, at) => at).filter((at) => matches(this.session.entries[at])) : [];
+    this.tell();
+  }
+
+  step(direction) {
+    if (!this.hits.length) return;
+    const from = this.current() ?? -1;
+    const next = direction > 0 ? this.hits.find((at) => at > from) : this.hits.findLast((at) => at < from);
+    this.choose(next ?? this.hits.at(direction > 0 ? 0 : -1));
+  }
+
+  tell() {
+    const count = this.hits.length;
+    const place = this.hits.indexOf(this.current());
+    const text = !this.wanted ? "" : !count ? "not found" : place < 0 ? `${number(count)} found` : `${number(place + 1)} of ${number(count)}`;
+    for (const told of document.querySelectorAll(".found")) told.textContent = text;
+    for (const button of document.querySelectorAll("[data-find]")) button.disabled = !count;
+    byId("pane-find").hidden = !count;
+  }
+
+  // Marks what is looked for in an element, and returns the first place of it.
+  mark(element) {
+    if (!CSS.highlights) return undefined;
+    CSS.highlights.delete("found");
+    if (!this.wanted || !element) return undefined;
+    const ranges = [];
+    const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode() && ranges.length < 200) {
+      const text = texts.currentNode.data.toLowerCase();
+      // In some scripts small letters are longer than large ones: what has moved is not marked.
+      if (text.length !== texts.currentNode.data.length) continue;
+      for (let at = text.indexOf(this.wanted); at >= 0; at = text.indexOf(this.wanted, at + this.wanted.length)) {
+        const range = new Range();
+        range.setStart(texts.currentNode, at);
+        range.setEnd(texts.currentNode, at + this.wanted.length);
+        ranges.push(range);
+      }
+    }
+    if (ranges.length) CSS.highlights.set("found", new Highlight(...ranges));
+    return ranges[0];
+  }
+}
