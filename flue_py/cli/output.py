@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,8 @@ from flue_py.render.lines import ASCII, UNICODE, Line, cells, json_printable, pr
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_COLUMNS = 80
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
@@ -70,8 +73,8 @@ def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False
     is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages. With ``err``
     they go to stderr.
     """
-    shown_on = console(err=err)
-    if not shown_on.is_terminal:
+    shown_on = _styled_console(err=err)
+    if shown_on is None:
         for line in lines:
             click.echo(_flat(text_of(line)).rstrip(), err=err)
         return
@@ -117,8 +120,31 @@ def print_title(text: str) -> None:
 
 def look(*, sizes: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None) -> Look:
     """Return how to show entries on this output: its width, and signs it can encode."""
-    shown_on = console()
-    return Look(shown_on.width, sizes, labels, UNICODE if shown_on.encoding.startswith("utf") else ASCII)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    return Look(_width(), sizes, labels, UNICODE if encoding.startswith("utf") else ASCII)
+
+
+def _styled_console(*, err: bool = False) -> Console | None:
+    """Return what styled text is printed with; None where none is, as in a pipe: rich is not imported for that."""
+    stream = sys.stderr if err else sys.stdout
+    if not (stream.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")):
+        return None
+    found = console(err=err)
+    return found if found.is_terminal else None
+
+
+def _width() -> int:
+    """Return how many columns there are: of the terminal, by COLUMNS, or 80."""
+    shown_on = _styled_console()
+    if shown_on is not None:
+        return shown_on.width
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit():
+        return int(columns)
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError, AttributeError):
+            return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # type: ignore[union-attr]
+    return _COLUMNS
 
 
 def print_result(text: str, value: JsonValue, *, as_json: bool) -> None:

@@ -114,7 +114,11 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to be created. ``id`` is chosen by the store where it is None."""
+    """A session to be created. ``id`` is chosen by the store where it is None.
+
+    ``kind`` is what an import makes of it: a task session may come before the session whose task it is. Forks and the
+    tasks of `create_task` are what they are.
+    """
 
     key: str | None = None
     title: str | None = None
@@ -125,11 +129,14 @@ class NewSession:
     id: str | None = None
     created_us: int | None = None
     auto_title: str | None = None
+    kind: Literal["root", "task"] = "root"
 
     def __post_init__(self) -> None:
+        if self.kind not in ("root", "task"):
+            raise InvalidArgument(f"kind: {shown(self.kind)} is not 'root' or 'task'")
         check_name(self.key, "key")
-        check_label(self.title, "title")
-        check_label(self.auto_title, "auto_title")
+        object.__setattr__(self, "title", checked_title(self.title, "title"))
+        object.__setattr__(self, "auto_title", checked_title(self.auto_title, "auto_title"))
         check_scope(self.scope)
         check_label(self.cwd, "cwd")
         check_label(self.config_path, "config_path")
@@ -140,6 +147,12 @@ class NewSession:
             raise InvalidArgument(f"created_us: {shown(self.created_us)} is no time in microseconds since 1970 UTC")
         if self.id == "":
             raise InvalidArgument("session id: must not be empty; leave it out to have one made")
+
+
+def checked_title(title: str | None, what: str = "title") -> str | None:
+    """Return a title, or None for one of white space only: that is no title. Raises `InvalidArgument`."""
+    check_label(title, what)
+    return title if title is not None and title.strip() else None
 
 
 def check_label(text: str | None, what: str) -> None:

@@ -17,6 +17,8 @@ from flue_py.errors import StoreUnavailable
 from flue_py.render.entries import Look
 from flue_py.render.lines import ASCII, UNICODE, printable
 
+_NEXT = "Your own are next: flue-py import auto --discover, then flue-py sessions"
+
 
 @click.command()
 @click.option("--db", "database", metavar="PATH", help="Use this database, and keep it.")
@@ -66,3 +68,5 @@ async def _tell(database: str, console: Console) -> None:
                 text = Text.assemble(*((printable(said), style) for said, style in line))
                 text.rstrip()
                 console.print(text, no_wrap=True, overflow="ignore", crop=False)
+    console.print()
+    console.print(_NEXT, soft_wrap=True)

@@ -140,9 +140,10 @@ def block_from_part(part: Mapping[str, JsonValue], left: Leftovers, *, provider:
         return [_call(part, left)]
     if kind in ("image", "file"):
         return _media(part, left)
-    if kind not in _PASSED:
-        left.note(f"a part {kind!r}")
-    return [without_cache_marks(dict(part))] if kind in _PASSED else []
+    if isinstance(kind, str) and kind in _PASSED:
+        return [without_cache_marks(dict(part))]
+    left.note(f"a part {kind!r}")
+    return []
 
 
 def _text(part: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:

@@ -279,7 +279,7 @@ def _printed_parts(parts: Sequence[JsonObject], left: Leftovers) -> list[JsonVal
             printed += printed_image(part, left)
         elif kind == "file":
             printed += _printed_file(part, left)
-        elif kind in PASSED_PARTS:
+        elif isinstance(kind, str) and kind in PASSED_PARTS:
             printed.append(part)
         else:
             left.note(f"a part {kind!r}")

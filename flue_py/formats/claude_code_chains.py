@@ -66,6 +66,9 @@ class Chain:
     titles: list[TitleChange] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
+    began: dict[str, str] = field(default_factory=dict)
+    """By the names of agents: the entries that called them."""
+
     is_new: bool = True
 
     @property
@@ -130,15 +133,18 @@ class Chains:
         metadata: JsonObject = {"imported": imported}
         if chain.parent is not None:
             metadata |= {"parentSession": chain.parent.session_id, "taskId": chain.parent.task_id}
+        names = {title.is_made: title.title for title in chain.titles}
         part = SessionPart(
             FORMAT,
             version,
             NewSession(
                 id=chain.id,
-                title=chain.titles[-1].title if chain.titles else None,
+                title=names.get(False),
+                auto_title=names.get(True),
                 cwd=one_text(chain.header.get("cwd")),
                 metadata_text=encode_json(metadata, "header")[0],
                 created_us=chain.created_us,
+                kind="root" if chain.parent is None else "task",
             ),
             # Rows at the beginning that bear no time have that of the first one which does.
             tuple(
@@ -153,9 +159,10 @@ class Chains:
             lost=chain.lost,
             unfinished=chain.unfinished,
             may_overlap=True,
+            began=chain.began,
         )
         chain.entries, chain.leaves, chain.lines, chain.titles = [], [], [], []
-        chain.earlier, chain.lost = {}, {}
+        chain.earlier, chain.lost, chain.began = {}, {}, {}
         chain.is_new = False
         return part
 

@@ -140,7 +140,7 @@ class Entries:
         title = (one_text(row.fields.get(name), 500) or "").strip()
         if not title:
             return
-        change = TitleChange(entry_id, title)
+        change = TitleChange(entry_id, title, is_made=row.type != "custom-title")
         leaf = row.fields.get("leafUuid")
         if row.type == "summary" and isinstance(leaf, str) and not self.is_known(leaf):
             # The title of a branch that comes later, or of another session.

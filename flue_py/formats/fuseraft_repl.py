@@ -54,16 +54,22 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSess
     created_us = read_time(document.get("StartedAt"))
     chain = Chain(session_id, notes)
     names: dict[str, str] = {}
-    for item in items_of(document["History"], notes):
+    items = items_of(document["History"], notes)
+    last_turn = max((item.index for item in items if item.value.get("Role") == "user"), default=0)
+    saved_us, model = read_time(document.get("LastUpdatedAt")), one_text(document.get("ModelId"))
+    for item in items:
         for message, beside in _messages(item, names, notes):
             names.update(calls_in(message))
             entry, found = message_entry(message, item.value, item.index, notes)
+            # The model may be another one the next time: what an entry is known by is what was said.
+            by_model, _ = message_entry(_answered_by(model, message), item.value, item.index, Notes())
             chain.add(
-                entry,
+                by_model,
                 item.index,
                 beside={**beside, **found},
-                created_us=created_us,
+                created_us=saved_us if saved_us is not None and item.index >= last_turn else created_us,
                 is_link=message.get("role") != "system",
+                known_by=entry,
             )
     rest = {key: value for key, value in document.items() if key != "History"}
     session = imported_session(
@@ -76,6 +82,10 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSess
         created_us=created_us,
     )
     return (chain.parsed(FORMAT, "1", session),)
+
+
+def _answered_by(model: str | None, message: JsonObject) -> JsonObject:
+    return {**message, "model": model} if model and message.get("role") == "assistant" else message
 
 
 def _messages(item: Item, names: dict[str, str], notes: Notes) -> list[tuple[JsonObject, JsonObject]]:

@@ -33,7 +33,7 @@ FORMAT = "fuseraft-run"
 _ID = re.compile(r"[0-9a-f]{8}")
 _HEAD = re.compile(rb'\s*\{\s*"SessionId"\s*:')
 _OURS = re.compile(rb'"(Task|ConfigPath|IsComplete|Messages)"\s*:')
-_FIELDS = frozenset({"AgentName", "Content", "Role", "Usage", "Timestamp"})
+_FIELDS = frozenset({"AgentName", "Content", "Role", "Usage", "Timestamp", "ModelId"})
 _TITLE = 120
 
 
@@ -60,7 +60,8 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSessi
     if not isinstance(document.get("Messages"), list):
         raise UnreadableFile(f"{name} is no run checkpoint: it has no list of Messages; nothing was imported")
     chain = Chain(session_id, notes)
-    messages = [_said(item, notes) for item in items_of(document["Messages"], notes)]
+    model, saved_us = one_text(document.get("ModelId")), read_time(document.get("LastUpdatedAt"))
+    messages = [_said(item, notes, model, saved_us) for item in items_of(document["Messages"], notes)]
     for said in _in_order(messages, session_id):
         beside = {key: value for key, value in said.item.value.items() if key not in _FIELDS}
         chain.add(
@@ -80,7 +81,11 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSessi
         title=_title(document.get("Task")),
         created_us=read_time(document.get("StartedAt")),
     )
-    return (chain.parsed(FORMAT, "1", replace(session, config_path=one_text(document.get("ConfigPath")))),)
+    parsed = chain.parsed(FORMAT, "1", replace(session, config_path=one_text(document.get("ConfigPath"))))
+    if document.get("IsComplete") is not True:
+        return (parsed,)
+    ends = [saved_us, *(said.at for said in reversed(messages)), session.created_us]
+    return (replace(parsed, completed_us=next((end for end in ends if end is not None), None)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +96,28 @@ class _Said:
     at: int | None
 
 
-def _said(item: Item, notes: Notes) -> _Said:
+def _said(item: Item, notes: Notes, model: str | None, saved_us: int | None) -> _Said:
+    """Return a message as an entry: an answer of the model of the run, unless it names its own."""
     value = item.value
     at = read_time(value.get("Timestamp"))
     if at is None:
-        notes.repair(item.index, "has no readable Timestamp; the time of the import was taken")
+        taken = "import" if saved_us is None else "checkpoint"
+        notes.repair(item.index, f"has no readable Timestamp; the time of the {taken} was taken")
+        at = saved_us
     if value.get("IsCompactionSummary") is True and isinstance(value.get("Content"), str) and item.index == 0:
         agent: JsonObject = {"agentName": value["AgentName"]} if "AgentName" in value else {}
         fields: JsonObject = {"summary": value["Content"], "firstKeptEntryId": "", "tokensBefore": 0}
         return _Said(item, plain_entry(COMPACTION, fields), agent, at)
-    entry, beside = message_entry(_message(value), value, item.index, notes)
+    entry, beside = message_entry(_message(value, model), value, item.index, notes)
     return _Said(item, entry, beside, at)
 
 
-def _message(value: JsonObject) -> JsonObject:
+def _message(value: JsonObject, model: str | None) -> JsonObject:
     message: JsonObject = {"role": value.get("Role"), "content": value.get("Content")}
     if "AgentName" in value:
         message["agentName"] = value["AgentName"]
+    if value.get("Role") == "assistant" and (own := one_text(value.get("ModelId")) or model):
+        message["model"] = own
     if value.get("Usage") is not None:
         message["usage"] = _usage(value["Usage"])
     return message

@@ -106,13 +106,15 @@ class Chain:
         entry_id: str | None = None,
         created_us: int | None = None,
         is_link: bool = True,
+        known_by: NewEntry | None = None,
     ) -> str:
         """Put an entry at the end of the chain, and return its id.
 
-        ``at`` is its line or index. Without ``is_link`` the ids of later entries do not depend on this one.
+        ``at`` is its line or index. An id that is made is made of what ``known_by`` says, if it is given. Without
+        ``is_link`` the ids of later entries do not depend on this one.
         """
         extra, replaced = encode_json(_storable(dict(beside)), "extra") if beside else (None, 0)
-        found = entry_id or self._unused(entry)
+        found = entry_id or self._unused(known_by or entry)
         surrogates = entry.surrogates_replaced + replaced
         self.notes.surrogates_replaced += surrogates
         calls = tuple(replace(call, call_id=call.call_id or f"import:{found}") for call in entry.calls)
@@ -163,6 +165,7 @@ def imported_session(
     notes: Notes,
     *,
     title: str | None = None,
+    auto_title: str | None = None,
     cwd: str | None = None,
     created_us: int | None = None,
 ) -> NewSession:
@@ -175,4 +178,6 @@ def imported_session(
         rest = {key: _storable(value) for key, value in imported.items()}
         text, replaced = encode_json({"imported": rest}, "metadata")
     notes.surrogates_replaced += replaced
-    return NewSession(id=session_id, title=title, cwd=cwd, metadata_text=text, created_us=created_us)
+    return NewSession(
+        id=session_id, title=title, cwd=cwd, metadata_text=text, created_us=created_us, auto_title=auto_title
+    )

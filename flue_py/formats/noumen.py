@@ -87,7 +87,8 @@ def parse_noumen(data: bytes | Iterable[bytes], name: str = "the file") -> tuple
         name,
         kept,
         notes,
-        title=titles.get("custom-title") or titles.get("ai-title"),
+        title=titles.get("custom-title"),
+        auto_title=titles.get("ai-title"),
         created_us=next(
             (moment for row in rows if (moment := read_time(row.fields.get("timestamp"))) is not None), None
         ),

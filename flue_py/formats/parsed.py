@@ -32,7 +32,8 @@ class ParsedSession:
     """One session of a file: the session to create, its entries, parents first, and its leaf.
 
     ``version`` is that of the format. ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file
-    order: the last one counts. ``parent`` names the session whose task it is.
+    order: the last one counts. ``parent`` names the session whose task it is. ``completed_us`` is when its work was
+    completed, where it was.
     """
 
     format: str
@@ -45,3 +46,4 @@ class ParsedSession:
     labels: tuple[LabelChange, ...] = ()
     parent: TaskOf | None = None
     is_rewritten: bool = False
+    completed_us: int | None = None

@@ -26,22 +26,24 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class TitleChange:
-    """An entry from which on the session is called ``title``."""
+    """An entry from which on the session is called ``title``; ``is_made``: by a program, not by a person."""
 
     entry_id: str
     title: str
+    is_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPart:
     """The next entries of one session of a file, parents first, with the session to create where it is not there.
 
-    ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part. ``earlier``
-    names, for an entry of rows that may have been imported before they were complete, the ids it was given then.
-    ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the parents of roots
-    that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken since they read like a
-    whole answer. ``may_overlap`` says that several files may hold pieces of the session, ``is_rewritten`` that what was
-    imported before may be gone from the file.
+    ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
+    ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids it was
+    given then. ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the
+    parents of roots that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken
+    since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
+    tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
+    of the session, ``is_rewritten`` that what was imported before may be gone from the file.
     """
 
     format: str
@@ -57,7 +59,9 @@ class SessionPart:
     lost: Mapping[str, str] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
     may_overlap: bool = False
+    began: Mapping[str, str] = field(default_factory=dict)
     is_rewritten: bool = False
+    completed_us: int | None = None
 
 
 class RowReader(Protocol):
@@ -95,8 +99,9 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     if order and parsed.leaf != order[-1].id:
         order = [entry for entry in order if entry.kind in _SPOKEN]
     leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
-    title = parsed.session.title
-    naming = [entry for entry in parsed.entries if title and entry.kind in _NAMING]
+    names = {False: parsed.session.title, True: parsed.session.auto_title}
+    naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
+    titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
     return SessionPart(
         parsed.format,
         parsed.version,
@@ -105,14 +110,16 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
         (*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
         tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
         labels=parsed.labels,
-        titles=tuple(TitleChange(str(entry.id), str(title)) for entry in naming),
+        titles=tuple(titles),
         parent=parsed.parent,
         is_rewritten=parsed.is_rewritten,
+        completed_us=parsed.completed_us,
     )
 
 
 _SPOKEN = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
-_NAMING = frozenset({"session_info", "custom-title", "ai-title", "title"})
+_NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
+"""The kinds of entries that name a session, and whether a program made the name."""
 
 
 # -- remembering ids ----------------------------------------------------------------------------------------------

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
-from flue_py.render.branches import Branch
 from flue_py.render.entries import Cost, entry_text
+
+if TYPE_CHECKING:
+    from flue_py.render.branches import Branch
 
 
 def iso(moment: datetime) -> str:

@@ -65,10 +65,19 @@ def transcript_head(info: SessionInfo, *, task_of: str | None = None) -> str:
         facts.append(f"**Task of:** {_code(task_of)}")
     if info.cwd:
         facts.append(f"**Folder:** {_code(info.cwd)}")
-    if info.first_message:
-        facts.append(f"**Task:** {_inline(info.first_message)}")
+    if task := _task_given(info) or info.first_message:
+        facts.append(f"**Task:** {_inline(task)}")
     what = "Transcript" if task_of is None else "Task session"
     return f"# {what}: {_inline(session_name(info))}\n\n" + "  \n".join(facts) + "\n"
+
+
+def _task_given(info: SessionInfo) -> str | None:
+    """Return the first line of the task that an imported run was given, which none of its messages says."""
+    found: JsonValue = info.metadata
+    for name in ("imported", "checkpoint", "Task"):
+        found = found.get(name) if isinstance(found, dict) else None
+    lines = found.splitlines() if isinstance(found, str) else []
+    return next((task for line in lines if (task := line.lstrip("# ").strip())), None)
 
 
 def transcript_body(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from flue_py.core.entries import NewEntry
-from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.entries import NewEntry, from_microseconds
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
@@ -16,6 +17,7 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 _CHILDREN = 1_000
+"""How many tasks of a session are looked up, and remembered, at most."""
 
 
 @dataclass(slots=True)
@@ -31,10 +33,15 @@ class Target:
     already_there: int = 0
     leaf_kept: bool = False
     title: str | None = None
+    auto_title: str | None = None
+    completed_us: int | None = None
+    about: JsonObject | None = None
+    """What a file that was rewritten says of itself now."""
     labels: dict[str, str | None] = field(default_factory=dict)
     instead: dict[str, str | None] = field(default_factory=dict)
     recorded: JsonObject | None = None
     parent: str | None = None
+    began: dict[str, str] = field(default_factory=dict)
 
     def stands_for(self, entry_id: str | None) -> str | None:
         """Return the entry that stands in place of another, which was imported before it was complete."""
@@ -47,15 +54,20 @@ class Target:
     def note_names(self, part: SessionPart, added: Collection[str] | None) -> None:
         """Remember the title and the labels that new entries give. Others may have been changed here since."""
         for title in part.titles:
-            if added is None or title.entry_id in added:
+            if (added is None or title.entry_id in added) and title.is_made:
+                self.auto_title = title.title
+            elif added is None or title.entry_id in added:
                 self.title = title.title
         for label in part.labels:
             if added is None or label.entry_id in added:
                 self.labels[label.target_id] = label.label
+        self.began.update((name, entry_id) for name, entry_id in part.began.items() if len(self.began) < _CHILDREN)
 
     async def set_names(self, notes: list[LineNote]) -> None:
-        """Set the title and the labels that differ."""
+        """Set the titles and the labels that differ."""
         session = self.session
+        if self.auto_title is not None and self.auto_title != session.info.auto_title:
+            await session.set_title(self.auto_title, auto=True)
         if self.title is not None and self.title != session.title:
             await session.set_title(self.title)
         there = await session.labels() if self.labels else {}
@@ -65,6 +77,23 @@ class Target:
                     await session.set_label(entry_id, label)
                 except EntryNotFound as error:
                     notes.append(LineNote(0, f"no label was set: {error}"))
+
+    async def set_completed(self) -> None:
+        """Note that the work was completed, once: what was said of it here since stays."""
+        if self.completed_us is None or (self.recorded or {}).get("completed") is True:
+            return
+        await self.session.set_completed(from_microseconds(self.completed_us))
+        await self._remember({**(self.about or {}), "completed": True})
+
+    async def remember_about(self) -> None:
+        """Put what the file says of itself now in the place of what it said before, where it has brought entries."""
+        if self.about is not None and self.added and not self.created:
+            await self._remember(self.about)
+
+    async def _remember(self, found: JsonObject) -> None:
+        before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
+        if before != self.recorded:
+            await self.session.set_metadata({"imported": self.recorded}, merge=True)
 
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read."""
@@ -79,6 +108,17 @@ class Target:
         if recorded != self.recorded:
             await self.session.set_metadata({"imported": recorded}, merge=True)
 
+    def tasks_began(self) -> dict[str, str]:
+        """Return below which entries tasks of the session began, by their names, as far as files said."""
+        return {**began_of(self.session.metadata), **self.began}
+
+    async def remember_tasks(self) -> None:
+        """Note where tasks began, for those whose sessions come later."""
+        began = self.tasks_began()
+        if began != began_of(self.session.metadata):
+            imported: JsonObject = {**imported_record(self.session), "tasks": {**began}}
+            await self.session.set_metadata({"imported": imported}, merge=True)
+
     def report(self) -> SessionImport:
         """Return what became of the session."""
         return SessionImport(
@@ -90,6 +130,12 @@ class Target:
             self.leaf_kept,
             self.parent,
         )
+
+
+def imported_in(metadata_text: str) -> JsonObject:
+    """Return what the metadata of a session that is to be made say of the file it is imported from."""
+    told = decode_object(metadata_text).get("imported")
+    return told if isinstance(told, dict) else {}
 
 
 def imported_record(session: Session) -> JsonObject:
@@ -124,18 +170,49 @@ async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> Non
     for target in targets:
         session = target.session
         if target.parent is not None:
-            await _link_child(store, scope, target.parent, session.id, session.metadata)
-            continue
-        linked = {link.child_id for link in await session.task_links()}
-        for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
-            child = None if child_id in linked else await store.get_session(child_id, scope=scope)
-            if child is not None and child.metadata.get("parentSession") == session.id:
-                await _link_child(store, scope, session.id, child.id, child.metadata)
+            parent = await store.get_session(target.parent, scope=scope)
+            if parent is not None:
+                await _link_children(store, parent, [session.info])
+        await target.remember_tasks()
+        began = target.tasks_began()
+        linked = {link.child_id: link for link in await session.task_links()}
+        placed = [each for each in linked.values() if each.entry_id is None and each.task_id in began]
+        for link in placed:
+            await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
+        waiting = await _waiting(store, scope, target)
+        await _link_children(store, session, [info for info in waiting if info.id not in linked])
 
 
-async def _link_child(store: Store, scope: str, parent_id: str, child_id: str, metadata: JsonObject) -> None:
-    parent = await store.get_session(parent_id, scope=scope)
-    if parent is None or any(link.child_id == child_id for link in await parent.task_links()):
-        return
-    task_id = metadata.get("taskId")
-    await store.link_task(parent_id, child_id, task_id=task_id if isinstance(task_id, str) else child_id)
+async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo]:
+    """Return the task sessions of a session that may have been imported before it.
+
+    Those whose ids begin with its own are looked up, those of another kind only when it is new: O(task sessions).
+    """
+    session = target.session
+    found: list[SessionInfo] = []
+    for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
+        child = await store.get_session(child_id, scope=scope)
+        found += [] if child is None else [child.info]
+    cursor = None
+    while target.created:
+        page = await store.list_sessions(scope=scope, kind="task", limit=_CHILDREN, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return [info for info in found if info.metadata.get("parentSession") == session.id]
+
+
+async def _link_children(store: Store, parent: Session, children: Sequence[SessionInfo]) -> None:
+    began = began_of(parent.metadata)
+    for child in {info.id: info for info in children}.values():
+        named = child.metadata.get("taskId")
+        task_id = named if isinstance(named, str) else child.id
+        await store.link_task(parent, child.id, task_id=task_id, entry_id=began.get(task_id))
+
+
+def began_of(metadata: JsonObject) -> dict[str, str]:
+    """Return below which entries the tasks of an imported session began, by their names, as its metadata say."""
+    imported = metadata.get("imported")
+    began = imported.get("tasks") if isinstance(imported, dict) else None
+    return {name: at for name, at in began.items() if isinstance(at, str)} if isinstance(began, dict) else {}

@@ -23,7 +23,7 @@ from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.arguments import checked_flag, checked_path
 from flue_py.sessions.import_reports import ImportReport
 from flue_py.sessions.import_sources import AUTO, ImportSource, checked_format, parts_of
-from flue_py.sessions.import_targets import Target, imported_record, link_tasks, storable_entries
+from flue_py.sessions.import_targets import Target, imported_in, imported_record, link_tasks, storable_entries
 from flue_py.sessions.store import Store
 
 Progress = Callable[[int, int], None]
@@ -103,12 +103,17 @@ class _FileImport:
         session_id = str(part.session.id)
         if part.is_rewritten:
             self._rewritten.add(session_id)
+        target = await self._add(session_id, part)
+        target.completed_us = part.completed_us or target.completed_us
+        if part.is_rewritten:
+            target.about = imported_in(part.session.metadata_text)
+
+    async def _add(self, session_id: str, part: SessionPart) -> Target:
         target = self._targets.get(session_id)
         if target is None:
             session = await self._store.get_session(session_id)
             if session is None:
-                await self._create(part)
-                return
+                return await self._create(part)
             if session.scope != self._scope:
                 raise SessionExists(
                     session_id,
@@ -118,10 +123,11 @@ class _FileImport:
             target.parent = part.parent.session_id if part.parent else None
             await self._check_unchanged(target)
         await self._extend(target, part)
+        return target
 
     # -- a new session ------------------------------------------------------------------------------------------
 
-    async def _create(self, part: SessionPart) -> None:
+    async def _create(self, part: SessionPart) -> Target:
         most = self._store.limits.batch_entries
         entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
         leaf = _last(part.leaves) if len(entries) <= most else None
@@ -136,6 +142,7 @@ class _FileImport:
             await self._store_entries(target, entries[most:], _last(part.leaves))
             target.newest = _last(part.leaves)
         target.note_names(part, None)
+        return target
 
     # -- a session that is there --------------------------------------------------------------------------------
 
@@ -302,6 +309,8 @@ class _FileImport:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
         for target in self._targets.values():
             await target.set_names(self._notes)
+            await target.set_completed()
+            await target.remember_about()
             if self._source is not None and self._source.format.is_chained:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:

@@ -31,6 +31,7 @@ from flue_py.core.sessions import (
     check_entry_label,
     check_label,
     check_name,
+    checked_title,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import (
@@ -415,10 +416,10 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     ) -> SessionInfo:
         """Set or clear the title, and return the session's row. O(1). (Rows E20, E33.)
 
-        With ``auto`` it is the title that a program made. It is kept apart: a title that was given is shown before
-        it, whichever came later (`SessionInfo.shown_title`).
+        A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
+        title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
-        check_label(title, "title")
+        title = checked_title(title)
         Note(by, why)
         update = partial(self._backend.update_session, self.ref, by=by, why=why)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)

@@ -344,10 +344,9 @@ class Store(StoreBudgets):
     ) -> None:
         """Link a session to a parent, as its task session: a bare link, with no check of depth.
 
-        ``entry_id`` is the entry of the parent below which the task began, where that is known.
-
-        Several parents, cycles, and a child that does not exist are legal; a second link to the same child is
-        ignored. Raises `SessionNotFound` for the parent. O(1).
+        ``entry_id`` is the entry of the parent below which the task began, where that is known. Several parents,
+        cycles, and a child that does not exist are legal; a second link to the same child is ignored, unless it says
+        where the task began and the first did not. Raises `SessionNotFound` for the parent. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
         await self._backend.link_task(id_of(parent), str(id_of(child)), task_id, entry_id=entry_id)

@@ -49,12 +49,13 @@ RUNS_AFTER = {
 """Pages whose folder is the one that another page's programs have left."""
 
 NOT_RUN: dict[tuple[str, str], str] = {
-    ("README.md", "python3 -m venv .venv\n.venv/bin/pip install .\n.venv/bin/flue-py demo"): (
+    ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flue-py demo"): (
         "installs the package; CI runs it in a fresh clone"
     ),
-    ("README.md", "python3 -m venv .venv\n.venv/bin/pip install -e '.[test]'\n.venv/bin/python -m pytest -n auto"): (
-        "runs all tests, this one among them; CI runs it in a fresh clone"
-    ),
+    (
+        "README.md",
+        "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/python -m pytest -n auto",
+    ): ("runs all tests, this one among them; CI runs it in a fresh clone"),
     ("docs/format.md", "$ sqlite3 -readonly -header -column sessions.db"): (
         "opens a shell; what is typed into it are the sql blocks of the page"
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+import flue_py
 from flue_py.cli import _SECTIONS, main
 from tests.edges.cli_runs import Flue, in_own_process, runner
 
@@ -33,29 +36,57 @@ def test_help_imports_nothing_heavy() -> None:
     assert set(main.list_commands(click.Context(main))) <= set(shown)
 
 
-def test_showing_a_context_loads_no_models(tmp_path: Path) -> None:
+NEEDED_BY_NONE = (
+    "aiosqlite",
+    "alembic",
+    "anyio",
+    "difflib",
+    "greenlet",
+    "pydantic",
+    "rich",
+    "sqlalchemy",
+    "flue_py.formats.pi",
+)
+"""What no command that reads has to import where its output is a pipe."""
+
+
+@pytest.mark.parametrize(
+    ("command", "also"),
+    [
+        (["sessions"], ["tiktoken", "tempfile"]),
+        (["sessions", "--json"], ["tiktoken", "tempfile"]),
+        (["show", "one"], ["tiktoken", "tempfile"]),
+        (["usage", "one"], ["tiktoken", "tempfile"]),
+        (["tree", "one", "--no-sizes"], ["tiktoken", "tempfile"]),
+        (["tree", "one"], []),  # sizes in tokens are counted
+        (["context", "one"], []),
+    ],
+    ids=str,
+)
+def test_a_reading_command_imports_what_it_needs_and_no_more(
+    tmp_path: Path, command: list[str], also: list[str]
+) -> None:
     database = str(tmp_path / "store.db")
-    code = (
-        "import asyncio, flue_py, sys\n"
-        "async def make():\n"
-        f"    async with flue_py.open({database!r}) as store:\n"
-        "        session = await store.create_session(key='one')\n"
-        "        await session.append_message({'role': 'user', 'content': 'Hello'})\n"
-        "asyncio.run(make())\n"
-    )
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+    async def make() -> None:
+        async with flue_py.open(database) as store:
+            session = await store.create_session(key="one")
+            await session.append_message({"role": "user", "content": "Hello"})
+
+    asyncio.run(make())
     code = (
         "import sys\n"
         "from flue_py.cli import main\n"
         "try:\n"
-        f"    main(['--db', {database!r}, 'context', 'one'], prog_name='flue-py')\n"
+        f"    main({['--db', database, *command]!r}, prog_name='flue-py')\n"
         "except SystemExit as end:\n"
         "    assert end.code == 0, end.code\n"
-        "print([name for name in ('pydantic', 'sqlalchemy', 'alembic') if name in sys.modules], file=sys.stderr)\n"
+        f"print([name for name in {(*NEEDED_BY_NONE, *also)!r} if name in sys.modules], file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    env = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=env)
     assert done.stderr.strip() == "[]"
-    assert "Hello" in done.stdout
+    assert done.stdout
 
 
 def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:

@@ -41,7 +41,7 @@ def test_a_command_that_is_not_there_brings_the_one_that_may_be_meant(flue: Flue
     if typed == "EXPORT":
         assert said == "Error: No such command 'EXPORT'; see flue-py --help\n"
     else:
-        assert said == f"Error: No such command {typed!r}. Did you mean {meant!r}? see flue-py --help\n"
+        assert said == f"Error: No such command {typed!r}. Did you mean {meant!r}?; see flue-py --help\n"
 
 
 def test_every_suggestion_is_a_command() -> None:

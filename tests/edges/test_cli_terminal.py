@@ -233,7 +233,7 @@ def test_where_not_even_the_error_can_be_written_the_exit_code_says_so(flue: Flu
         (["tree", "x", "--depth", "y"], "--depth': 'y' is not a valid integer range; see flue-py tree --help"),
         (["completion"], "bash"),
         (["dance"], "Error: No such command 'dance'; see flue-py --help"),
-        (["ls"], "Error: No such command 'ls'. Did you mean 'sessions'? see flue-py --help"),
+        (["ls"], "Error: No such command 'ls'. Did you mean 'sessions'?; see flue-py --help"),
         (["rewind", "x"], "Error: give either --to ENTRY or --turns N; see flue-py rewind --help"),
     ],
     ids=" ".join,

@@ -51,6 +51,10 @@ def test_the_temporary_database_is_named_and_gone(told: str) -> None:
     assert not Path(match.group(1)).parent.exists()
 
 
+def test_it_ends_with_where_a_first_use_goes_on(told: str) -> None:
+    assert told.splitlines()[-1] == ("Your own are next: flue-py import auto --discover, then flue-py sessions")
+
+
 def test_the_tree_has_a_branch_a_label_and_the_leaf(told: str) -> None:
     lines = section(told, "The tree, with its branches and its leaf")
     assert any("├─○" in line for line in lines)

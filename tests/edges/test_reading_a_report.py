@@ -128,6 +128,12 @@ def test_a_selected_entry_is_scrolled_to_and_marked_and_has_the_address(chromium
         assert next(entry for entry in entries if entry["id"] == answer)["role"] == "assistant"
         top = page.locator("#panel").evaluate("panel => panel.getBoundingClientRect().top")
         assert 0 <= top < 900
+        # And by keyboard, from the figures of the chart.
+        page.locator("#growth summary").click()
+        page.locator("#turns table button").first.focus()
+        page.keyboard.press("Enter")
+        first = next(entry["id"] for entry in entries if any(entry.get("usage", [])))
+        assert chosen_id(page) == first == address(page)
 
     chromium.look(pi_report, look)
 

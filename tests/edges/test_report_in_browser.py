@@ -413,8 +413,13 @@ CONTRASTS = """() => {
     };
     const texts = "text muted accent seen user assistant tool shell summary other bad";
     const names = texts.split(" ").map((name) => `--${name}`);
-    const least = (name) => Math.min(contrast(name, "--card"), contrast(name, "--raised"));
-    return Object.fromEntries(names.map((name) => [name, least(name)]));
+    const grounds = ["--card", "--raised", "--accent-soft"];
+    const least = (name) => Math.min(...grounds.map((ground) => contrast(name, ground)));
+    const pairs = [["--added-text", "--added"], ["--removed-text", "--removed"], ["--text", "--found"]];
+    return Object.fromEntries([
+        ...names.map((name) => [name, least(name)]),
+        ...pairs.map(([name, ground]) => [`${name} on ${ground}`, contrast(name, ground)]),
+    ]);
 }"""
 
 

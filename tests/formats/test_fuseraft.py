@@ -58,13 +58,28 @@ def test_a_snapshot_shows_its_history_with_calls_and_results() -> None:
                 {"type": "text", "text": "Looking."},
                 {"type": "toolCall", "id": "c1", "name": "list_files", "arguments": {"path": "."}},
             ],
+            "model": "claude-sonnet-4-6",
         },
         {"role": "toolResult", "toolCallId": "c1", "toolName": "list_files", "content": "a.txt\nb.txt"},
-        {"role": "assistant", "content": [{"type": "text", "text": "Two files."}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Two files."}], "model": "claude-sonnet-4-6"},
     ]
     assert (session.session.id, session.session.cwd) == ("a87569bcd7b0", "/home/dev/proj")
     assert session.session.created_us == 1779719520000000
     assert session.report.skipped == session.report.repaired == ()
+
+
+def test_another_model_makes_no_other_history_of_a_snapshot() -> None:
+    later = [*HISTORY, text("user", "and now?"), text("assistant", "Three.")]
+    before, after = repl(*HISTORY), repl(*later, ModelId="gpt-5.5")
+    assert [entry.id for entry in after.entries[: len(before.entries)]] == [entry.id for entry in before.entries]
+
+
+def test_the_last_turn_of_a_snapshot_is_of_the_time_at_which_it_was_saved() -> None:
+    session = repl(
+        *HISTORY, text("user", "and now?"), text("assistant", "Three."), LastUpdatedAt="2026-05-25T14:40:12Z"
+    )
+    minutes = [((entry.created_us or 0) - 1779719520000000) // 1_000_000 for entry in session.entries]
+    assert minutes == [0, 0, 0, 0, 0, 492, 492]
 
 
 def test_the_plan_and_all_else_stands_in_the_metadata() -> None:
@@ -192,6 +207,22 @@ def test_a_checkpoint_shows_its_messages_in_order() -> None:
     assert session.session.title == "Refactor the payment module"
     assert session.session.config_path == "/home/dev/proj/orchestration.yaml"
     assert tree_of(session)[0].extra_fields == {"TurnIndex": 0, "IsCompactionSummary": False, "ToolCalls": calls}
+
+
+def test_a_run_that_is_complete_was_completed_when_it_was_saved() -> None:
+    saved = "2026-05-27T11:00:00Z"
+    assert run(turn(0, "a"), LastUpdatedAt=saved).completed_us is None
+    assert run(turn(0, "a"), LastUpdatedAt=saved, IsComplete=True).completed_us == 1779879600000000
+    assert run(turn(5, "a"), IsComplete=True).completed_us == 1779876300000000
+    assert run(IsComplete=True).completed_us == 1779876000000000
+    assert run(IsComplete="yes").completed_us is None
+
+
+def test_the_answers_of_a_run_are_of_its_model_unless_they_name_another() -> None:
+    session = run(turn(0, "a", Usage=USAGE), turn(1, "b", ModelId="other"), turn(2, "c", Role="user"), ModelId="m")
+    assert [message.get("model") for message in context_of(session)] == ["m", "other", None]
+    assert [call.model for entry in session.entries for call in entry.calls] == ["m"]
+    assert [entry.id for entry in session.entries[:1]] == [entry.id for entry in run(turn(0, "a")).entries]
 
 
 def test_usage_counts_once_and_a_cost_only_where_one_was_reported() -> None:

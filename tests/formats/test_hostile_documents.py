@@ -88,6 +88,7 @@ HOSTILE = [
     '[{"role":"assistant","content":[{"type":"tool_use","id":"","name":"f","input":[1]},{"type":"thinking"}]}]',
     '[{"role":"user","content":[{"type":"tool_result","tool_use_id":{},"content":{"a":1}},{"type":"image"}]}]',
     '[{"type":"function_call","call_id":null},{"type":"reasoning","summary":7},{"type":"message"},{"type":{}}]',
+    '[{"role":"assistant","content":[{"type":["x"]},{"type":{}}]},{"role":"user","content":[{"type":[1],"text":"x"}]}]',
     '[{"Role":"assistant","Contents":[{"Type":"function_call","ArgumentsJson":"{"},{"Type":"function_result"}]}]',
     '[{"Role":"assistant","Content":"x","Usage":{"InputTokens":-1,"CostUsd":1e999},"Timestamp":"9999-99-99"}]',
     '[{"Role":"user","Content":"x","IsCompactionSummary":true,"Timestamp":"0001-01-01T00:00:00+23:00"}]',

@@ -190,6 +190,8 @@ def test_a_snip_of_a_summary_is_said_not_to_be_followed() -> None:
         ([("custom-title", "Mine"), ("custom-title", "Mine too"), ("ai-title", "AI")], "Mine too"),
         ([("ai-title", "AI"), ("ai-title", "Better")], "Better"),
         ([("custom-title", "  "), ("ai-title", "AI")], "AI"),
+        ([("custom-title", "Mine"), ("custom-title", " \n")], "Mine"),
+        ([("ai-title", " ")], None),
         ([], None),
     ],
 )
@@ -197,7 +199,9 @@ def test_a_title_that_somebody_gave_beats_one_that_was_made(
     titles: list[tuple[str, str]], expected: str | None
 ) -> None:
     session = parsed(said("u1", "hi"), *(row(kind, title=title) for kind, title in titles))
-    assert session.session.title == expected
+    assert (session.session.title or session.session.auto_title) == expected
+    made = [title.strip() for kind, title in titles if kind == "ai-title" and title.strip()]
+    assert session.session.auto_title == (made[-1] if made else None)
 
 
 def test_of_each_metadata_key_the_last_value_counts() -> None:

@@ -246,6 +246,8 @@ async def test_an_entry_that_is_no_message_says_so(session: Session) -> None:
 @settings(max_examples=15, deadline=None)
 @given(messages=chat_lists())
 def test_any_chat_list_comes_out_as_it_went_in(messages: list[dict[str, Any]]) -> None:
+    # Roles and texts alone are ours: only where something is of this form is the rest taken for it, too.
+    messages += [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "refusal": None}]
     assert same(appended_and_exported(messages, "openai-chat"), messages)
 
 

@@ -177,9 +177,10 @@ class GrowthChart {
             rows.push([line.agent, numeric("—"), text, ...Array(4).fill(numeric(""))]);
           }
         };
-        line.turns.forEach(([, ...figures], place) => {
+        line.turns.forEach(([entry, ...figures], place) => {
           compactedAt(place);
-          rows.push([line.agent, numeric(number(place + 1)), ...figures.map((figure) => numeric(number(figure)))]);
+          const answer = { ...numeric(number(place + 1)), choose: () => this.choose(line.session, entry) };
+          rows.push([line.agent, answer, ...figures.map((figure) => numeric(number(figure)))]);
         });
         compactedAt(line.turns.length);
       }

@@ -72,13 +72,13 @@ class BranchMap {
     this.paint();
   }
 
-  // Short ticks where the lines that are not drawn left one that is.
+  // Short ticks where the lines that are not drawn left one that is; those next to each other are one.
   stubs(missing) {
     const places = new Map();
     for (const line of missing) {
       if (line.from === undefined || !this.lanes.has(line.parent)) continue;
       const [x, y] = [this.across(line.from), this.down(this.lines[line.parent])];
-      const key = `${Math.round(x)} ${y}`;
+      const key = `${Math.round(x / 4)} ${y}`;
       places.set(key, { x, y, count: (places.get(key)?.count ?? 0) + 1, line });
     }
     return [...places.values()].map(({ x, y, count, line }) => {

@@ -71,8 +71,8 @@ function table(headings, rows, foot) {
       class: typeof cell === "object" && cell.numeric ? "numeric" : undefined,
       scope: tag === "th" ? "col" : place === 0 ? "row" : undefined,
       dir: typeof cell === "object" && cell.numeric ? undefined : "auto",
-      text: typeof cell === "object" ? cell.text : cell,
-    }));
+      text: typeof cell !== "object" ? cell : cell.choose ? undefined : cell.text,
+    }, cell.choose && make("button", { type: "button", class: "link", text: cell.text, on: { click: cell.choose } })));
   const made = make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", headings))));
   made.append(make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells("td", row)))));
   if (foot) made.append(make("tfoot", {}, make("tr", {}, ...cells("td", foot))));
