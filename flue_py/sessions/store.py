@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
-from flue_py.core.imported import check_imported_entries, check_imported_session
+from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
@@ -259,7 +259,7 @@ class Store(StoreBudgets):
         `call_conflicts` tells where the numbers are others. O(entries).
         """
         check_imported_session(new)
-        check_imported_entries(entries)
+        entries = checked_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
@@ -323,7 +323,7 @@ class Store(StoreBudgets):
 
         To be asked after an import: the ledger keeps the first report of a call. O(calls).
         """
-        check_imported_entries(entries)
+        entries = checked_imported_entries(entries)
         check_label(scope, "scope")
         reported = calls_of(entries, scope)
         found: dict[CallId, CallRow] = {}
