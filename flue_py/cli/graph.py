@@ -82,11 +82,12 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     )
     at_entries = {entry_id: infos for entry_id, infos in found.forks.items() if entry_id is not None}
     lines: list[Line] = [((_title(found, tokens, style.width, style.glyphs.cut), "bold"),)]
-    lines += plan_lines(found.plan, found.info.leaf_id, style, forks=at_entries)
+    lines += plan_lines(found.plan, found.info.leaf_id, style, forks=at_entries, links=found.links, tasks=found.tasks)
     if found.info.leaf_id is None:
         lines.append((("the leaf is before the first entry", "bold green"),))
     lines += begun_lines("begun before the first entry", found.forks.get(None, ()), style)
-    lines += task_lines(found.links, found.tasks, style)
+    drawn = {run.id for run in found.plan.runs}
+    lines += task_lines([link for link in found.links if link.entry_id not in drawn], found.tasks, style)
     print_lines(lines, paged=True)
 
 
@@ -119,7 +120,8 @@ async def _read(store: Store, session: Session, *, fold: bool, depth: int | None
         child = await store.get_session(link.child_id)
         if child is not None:
             tasks[link.child_id] = child.info
-    ends = {entry_id for entry_id in forks if entry_id is not None}
+    begun = (*forks, *(link.entry_id for link in links))
+    ends = {entry_id for entry_id in begun if entry_id is not None}
     plan = plan_tree(entries, info.leaf_id, fold=fold, depth=depth, landmarks=labels, ends=ends)
     costs = entry_costs(entries, await session.entry_costs())
     line_costs, branch_costs = plan_costs(plan, entries, costs, whole=whole)

@@ -10,13 +10,17 @@ from flue_py.compaction.content import (
     ASSISTANT,
     SUMMARIZED_ROLES,
     TOOL_RESULT,
+    USER,
     Message,
     content_parts,
     string_field,
 )
 from flue_py.compaction.javascript import js_json
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionPolicy, CompactionSettings
+from flue_py.core.entries import COMPACTION
 from flue_py.core.jsontext import JsonValue, utf16_length
+from flue_py.core.projection import CONTEXT_PREFIX, ContextEntry
+from flue_py.core.usage_shapes import read_reported
 
 UNITS_PER_TOKEN = 4
 IMAGE_UNITS = 4_800
@@ -69,10 +73,15 @@ def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
     """Return how large the context was in the call that reported ``usage`` (row C27).
 
     That is ``totalTokens``, or where it is zero or missing the sum of ``input``, ``output``, ``cacheRead`` and
-    ``cacheWrite``. What is not a finite number counts zero.
+    ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. What is not a finite number counts
+    zero.
     """
     total = _count(usage.get("totalTokens"))
-    return total or sum(_count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
+    return (
+        total
+        or sum(_count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
+        or read_reported(usage).totals.tokens
+    )
 
 
 def _count(value: JsonValue) -> int:
@@ -83,14 +92,21 @@ def _count(value: JsonValue) -> int:
 
 
 def estimate_context_tokens(
-    messages: Sequence[Message], policy: CompactionPolicy = DEFAULT_POLICY, *, usage_from: int = 0
+    context: Sequence[Message] | Sequence[ContextEntry],
+    policy: CompactionPolicy = DEFAULT_POLICY,
+    *,
+    usage_from: int | None = None,
 ) -> ContextEstimate:
-    """Return the size of a context: the last reported usage plus an estimate of what follows it (row C27).
+    """Return the size of a context: the last reported usage plus an estimate of what follows it.
 
-    Aborted and failed assistant messages report nothing. ``usage_from`` is the index of the first message
-    whose report is believed: a message kept by a compaction reports the context from before it, so a caller
-    that knows where the kept part ends can pass that (row C35). Cost: O(messages after the last report).
+    Aborted and failed assistant messages report nothing. What a compaction kept reports the context from before it,
+    and is not believed: pass the items of `Session.build_context_entries`, which tell exactly what is older. Of plain
+    messages below a compaction's summary, those count as newer whose ``timestamp`` says so. ``usage_from`` is the index
+    of the first message whose report is believed, for a caller that knows it. Cost: O(messages after the last report).
     """
+    if usage_from is None:
+        usage_from = usage_start(context) if policy.ignore_older_usage else 0
+    messages = [item.data if isinstance(item, ContextEntry) else item for item in context]
     for index in range(len(messages) - 1, usage_from - 1, -1):
         reported = _reported_tokens(messages[index])
         if reported is None or (reported == 0 and policy.ignore_zero_usage):
@@ -99,6 +115,36 @@ def estimate_context_tokens(
         return ContextEstimate(reported + trailing, reported, trailing, index)
     estimated = sum(estimate_tokens(message, policy) for message in messages)
     return ContextEstimate(estimated, 0, estimated, None)
+
+
+def usage_start(context: Sequence[Message] | Sequence[ContextEntry]) -> int:
+    """Return the index of the first message that is newer than the latest compaction; 0 where there is none."""
+    if not context:
+        return 0
+    first = context[0]
+    if isinstance(first, ContextEntry):
+        if first.kind != COMPACTION:
+            return 0
+        newer = (isinstance(item, ContextEntry) and item.entry.depth > first.entry.depth for item in context)
+    elif _is_summary(first):
+        made = first.get("timestamp")
+        newer = (not isinstance(item, ContextEntry) and _is_after(item.get("timestamp"), made) for item in context)
+    else:
+        return 0
+    return next((index for index, is_newer in enumerate(newer) if is_newer), len(context))
+
+
+def _is_summary(message: Message) -> bool:
+    content = message.get("content")
+    if isinstance(content, (list, tuple)) and content and isinstance(content[0], Mapping):
+        content = content[0].get("text")
+    return message.get("role") == USER and isinstance(content, str) and content.startswith(f"{CONTEXT_PREFIX}\n")
+
+
+def _is_after(moment: JsonValue, other: JsonValue) -> bool:
+    if not isinstance(moment, (int, float)) or not isinstance(other, (int, float)):
+        return False
+    return moment > other
 
 
 def _reported_tokens(message: Message) -> int | None:

@@ -12,14 +12,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flue_py.compaction.content import ASSISTANT, USER, Message
-from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens
+from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens, usage_start
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
+from flue_py.core.entries import Entry
 from flue_py.core.exchanges import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown
 
 __all__ = [
@@ -125,6 +127,7 @@ def _plan(
     policy: CompactionPolicy,
     pinned: frozenset[int] = frozenset(),
     released: Sequence[int] = (),
+    usage_from: int | None = None,
 ) -> CompactionPlan | None:
     """Return the plan; ``pinned`` and ``released`` are indices of what is kept wherever it is, or no longer."""
     start = previous.first_kept_index if previous else 0
@@ -144,7 +147,7 @@ def _plan(
         is_split_turn=turn_start is not None,
         messages_to_summarize=history,
         turn_prefix=prefix,
-        tokens_before=estimate_context_tokens(messages, policy).tokens,
+        tokens_before=estimate_context_tokens(messages, policy, usage_from=usage_from).tokens,
         previous_summary=previous.summary if previous else None,
         files=collect_file_lists(history + prefix, earlier),
         settings=settings,
@@ -212,6 +215,19 @@ class LatestCompaction(Protocol):
     def details(self) -> Mapping[str, JsonValue] | None: ...
 
 
+class _CompactionEntry(NamedTuple):
+    """What planning needs to know of a compaction, from its entry."""
+
+    summary: str
+    details: Mapping[str, JsonValue] | None
+
+    @classmethod
+    def of(cls, entry: Entry) -> _CompactionEntry:
+        fields = entry.fields
+        summary, details = fields.get("summary"), fields.get("details")
+        return cls(summary if isinstance(summary, str) else "", details if isinstance(details, Mapping) else None)
+
+
 @dataclass(frozen=True, slots=True)
 class SessionCompactionPlan:
     """A plan for a session, and the id of the entry behind the first kept message."""
@@ -233,22 +249,27 @@ class NoCompaction:
 
 def plan_session_compaction(
     items: Sequence[ContextItem],
-    latest: LatestCompaction | None,
+    latest: Entry | LatestCompaction | None,
     settings: CompactionSettings,
     policy: CompactionPolicy = DEFAULT_POLICY,
     *,
     pinned: Collection[str] = (),
-    carried: Collection[str] = (),
+    carried: Collection[str] | None = None,
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none (rows C29 to C34).
 
-    ``items`` is the context as the session projects it: where there is a ``latest`` compaction, the item made
-    from it comes first, and everything after it is either pinned by it (``carried``: its ``pinnedEntryIds``), kept by
-    it or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
+    ``items`` is the context as the session projects it, ``latest`` what `Session.latest_compaction` returns: where
+    there is one, the item made from it comes first, and everything after it is either pinned by it (``carried``, which
+    is read from its entry), kept by it or newer. The entry of the first kept item is always a message. ``pinned`` are
+    the entries that are kept
     wherever they are (`Session.pins`): they are not summarized, and count as kept; what ``latest`` had pinned and is
     pinned no more is summarized now. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
+    if isinstance(latest, Entry):
+        carried = pinned_ids(latest.fields) if carried is None else carried
+        latest = _CompactionEntry.of(latest)
+    carried = carried or ()
     start = 0 if latest is None else 1
     while start and start < len(items) and items[start].entry_id in carried:
         start += 1
@@ -263,7 +284,10 @@ def plan_session_compaction(
     ]
     if policy.keep_exchanges_whole:
         cut_points = pairing.whole_cuts(cut_points, staying)
-    plan = _plan(messages, cut_points, settings, previous, policy, staying, released)
+    usage_from = None
+    if policy.ignore_older_usage and items and isinstance(items[0], ContextEntry):
+        usage_from = usage_start(cast("Sequence[ContextEntry]", items))
+    plan = _plan(messages, cut_points, settings, previous, policy, staying, released, usage_from)
     if plan is None:
         return NoCompaction("no_cut_point")
     first_kept = items[plan.first_kept_index]

@@ -45,6 +45,10 @@ class CompactionPolicy:
     """An assistant message that reports zero tokens in all is passed over in search of one that reports some.
     Off: it makes everything up to it count nothing (row C27)."""
 
+    ignore_older_usage: bool = True
+    """What was reported before the latest compaction, of a context that is no more, is not believed. Off: it is, and a
+    compaction is due again right after a compaction."""
+
     read_plain_text: bool = True
     """Content that is a plain string counts, and is summarized, in assistant messages and tool results as in
     user messages. Off: it counts zero tokens and is left out of summaries (rows C28, C32)."""
@@ -75,6 +79,7 @@ FAITHFUL_POLICY = CompactionPolicy(
     keep_previous_summary=False,
     cut_before_large_tail=False,
     ignore_zero_usage=False,
+    ignore_older_usage=False,
     read_plain_text=False,
     whole_characters=False,
     cut_at_message_entries=False,

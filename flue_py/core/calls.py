@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
-from flue_py.core.usage import UsageTotals, read_cost, read_token_parts, read_usage
+from flue_py.core.usage import UsageTotals
+from flue_py.core.usage_shapes import ReportedUsage, read_reported
 from flue_py.errors import InvalidEntry, shown
 
 REPORTED = "reported"
@@ -26,7 +27,8 @@ class PaidCall:
     ``cache_write_1h`` is the part of the cache writes that was kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None where nobody knows it; ``price_source`` says who does.
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
-    is when it was made, where that is not the time of its entry.
+    is when it was made, where that is not the time of its entry. ``is_unknown`` says that nobody knows what it used:
+    its numbers are zero for that reason alone.
     """
 
     usage: UsageTotals
@@ -40,6 +42,7 @@ class PaidCall:
     price_source: str | None = None
     outcome: str | None = None
     at_us: int | None = None
+    is_unknown: bool = False
 
     @property
     def known_cost(self) -> int | None:
@@ -69,13 +72,10 @@ class CallDifference:
 def read_call(reported: Mapping[str, JsonValue], where: str, purpose: str = "turn") -> PaidCall:
     """Return the paid call that a usage object reports; ``provider``, ``model`` and ``callId`` in it are its own.
 
-    Raises `InvalidEntry` naming the field.
+    Never raises: numbers that cannot be are not counted (see `read_reported`).
     """
-    usage = read_usage(dict(reported), where)
     return call_of(
-        usage,
-        reported,
-        where,
+        read_reported(reported, where),
         provider=reported.get("provider"),
         model=reported.get("model"),
         call_id=reported.get("callId"),
@@ -84,9 +84,7 @@ def read_call(reported: Mapping[str, JsonValue], where: str, purpose: str = "tur
 
 
 def call_of(
-    usage: UsageTotals,
-    reported: Mapping[str, JsonValue],
-    where: str,
+    reported: ReportedUsage,
     *,
     provider: JsonValue = None,
     model: JsonValue = None,
@@ -94,23 +92,23 @@ def call_of(
     purpose: str = "turn",
     outcome: str | None = None,
 ) -> PaidCall:
-    """Return the paid call of a usage object whose ten numbers were read before. Raises `InvalidEntry`."""
-    cache_write_1h, reasoning = read_token_parts(reported, usage, where)
+    """Return the paid call of a usage object that was read before."""
     return PaidCall(
-        usage,
+        reported.totals,
         ledger_name(provider),
         ledger_name(model),
         ledger_name(call_id) or None,
         purpose,
-        cache_write_1h,
-        reasoning,
-        read_cost(reported, where),
+        reported.cache_write_1h,
+        reported.reasoning,
+        reported.cost,
         outcome=outcome,
+        is_unknown=not reported.is_known,
     )
 
 
 def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: str) -> tuple[PaidCall, ...]:
-    """Return the paid calls of a list of usage objects. Raises `InvalidEntry` naming the item and the field."""
+    """Return the paid calls of a list of usage objects. Raises `InvalidEntry` for what is no such list."""
     if isinstance(calls, (str, bytes)) or not isinstance(calls, Sequence):
         raise InvalidEntry(f"{where}: should be a list of usage objects, not {type(calls).__name__}")
     for number, reported in enumerate(calls):

@@ -8,7 +8,8 @@ from decimal import Decimal
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
 from flue_py.core.merging import provenance_of
-from flue_py.core.usage import picodollars_to_usd, read_cost
+from flue_py.core.usage import picodollars_to_usd
+from flue_py.core.usage_shapes import read_reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
     if not isinstance(usage, dict):
         # A summary without usage came without a call (row E26); an answer never does.
         return UNKNOWN_COST if is_answer else None
-    cost = read_cost(usage, "usage")
+    cost = read_reported(usage).cost
     return UNKNOWN_COST if cost is None else EntryCost(1, 0, cost)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from flue_py.core.calls import PaidCall as PaidCall  # noqa: PLC0414 - it is named here by importers, too
 from flue_py.core.calls import call_of, outcome_of, read_call, read_calls
@@ -23,7 +23,8 @@ from flue_py.core.jsontext import (
     replace_lone_surrogates,
 )
 from flue_py.core.spoken import spoken_text
-from flue_py.core.usage import NO_USAGE, Usage, UsageTotals, read_usage, reported_usage
+from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
+from flue_py.core.usage_shapes import ReportedUsage, read_reported, read_usage, reported_usage
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ class NewEntry:
 
     ``id``, ``created_us`` and ``parent_id`` are None unless an importer brings them along; the store then
     chooses the id, reads the clock, and chains the entry to the one before it (the first to the leaf).
-    ``references`` are ids that must be entries the session sees.
+    ``references`` are ids that must be entries the session sees. ``oddities`` say what of the reported usage was not
+    counted as it stands, and why. ``unpaid`` says that no call was paid for it although it reports usage.
     """
 
     kind: str
@@ -157,6 +159,8 @@ class NewEntry:
     surrogates_replaced: int = 0
     preview: str | None = None
     counted: bool = True
+    oddities: tuple[str, ...] = ()
+    unpaid: bool = False
 
 
 def new_message(
@@ -164,7 +168,8 @@ def new_message(
 ) -> NewEntry:
     """Return a message as an entry ready to be written; ``where`` names it in errors.
 
-    Lone surrogates are replaced, and counted in ``surrogates_replaced``. Raises `InvalidEntry` naming the field.
+    Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
+    be counted is told in ``oddities``. Raises `InvalidEntry` naming the field.
     """
     from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
 
@@ -176,13 +181,12 @@ def new_message(
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
     text, replaced = encode_json(value, where)
     role = models.validate_message(value, where)
-    usage = NO_USAGE
     calls: tuple[PaidCall, ...] = ()
     preview = None
-    reported = value.get("usage") if role == "assistant" else None
-    if reported is not None:
-        usage = read_usage(reported, f"{where}.usage")
-        calls = (_answered(usage, cast("Mapping[str, JsonValue]", reported), value, f"{where}.usage"),)
+    reported = None
+    if role == "assistant" and value.get("usage") is not None:
+        reported = read_reported(value["usage"], f"{where}.usage")
+        calls = (answered_call(reported, value),)
     elif role == "user":
         preview = message_title(value)
     return NewEntry(
@@ -190,21 +194,40 @@ def new_message(
         text,
         role,
         checked_source(source),
-        usage,
+        NO_USAGE if reported is None else reported.totals,
         calls,
         surrogates_replaced=replaced,
         preview=preview,
+        oddities=() if reported is None else reported.oddities,
     )
 
 
-def _answered(
-    usage: UsageTotals, reported: Mapping[str, JsonValue], message: Mapping[str, JsonValue], where: str
-) -> PaidCall:
+def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> NewEntry:
+    """Return an entry with what its payload says: its preview, its usage, and, where it names none, the call of that.
+
+    ``payload`` is the entry's, decoded. The same entry where nothing differs.
+    """
+    says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
+    if entry.preview != says:
+        entry = replace(entry, preview=says)
+    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
+    if not is_answer and entry.kind not in (COMPACTION, BRANCH_SUMMARY):
+        return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
+    usage = payload.get("usage")
+    reported = read_reported(usage)
+    totals = NO_USAGE if entry.kind == BRANCH_SUMMARY else reported.totals
+    calls = entry.calls
+    if usage is not None and not calls and entry.counted and not entry.unpaid:
+        calls = (answered_call(reported, payload) if is_answer else call_of(reported, purpose=entry.kind),)
+    if (totals, calls) == (entry.usage, entry.calls):
+        return entry
+    return replace(entry, usage=totals, calls=calls, oddities=reported.oddities)
+
+
+def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> PaidCall:
     """Return the call that an assistant message is the answer of."""
     return call_of(
-        usage,
         reported,
-        where,
         provider=message.get("provider"),
         model=message.get("model"),
         outcome=outcome_of(message.get("stopReason")),
@@ -286,7 +309,7 @@ def new_compaction(
     _check_string(first_kept_entry_id, "first_kept_entry_id")
     if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
         raise InvalidEntry(f"tokens_before: {shown(tokens_before)} is not a count of tokens")
-    paid, total = _paid_for(usage, calls, COMPACTION)
+    paid = _paid_for(usage, calls, COMPACTION)
     fields: JsonObject = {
         "summary": summary,
         "firstKeptEntryId": first_kept_entry_id,
@@ -294,42 +317,56 @@ def new_compaction(
     }
     if details is not None:
         fields["details"] = details
-    if usage is not None:
-        fields["usage"] = dict(usage)
-    elif paid:
-        # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
-        fields["usage"] = _summed_json(total, paid)
-        total = read_usage(fields["usage"])
+    if paid.reported is not None:
+        fields["usage"] = paid.reported
     text, replaced = encode_json(fields, "compaction")
     return NewEntry(
         COMPACTION,
         text,
-        usage=total,
-        calls=paid,
+        usage=paid.totals,
+        calls=paid.calls,
         references=(first_kept_entry_id,),
         surrogates_replaced=replaced,
+        oddities=paid.oddities,
     )
 
 
-def _paid_for(
-    usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str
-) -> tuple[tuple[PaidCall, ...], UsageTotals]:
-    """Return the calls that made a summary, and their sum: as reported, or else added up. Raises `InvalidEntry`."""
+def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> _Paid:
+    """Return the calls that made a summary, and what they report together. Raises `InvalidEntry`."""
     if usage is not None and not isinstance(usage, Mapping):
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
     paid = read_calls(calls, "calls", purpose)
     if usage is not None:
-        # The sum of several calls is checked as one is, and is none where they are named.
-        whole = read_call(usage, "usage", purpose)
-        return paid or (whole,), whole.usage
+        # The sum of several calls is read as one is, and is none where they are named.
+        whole = read_reported(usage, "usage")
+        return _Paid(paid or (read_call(usage, "usage", purpose),), dict(usage), whole.totals, whole.oddities)
+    if not paid:
+        return _Paid((), None, NO_USAGE, ())
+    reported = _summed_json(calls, paid)
+    oddities = [odd for number, call in enumerate(calls) for odd in read_reported(call, f"calls[{number}]").oddities]
+    # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
+    return _Paid(paid, reported, read_usage(reported), tuple(oddities))
+
+
+class _Paid(NamedTuple):
+    """What a summary took: its calls, the usage that its payload keeps, and what that adds to a path."""
+
+    calls: tuple[PaidCall, ...]
+    reported: JsonObject | None
+    totals: UsageTotals
+    oddities: tuple[str, ...]
+
+
+def _summed_json(calls: Sequence[Mapping[str, JsonValue]], paid: Sequence[PaidCall]) -> JsonObject:
+    """Return a sum of calls as the payload keeps it, without a cost where none of them reported one.
+
+    Where nobody knows what any of them used, there is no sum: they are kept as they were reported.
+    """
+    if all(call.is_unknown for call in paid):
+        return {"calls": [dict(call) for call in calls]}
     total = NO_USAGE
     for call in paid:
         total = total.plus(call.usage)
-    return paid, total
-
-
-def _summed_json(total: UsageTotals, paid: Sequence[PaidCall]) -> JsonObject:
-    """Return a sum of calls as the payload keeps it; without a cost where none of them reported one."""
     summed = Usage.from_totals(total).to_json()
     return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}
 
@@ -350,16 +387,14 @@ def new_branch_summary(
     _check_string(summary, "summary")
     if from_id is not None:
         _check_string(from_id, "from_id")
-    paid, total = _paid_for(usage, calls, BRANCH_SUMMARY)
+    paid = _paid_for(usage, calls, BRANCH_SUMMARY)
     fields: JsonObject = {"summary": summary, "fromId": from_id}
     if details is not None:
         fields["details"] = details
-    if usage is not None:
-        fields["usage"] = dict(usage)
-    elif paid:
-        fields["usage"] = _summed_json(total, paid)
+    if paid.reported is not None:
+        fields["usage"] = paid.reported
     text, replaced = encode_json(fields, "branch_summary")
-    return NewEntry(BRANCH_SUMMARY, text, calls=paid, surrogates_replaced=replaced)
+    return NewEntry(BRANCH_SUMMARY, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities)
 
 
 def new_custom(kind: str, data: JsonValue) -> NewEntry:

@@ -12,6 +12,7 @@ from flue_py.core.entries import (
     NewEntry,
     checked_kind,
     checked_source,
+    derived_from_payload,
     is_moment,
 )
 from flue_py.core.jsontext import JsonValue, decode_json
@@ -31,24 +32,27 @@ def check_imported_session(new: NewSession) -> None:
         raise InvalidEntry(f"metadata_text: {shown(new.metadata_text)} is not the text of a JSON object")
 
 
-def check_imported_entries(entries: Sequence[NewEntry]) -> None:
-    """Raise `InvalidArgument` for what is no sequence of entries, `InvalidEntry` for one no store can hold.
+def checked_imported_entries(entries: Sequence[NewEntry]) -> list[NewEntry]:
+    """Return entries with the usage and the preview that their payloads say, whoever made them, and the calls of it.
 
-    Ids and parents are checked where they are stored. Whether the usage is that of the payload is not checked. Cost:
-    O(size).
+    An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
+    say more than the payload. Ids and parents are checked where they are stored. Raises `InvalidArgument` for what is
+    no sequence of entries, `InvalidEntry` for one that no store can hold. O(size).
     """
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
+    checked = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, NewEntry):
             raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; see new_message()")
         try:
-            _check(entry)
+            checked.append(_checked(entry))
         except FixTheCall as error:
             raise InvalidEntry(f"entry {number} of {len(entries)}: {error}") from error
+    return checked
 
 
-def _check(entry: NewEntry) -> None:
+def _checked(entry: NewEntry) -> NewEntry:
     checked_kind(entry.kind)
     checked_source(entry.source)
     check_label(entry.role, "role")
@@ -69,6 +73,7 @@ def _check(entry: NewEntry) -> None:
     if not isinstance(entry.counted, bool):
         raise InvalidEntry(f"counted: should be true or false, not {type(entry.counted).__name__}")
     _check_numbers(entry)
+    return derived_from_payload(entry, payload) if isinstance(payload, dict) else entry
 
 
 def _check_numbers(entry: NewEntry) -> None:

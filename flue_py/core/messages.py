@@ -249,14 +249,14 @@ class UserMessage(_JsonModel):
 
 
 class AssistantMessage(_JsonModel):
-    """One answer of a model, with what it cost. ``usage`` is checked where it is counted, not here."""
+    """One answer of a model, with what it cost. ``usage`` is kept as it was reported, and read where it is counted."""
 
     role: Literal["assistant"] = "assistant"
     content: str | tuple[Part, ...] | None = None
     api: str | None = None
     provider: str | None = None
     model: str | None = None
-    usage: JsonObject | None = None
+    usage: JsonValue = None
     stop_reason: str | None = None
     error_message: str | None = None
     timestamp: JsonValue = None

@@ -114,7 +114,11 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to be created. ``id`` is chosen by the store where it is None."""
+    """A session to be created. ``id`` is chosen by the store where it is None.
+
+    ``kind`` is what an import makes of it: a task session may come before the session whose task it is. Forks and the
+    tasks of `create_task` are what they are.
+    """
 
     key: str | None = None
     title: str | None = None
@@ -125,8 +129,11 @@ class NewSession:
     id: str | None = None
     created_us: int | None = None
     auto_title: str | None = None
+    kind: Literal["root", "task"] = "root"
 
     def __post_init__(self) -> None:
+        if self.kind not in ("root", "task"):
+            raise InvalidArgument(f"kind: {shown(self.kind)} is not 'root' or 'task'")
         check_name(self.key, "key")
         object.__setattr__(self, "title", checked_title(self.title, "title"))
         object.__setattr__(self, "auto_title", checked_title(self.auto_title, "auto_title"))
@@ -278,6 +285,7 @@ class Appended:
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
+    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why.
     ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 
@@ -288,6 +296,7 @@ class Appended:
     replayed: bool = False
     surrogates_replaced: int = 0
     call_conflicts: tuple[CallDifference, ...] = ()
+    oddities: tuple[str, ...] = ()
     converted: tuple[ConvertedMessage, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""Usage: tokens and money as integers, from the JSON a provider reported to sums over a path.
+"""Usage: tokens and money as integers, and sums of them over a path. `usage_shapes` reads what was reported.
 
 Money is held in picodollars (1e-12 USD). A reported cost is rounded half up once, on the way in; from then on
 every sum and difference is exact.
@@ -6,18 +6,18 @@ every sum and difference is exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 from operator import add
 from typing import NamedTuple
 
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidEntry, shown
 
 PICODOLLARS_PER_DOLLAR = 10**12
 MAX_AMOUNT = 2**62
 """The largest total that is stored (64-bit integers, with room for one more addition)."""
+MAX_DOLLARS = MAX_AMOUNT // PICODOLLARS_PER_DOLLAR
 
 _EXACT = Context(prec=64, traps=[])
 _HALF_A_PICODOLLAR = Decimal("5E-13")
@@ -37,7 +37,8 @@ TOTAL_COLUMNS = (
 """The names of the ten stored sums, in the order of `UsageTotals`."""
 
 _TOKEN_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
-_COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
+COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
+"""The costs of a usage object in our shape: of each kind of tokens, and the total."""
 
 
 class UsageTotals(NamedTuple):
@@ -120,7 +121,7 @@ class Usage:
         """Return the reference's JSON shape (camelCase, costs as dollar floats; use `cost` for exact money)."""
         tokens = dict(zip(_TOKEN_FIELDS, self.totals[:5], strict=True))
         cost = {
-            name: amount / PICODOLLARS_PER_DOLLAR for name, amount in zip(_COST_FIELDS, self.totals[5:], strict=True)
+            name: amount / PICODOLLARS_PER_DOLLAR for name, amount in zip(COST_FIELDS, self.totals[5:], strict=True)
         }
         return {**tokens, "cost": {**cost}}
 
@@ -153,7 +154,7 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
     exact = _exact_amount(amount)
     if exact is None or not exact.is_finite() or exact < 0:
         raise InvalidEntry(f"{where}: {shown(amount)} is not an amount of money; use a finite number of dollars >= 0")
-    if exact > MAX_AMOUNT // PICODOLLARS_PER_DOLLAR:
+    if exact > MAX_DOLLARS:
         raise InvalidEntry(f"{where}: {shown(amount)} dollars is more than can be stored")
     if exact < _HALF_A_PICODOLLAR:
         return 0
@@ -170,97 +171,3 @@ def _exact_amount(amount: object) -> Decimal | None:
         return Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
     except InvalidOperation:
         return None
-
-
-def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
-    """Return the ten numbers of a reported usage object (camelCase; absent and null fields count zero).
-
-    Raises `InvalidEntry` naming the field for what is not a number, negative, or too large. Cost: O(1).
-    """
-    if value is None:
-        return NO_USAGE
-    if not isinstance(value, Mapping):
-        raise InvalidEntry(f"{where}: should be an object, not {type(value).__name__}")
-    cost = value.get("cost")
-    if cost is not None and not isinstance(cost, Mapping):
-        raise InvalidEntry(f"{where}.cost: should be an object, not {type(cost).__name__}")
-    counts = []
-    for name in _TOKEN_FIELDS:
-        count = value.get(name)
-        if type(count) is not int or not 0 <= count <= MAX_AMOUNT:
-            count = _tokens(count, f"{where}.{name}")
-        counts.append(count)
-    if not cost:
-        return UsageTotals(*counts)
-    return UsageTotals(*counts, *[_dollars(cost.get(name), f"{where}.cost.{name}") for name in _COST_FIELDS])
-
-
-def _tokens(value: JsonValue, where: str) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidEntry(f"{where}: {shown(value)} is not a whole number of tokens")
-    if not 0 <= value <= MAX_AMOUNT:
-        raise InvalidEntry(f"{where}: {shown(value)} is outside 0..{MAX_AMOUNT}")
-    return value
-
-
-def _dollars(value: JsonValue, where: str) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidEntry(f"{where}: {shown(value)} is not a number of dollars")
-    if value == 0:
-        return 0
-    return usd_to_picodollars(value, where)
-
-
-def read_token_parts(value: Mapping[str, JsonValue], usage: UsageTotals, where: str) -> tuple[int, int]:
-    """Return the tokens written to a one-hour cache, and those of reasoning: parts of ``cacheWrite`` and ``output``.
-
-    Raises `InvalidEntry` naming the field for what is no count of tokens, or more than what it is a part of.
-    """
-    parts = []
-    for name, whole, most in (("cacheWrite1h", "cacheWrite", usage.cache_write), ("reasoning", "output", usage.output)):
-        part = value.get(name)
-        tokens = 0 if part is None else _tokens(part, f"{where}.{name}")
-        if tokens > most:
-            raise InvalidEntry(f"{where}.{name}: {tokens} is more than the {most} of {whole}, which it is a part of")
-        parts.append(tokens)
-    return parts[0], parts[1]
-
-
-def read_cost(value: Mapping[str, JsonValue], where: str) -> int | None:
-    """Return the reported cost in picodollars: the total, or the sum of its parts; None where none was reported.
-
-    Raises `InvalidEntry` naming the field.
-    """
-    cost = value.get("cost")
-    if not isinstance(cost, Mapping):
-        return None
-    if cost.get("total") is not None:
-        return _dollars(cost["total"], f"{where}.cost.total")
-    parts = [_dollars(cost[name], f"{where}.cost.{name}") for name in _COST_FIELDS if cost.get(name) is not None]
-    if sum(parts) > MAX_AMOUNT:
-        raise InvalidEntry(f"{where}.cost: the sum of its parts is more than can be stored")
-    return sum(parts) if parts else None
-
-
-def sum_usage(usages: Iterable[JsonValue]) -> Usage:
-    """Return the sum of reported usage objects. Raises as `read_usage` and `UsageTotals.plus` do."""
-    total = NO_USAGE
-    for value in usages:
-        total = total.plus(read_usage(value))
-    return Usage.from_totals(total)
-
-
-def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> UsageTotals:
-    """Return what an entry adds to its path's totals: an assistant message's usage, or a compaction's.
-
-    User and tool-result messages and branch summaries add nothing, whatever they carry (row E25).
-    """
-    if (kind == "message" and role == "assistant") or kind == "compaction":
-        return read_usage(payload.get("usage"))
-    return NO_USAGE

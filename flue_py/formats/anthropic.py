@@ -11,6 +11,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.formats.anthropic_blocks import (
     EXTRA,
     block_from_part,
@@ -158,28 +159,11 @@ def _assistant(value: JsonObject, rest: JsonObject, own: Container[str]) -> tupl
     if isinstance(rest.get("model"), str):
         message["model"] = rest["model"]
     if isinstance(rest.get("usage"), dict):
-        message["usage"] = _usage(rest["usage"])
+        usage = read_reported(rest["usage"])
+        message["usage"] = rest["usage"] if usage.oddities or not usage.is_known else usage_json(usage)
     if isinstance(rest.get("stop_reason"), str):
         message["stopReason"] = rest["stop_reason"]
     beside: JsonObject = {"response": response} if response else {}
     if isinstance(content, list):
         beside.update(_differing(message, content))
     return message, beside
-
-
-def _usage(reported: JsonValue) -> JsonValue:
-    if not isinstance(reported, dict):
-        return reported
-    names = {
-        "input_tokens": "input",
-        "output_tokens": "output",
-        "cache_read_input_tokens": "cacheRead",
-        "cache_creation_input_tokens": "cacheWrite",
-    }
-    usage: JsonObject = {ours: reported[theirs] for theirs, ours in names.items() if reported.get(theirs) is not None}
-    kinds = reported.get("cache_creation")
-    if isinstance(kinds, dict) and kinds.get("ephemeral_1h_input_tokens") is not None:
-        usage["cacheWrite1h"] = kinds["ephemeral_1h_input_tokens"]
-    counts = [usage.get(name, 0) for name in names.values()]
-    whole = [count for count in counts if isinstance(count, int)]
-    return {**usage, "totalTokens": sum(whole)} if len(whole) == len(counts) else usage

@@ -227,6 +227,9 @@ class ClaudeCodeReader:
         rest = self._entries.beside(chain, row)
         if len(results) == 1:
             rest.pop("toolUseResult", None)
+        agent = details.get("agentId") if isinstance(details, dict) else None
+        if is_name(agent) and node.first is not None:
+            chain.began[agent[:200]] = node.first
         for number, result in enumerate(made, start=1):
             is_last = number == len(made)
             name = None if is_last else f"{row.uuid or derived_id(chain.id, row.line)}:{number}"

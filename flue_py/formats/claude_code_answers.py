@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.usage import UsageTotals, read_usage
+from flue_py.core.usage import UsageTotals
+from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.claude_code_chains import REMEMBERED, Group, Node
 from flue_py.formats.claude_code_content import assistant_message, tool_calls, usage_of
@@ -54,23 +55,19 @@ class Answers:
         try:
             content = message_content(message)
         except InvalidEntry as error:
-            given = message.pop("usage", None)
-            try:
-                content = message_content(message)
-            except InvalidEntry as worse:
-                return self._entries.unreadable(last, worse, {"messages": list(messages)}), {}
-            extra["usage"] = given
-            self._notes.repair(last.line, f"{error}; the message is kept, its usage is not counted")
+            return self._entries.unreadable(last, error, {"messages": list(messages)}), {}
         self._counted.put(group.key, content.usage if before is None else content.usage.plus(before))
         is_paid = message.get("model") != "<synthetic>"
-        if usage is not None and is_paid and any(content.usage):
-            model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
-            if before is not None:
-                call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
-            content = with_call(
-                content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id
-            )
-        return content, extra
+        if usage is None:
+            return content, extra
+        is_nothing = read_reported(usage).is_known and not any(content.usage)
+        if is_nothing or not is_paid:
+            return content._replace(unpaid=True), extra
+        model, call_id = one_text(message.get("model"), 160) or "", group.key[:200]
+        if before is not None:
+            call_id = f"{call_id}:{group.rows[0].uuid or last.line}"
+        paid = with_call(content, usage, self._notes, last.line, provider="anthropic", model=model, call_id=call_id)
+        return paid, extra
 
     def _own_usage(self, group: Group) -> JsonObject | None:
         """Return what the message used, less what was counted already for rows of it that came long before."""
@@ -84,10 +81,7 @@ class Answers:
         )
         if usage is None:
             return None
-        try:
-            own = read_usage(usage).minus(before)
-        except InvalidEntry:
-            return usage
+        own = read_usage(usage).minus(before)
         rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True)}
         for_an_hour = usage.get("cacheWrite1h")
         if isinstance(for_an_hour, int):

@@ -66,6 +66,9 @@ class Chain:
     titles: list[TitleChange] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
+    began: dict[str, str] = field(default_factory=dict)
+    """By the names of agents: the entries that called them."""
+
     is_new: bool = True
 
     @property
@@ -141,6 +144,7 @@ class Chains:
                 cwd=one_text(chain.header.get("cwd")),
                 metadata_text=encode_json(metadata, "header")[0],
                 created_us=chain.created_us,
+                kind="root" if chain.parent is None else "task",
             ),
             # Rows at the beginning that bear no time have that of the first one which does.
             tuple(
@@ -155,9 +159,10 @@ class Chains:
             lost=chain.lost,
             unfinished=chain.unfinished,
             may_overlap=True,
+            began=chain.began,
         )
         chain.entries, chain.leaves, chain.lines, chain.titles = [], [], [], []
-        chain.earlier, chain.lost = {}, {}
+        chain.earlier, chain.lost, chain.began = {}, {}, {}
         chain.is_new = False
         return part
 

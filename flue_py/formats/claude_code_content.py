@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage_shapes import KINDS, read_reported, usage_json
 
 _STOP_REASONS = {
     "end_turn": "stop",
@@ -17,13 +18,9 @@ _STOP_REASONS = {
     "max_tokens": "length",
     "refusal": "error",
 }
-_COUNTS = {
-    "input_tokens": "input",
-    "output_tokens": "output",
-    "cache_read_input_tokens": "cacheRead",
-    "cache_creation_input_tokens": "cacheWrite",
-}
-_READ = frozenset({*_COUNTS, "cache_creation"})
+_READ = frozenset({
+    "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation",
+})  # fmt: skip
 
 
 def parts_of(content: JsonValue) -> JsonValue:
@@ -127,25 +124,13 @@ def usage_of(value: JsonValue) -> JsonObject | None:
     """Return reported usage in the engine's shape; None where no tokens are reported. Odd numbers stay as they are."""
     if not isinstance(value, dict):
         return None
-    total: int | None = 0
-    is_reported = False
-    usage: JsonObject = {}
-    for theirs, ours in _COUNTS.items():
-        count = value.get(theirs)
-        is_reported = is_reported or count is not None
-        usage[ours] = count = count or 0
-        total = total + count if total is not None and type(count) is int else None
-    if not is_reported:
+    usage = read_reported(value)
+    if usage.oddities:
+        return dict(value)
+    if not usage.told:
         return None
-    if total is not None:
-        usage["totalTokens"] = total
-    split = value.get("cache_creation")
-    if isinstance(split, dict):
-        for_an_hour = split.get("ephemeral_1h_input_tokens")
-        if type(for_an_hour) is int and for_an_hour > 0:
-            usage["cacheWrite1h"] = for_an_hour
-    usage.update((name, given) for name, given in value.items() if name not in _READ and given is not None)
-    return usage
+    rest = {name: given for name, given in value.items() if name not in _READ and given is not None}
+    return {**dict.fromkeys(KINDS, 0), **usage_json(usage), **rest}
 
 
 def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) -> JsonObject:

@@ -37,6 +37,7 @@ from flue_py.formats.codex_rows import (
     looks_like_codex,
     read_codex_row,
     response_item,
+    started_thread,
     task_of,
 )
 from flue_py.formats.codex_steps import Step, TokenCounts
@@ -109,6 +110,7 @@ class CodexReader:
             id=session_id,
             cwd=one_text(payload.get("cwd")),
             metadata_text=_metadata(imported, payload, parent),
+            kind="root" if parent is None else "task",
             created_us=created if created is not None else read_time(row.timestamp),
         )
         return Entries(self._notes, session, version, parent)
@@ -208,6 +210,9 @@ class CodexReader:
         """Return what a tool answered."""
         call = row.payload.get("call_id")
         tool = self._tools.get(call) if isinstance(call, str) else None
+        thread = started_thread(tool, row.payload)
+        if thread is not None and entries.tail is not None:
+            entries.began[thread] = entries.tail
         return entries.message(row, output_message(row.payload, tool), [row.payload])
 
     def _aside(self, entries: Entries, row: CodexRow) -> None:

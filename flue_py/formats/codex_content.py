@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage_shapes import read_reported, usage_json
 
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output", "mcp_tool_call_output"})
@@ -220,12 +221,6 @@ def total_usage(payload: JsonObject, name: str = "total_token_usage") -> tuple[i
     return tuple(count for count in counts if type(count) is int)
 
 
-def usage_json(counts: Sequence[int]) -> JsonObject:
+def counted_usage(counts: Sequence[int]) -> JsonObject:
     """Return counted tokens in the engine's shape: what went through the cache is no part of the input there."""
-    given, cached, output, reasoning, total, written = counts
-    usage: JsonObject = {"input": max(0, given - cached - written), "output": output}
-    usage |= {"cacheRead": cached, "cacheWrite": written}
-    usage["totalTokens"] = total
-    if reasoning:
-        usage["reasoning"] = reasoning
-    return usage
+    return usage_json(read_reported(dict(zip(TOKEN_KINDS, counts, strict=True))))

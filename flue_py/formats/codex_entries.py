@@ -30,6 +30,9 @@ class Entries:
         self._earlier: dict[str, tuple[str, ...]] = {}
         self._unfinished: frozenset[str] = frozenset()
         self._is_new = True
+        self.began: dict[str, str] = {}
+        """By the ids of threads that sub-agents have: the entries below which they began."""
+
         self.tail: str | None = None
 
     @property
@@ -51,7 +54,9 @@ class Entries:
             dict(self._earlier),
             parent=self._parent,
             unfinished=self._unfinished,
+            began=self.began,
         )
+        self.began = {}
         self._entries, self._leaves, self._lines, self._earlier = [], [], [], {}
         self._is_new = False
         return [part]

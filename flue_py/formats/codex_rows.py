@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import pydantic_core
+
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.codex_content import CALLS, HOSTED, OUTPUTS, is_spoken
 from flue_py.formats.parsed import TaskOf
@@ -15,6 +17,8 @@ FORMAT = "codex"
 PREFIX = "codex."
 """Before the type of a row that is no part of the conversation."""
 UNREADABLE = "unreadable_"
+SPAWN = "spawn_agent"
+"""The tool that starts a sub-agent, in a thread of its own."""
 
 _ITEMS = frozenset({"message", "reasoning", *CALLS, *OUTPUTS, *HOSTED})
 _REPEATING = frozenset({"user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content"})
@@ -113,6 +117,19 @@ def task_of(meta: JsonObject) -> TaskOf | None:
     if not is_name(parent) or parent == meta.get("id"):
         return None
     return TaskOf(parent, str(meta.get("id"))[:200])
+
+
+def started_thread(tool: str | None, output: JsonObject) -> str | None:
+    """Return the thread of a sub-agent that a tool's output says was started; None for any other output."""
+    text = output.get("output")
+    if tool != SPAWN or not isinstance(text, str):
+        return None
+    try:
+        said: JsonValue = pydantic_core.from_json(text)
+    except ValueError:
+        return None
+    thread = said.get("agent_id") if isinstance(said, dict) else None
+    return thread[:200] if is_name(thread) else None
 
 
 def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> CodexRow | None:

@@ -8,9 +8,15 @@ from hashlib import blake2b
 
 from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage import read_usage
-from flue_py.errors import InvalidEntry
-from flue_py.formats.codex_content import TOKEN_KINDS, is_call, message_fields, spoken_parts, total_usage, usage_json
+from flue_py.core.usage_shapes import read_usage
+from flue_py.formats.codex_content import (
+    TOKEN_KINDS,
+    counted_usage,
+    is_call,
+    message_fields,
+    spoken_parts,
+    total_usage,
+)
 from flue_py.formats.codex_rows import CodexRow
 from flue_py.formats.encoding import Content, with_call
 from flue_py.formats.rows import Notes
@@ -51,7 +57,7 @@ class Step:
             if item.get("type") == "message":
                 message |= message_fields(item)
         if any(self.used):
-            message["usage"] = usage_json(self.used)
+            message["usage"] = counted_usage(self.used)
         return message
 
 
@@ -110,7 +116,7 @@ class TokenCounts:
         """Return the message of a step with the call that was paid for it, where it was counted."""
         if content.kind != MESSAGE or not any(content.usage):
             return content
-        return self._with_call(content, usage_json(step.used), step.rows[-1].line, provider, model, "turn")
+        return self._with_call(content, counted_usage(step.used), step.rows[-1].line, provider, model, "turn")
 
     def compaction(
         self,
@@ -124,15 +130,11 @@ class TokenCounts:
         owed = self.take_owed()
         if not any(owed):
             return custom(fields)
-        usage = usage_json(owed)
+        usage = counted_usage(owed)
         content = custom({**fields, "usage": usage})
         if content.kind != COMPACTION:
             return content
-        try:
-            content = content._replace(usage=read_usage(usage))
-        except InvalidEntry as error:
-            self._notes.repair(row.line, f"{error}; the compaction is kept, its usage is not counted")
-            return content
+        content = content._replace(usage=read_usage(usage))
         return self._with_call(content, usage, row.line, provider, model, COMPACTION)
 
     def _with_call(

@@ -9,8 +9,8 @@ import pydantic_core
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import MESSAGE, NewEntry, message_title, new_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
-from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
-from flue_py.errors import InvalidEntry
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.rows import Notes
 
 _ROLES = frozenset({"user", "assistant", "toolResult"})
@@ -27,6 +27,7 @@ class Content(NamedTuple):
     surrogates_replaced: int = 0
     preview: str | None = None
     calls: tuple[PaidCall, ...] = ()
+    unpaid: bool = False
 
     def placed(
         self, entry_id: str, parent_id: str | None, created_us: int | None, extra: str | None, surrogates_replaced: int
@@ -45,6 +46,7 @@ class Content(NamedTuple):
             extra=extra,
             surrogates_replaced=surrogates_replaced,
             preview=self.preview,
+            unpaid=self.unpaid,
         )
 
 
@@ -93,12 +95,9 @@ def with_call(
     call_id: str,
     purpose: str = "turn",
 ) -> Content:
-    """Return an entry with the call that was paid for it, as ``reported``; parts that contradict it are noted."""
-    try:
-        call = call_of(
-            content.usage, reported, "usage", provider=provider, model=model, call_id=call_id, purpose=purpose
-        )
-    except InvalidEntry as error:
-        notes.repair(line, f"{error}; what the call used is counted without its parts")
-        call = PaidCall(content.usage, provider, model, call_id, purpose)
+    """Return an entry with the call that was paid for it, as ``reported``; what is odd about that is noted."""
+    usage = read_reported(reported)
+    for oddity in usage.oddities:
+        notes.repair(line, oddity)
+    call = call_of(usage, provider=provider, model=model, call_id=call_id, purpose=purpose)
     return content._replace(calls=(call,))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from flue_py.core.entries import COMPACTION, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats.documents import Item, items_of, read_object
 from flue_py.formats.linear import (
@@ -125,13 +126,11 @@ def _message(value: JsonObject, model: str | None) -> JsonObject:
 
 def _usage(reported: JsonValue) -> JsonValue:
     """Return reported usage under our names; a cost only where one was reported."""
-    if not isinstance(reported, dict):
+    read = read_reported(reported)
+    if not isinstance(reported, dict) or read.oddities or not read.is_known:
         return reported
-    names = {"InputTokens": "input", "OutputTokens": "output", "TotalTokens": "totalTokens"}
-    usage: JsonObject = {ours: reported[theirs] for theirs, ours in names.items() if theirs in reported}
-    if reported.get("CostUsd") is not None:
-        usage["cost"] = {"total": reported["CostUsd"]}
-    return usage
+    cost: JsonObject = {} if read.cost is None else {"cost": {"total": reported["CostUsd"]}}
+    return usage_json(read) | cost
 
 
 def _own_id(session_id: str, value: JsonObject, number: int = 0) -> str:

@@ -50,21 +50,21 @@ def read_time(value: JsonValue) -> int | None:
 def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Notes) -> tuple[NewEntry, JsonObject]:
     """Return a message as an entry, and what stands beside it in ``extra``. Never raises.
 
-    Usage that cannot be counted goes beside the message; what cannot be a message at all is kept as ``original``, in
-    an entry outside the context. Both are noted.
+    What of its usage cannot be counted is noted; so is what cannot be a message at all, and is kept as ``original``, in
+    an entry outside the context.
     """
     try:
-        return new_message(message), {}
+        entry = new_message(message)
     except InvalidEntry as error:
-        if message.get("role") == "assistant" and "usage" in message:
-            rest = {name: value for name, value in message.items() if name != "usage"}
-            entry, beside = message_entry(rest, original, at, notes)
-            if entry.kind != UNREADABLE_MESSAGE:
-                notes.repair(at, f"{error}; the message is kept, its usage is not counted")
-                return entry, {**beside, "usage": _storable(message["usage"])}
-            return entry, beside
+        usage = message.get("usage")
+        if message.get("role") == "assistant" and _storable(usage) is not usage:
+            notes.repair(at, f"{error}; it is kept as text")
+            return message_entry({**message, "usage": _storable(usage)}, original, at, notes)
         notes.repair(at, f"{error}; kept as {UNREADABLE_MESSAGE}, outside the context")
         return plain_entry(UNREADABLE_MESSAGE, _storable(original)), {}
+    for oddity in entry.oddities:
+        notes.repair(at, oddity)
+    return entry, {}
 
 
 def plain_entry(kind: str, data: JsonValue) -> NewEntry:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.formats.chat import calls_in
 from flue_py.formats.differences import difference
 from flue_py.formats.documents import read_items
@@ -69,20 +70,10 @@ def _count(response: JsonObject, messages: Sequence[JsonObject]) -> None:
     answers = [message for message in messages if message.get("role") == "assistant"]
     if response.get("object") != "response" or not isinstance(usage, dict) or not answers:
         return
-    counted, cached = usage.get("input_tokens"), _detail(usage, "input_tokens_details", "cached_tokens")
-    if isinstance(counted, int) and isinstance(cached, int):
-        counted -= cached  # in this API what was read from the cache is part of the input
-    found: JsonObject = {"input": counted, "output": usage.get("output_tokens"), "cacheRead": cached}
-    found["reasoning"] = _detail(usage, "output_tokens_details", "reasoning_tokens")
-    found["totalTokens"] = usage.get("total_tokens")
-    answers[-1]["usage"] = {name: value for name, value in found.items() if value is not None}
+    read = read_reported(usage)
+    answers[-1]["usage"] = usage if read.oddities or not read.is_known else usage_json(read)
     if isinstance(response.get("model"), str):
         answers[-1]["model"] = response["model"]
-
-
-def _detail(usage: JsonObject, name: str, part: str) -> JsonValue:
-    details = usage.get(name)
-    return details.get(part) if isinstance(details, dict) else None
 
 
 def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:

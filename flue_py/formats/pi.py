@@ -30,7 +30,7 @@ from flue_py.core.entries import (
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.messages import validate_message
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession
-from flue_py.core.usage import NO_USAGE, UsageTotals, read_usage
+from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
@@ -206,7 +206,8 @@ def _content(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         return _plain(EXCLUSION, _context_edit(row, body, file)), {}
     entry = _plain(_checked_kind(row, body, file), body)
     if row.type in (USAGE, BRANCH_SUMMARY) and body.get("usage") is not None:
-        entry = replace(entry, calls=_calls_beside(row, body, entry, file))
+        calls = _calls_beside(row, body, entry, file)
+        entry = replace(entry, calls=calls, unpaid=not calls)
     return entry, {}
 
 
@@ -225,21 +226,21 @@ def _calls_beside(row: Row, body: JsonObject, entry: NewEntry, file: _File) -> t
     """Return the call that was paid for something other than a message; pi's forks keep id and time of its row."""
     told_by = f"{row.id} {row.fields.get('timestamp')} {entry.payload}".encode()
     purpose = body.get("kind") if row.type == USAGE else row.type
-    try:
-        usage = read_usage(body["usage"])
-        call = call_of(
-            usage,
-            cast("JsonObject", body["usage"]),
-            "usage",
-            provider=body.get("provider"),
-            model=body.get("model"),
-            call_id=f"pi:{blake2b(told_by, digest_size=12).hexdigest()}",
-            purpose=purpose[:64] if isinstance(purpose, str) and purpose else USAGE,
-        )
-    except InvalidEntry as error:
-        file.notes.repair(row.line, f"{error}; the entry is kept, its usage is not counted")
-        return ()
-    return (call,) if any(usage) else ()
+    usage = read_reported(body["usage"])
+    _note_oddities(usage.oddities, row, file)
+    call = call_of(
+        usage,
+        provider=body.get("provider"),
+        model=body.get("model"),
+        call_id=f"pi:{blake2b(told_by, digest_size=12).hexdigest()}",
+        purpose=purpose[:64] if isinstance(purpose, str) and purpose else USAGE,
+    )
+    return (call,) if any(usage.totals) or not usage.is_known else ()
+
+
+def _note_oddities(oddities: Sequence[str], row: Row, file: _File) -> None:
+    for oddity in oddities:
+        file.notes.repair(row.line, oddity)
 
 
 def _checked_kind(row: Row, body: JsonObject, file: _File) -> str:
@@ -279,10 +280,11 @@ def _message(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
     except InvalidEntry as error:
         if message.get("role") != "assistant" or "usage" not in message:
             raise
-        # Odd numbers from a provider must not cost the context a message: it stays, uncounted.
+        # Numbers that cannot be stored must not cost the context a message: it stays, uncounted.
         entry = new_message({name: value for name, value in message.items() if name != "usage"})
         rest["usage"] = message["usage"]
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
+    _note_oddities(entry.oddities, row, file)
     if entry.calls:
         entry = replace(entry, calls=tuple(replace(call, call_id=_call_id(entry, told_by)) for call in entry.calls))
     return entry, rest
@@ -312,23 +314,13 @@ def _compaction(row: Row, body: JsonObject, file: _File) -> NewEntry:
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         fields["tokensBefore"] = 0
         file.notes.repair(row.line, f"tokensBefore: {shown(tokens)} is no count of tokens; 0 is stored")
-    usage, calls = _compaction_usage(row, fields, file)
+    usage = read_reported(fields.get("usage"))
+    _note_oddities(usage.oddities, row, file)
     text, replaced = encode_json(fields, COMPACTION)
-    entry = NewEntry(COMPACTION, text, usage=usage, surrogates_replaced=replaced)
-    return replace(entry, calls=tuple(replace(call, call_id=_call_id(entry)) for call in calls))
-
-
-def _compaction_usage(row: Row, fields: JsonObject, file: _File) -> tuple[UsageTotals, tuple[PaidCall, ...]]:
+    entry = NewEntry(COMPACTION, text, usage=usage.totals, surrogates_replaced=replaced)
     if fields.get("usage") is None:
-        return NO_USAGE, ()
-    try:
-        usage = read_usage(fields["usage"])
-        call = call_of(usage, cast("JsonObject", fields["usage"]), "usage", purpose=COMPACTION)
-    except InvalidEntry as error:
-        fields["unreadableUsage"] = fields.pop("usage")
-        file.notes.repair(row.line, f"{error}; the compaction is kept, its usage is not counted")
-        return NO_USAGE, ()
-    return usage, (call,)
+        return entry
+    return replace(entry, calls=(call_of(usage, purpose=COMPACTION, call_id=_call_id(entry)),))
 
 
 def _unreadable(kind: str, body: JsonObject, row: Row) -> NewEntry:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage import PICODOLLARS_PER_DOLLAR, read_cost
-from flue_py.errors import InvalidEntry
+from flue_py.core.usage import PICODOLLARS_PER_DOLLAR
+from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.formats.chat import calls_in
 from flue_py.formats.differences import difference, restored
 
@@ -46,7 +46,12 @@ def filled(message: JsonObject, created_us: int) -> tuple[JsonObject, JsonObject
 
 def _filled_usage(usage: JsonValue) -> JsonObject:
     reported = _given(usage)
-    return {**_TOKENS, **reported, "cost": {**_COST, **_given(reported.get("cost"))}}
+    return {
+        **_TOKENS,
+        **usage_json(read_reported(usage)),
+        **reported,
+        "cost": {**_COST, **_given(reported.get("cost"))},
+    }
 
 
 def _given(value: JsonValue) -> JsonObject:
@@ -71,10 +76,9 @@ def unfilled(message: JsonObject, marker: JsonValue) -> JsonObject:
 
 def has_reported_cost(usage: JsonValue) -> bool:
     """Return whether a usage object says what its call cost."""
-    try:
-        return isinstance(usage, dict) and read_cost(usage, "usage") is not None
-    except InvalidEntry:
-        return True  # something was reported, and goes out as it is
+    reported = read_reported(usage)
+    # What cannot be a cost was reported all the same, and goes out as it is.
+    return reported.cost is not None or any(".cost" in oddity for oddity in reported.oddities)
 
 
 def with_cost(usage: JsonValue, cost: EntryCost) -> JsonObject:

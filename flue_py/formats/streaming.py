@@ -37,12 +37,14 @@ class TitleChange:
 class SessionPart:
     """The next entries of one session of a file, parents first, with the session to create where it is not there.
 
-    ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part. ``earlier``
-    names, for an entry of rows that may have been imported before they were complete, the ids it was given then.
-    ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the parents of roots
-    that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken since they read like a
-    whole answer. ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold
-    pieces of the session, ``is_rewritten`` that what was imported before may be gone from the file.
+    ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
+    ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids it was
+    given then. ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the
+    parents of roots that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken
+    since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
+    tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
+    of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
+    of tasks that the file names, ``restates`` says that the metadata are what it says now.
     """
 
     format: str
@@ -58,8 +60,11 @@ class SessionPart:
     lost: Mapping[str, str] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
     may_overlap: bool = False
+    began: Mapping[str, str] = field(default_factory=dict)
     is_rewritten: bool = False
     completed_us: int | None = None
+    tasks: tuple[TaskOf, ...] = ()
+    restates: bool = False
 
 
 class RowReader(Protocol):
@@ -112,6 +117,8 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
         parent=parsed.parent,
         is_rewritten=parsed.is_rewritten,
         completed_us=parsed.completed_us,
+        tasks=parsed.tasks,
+        restates=parsed.restates,
     )
 
 

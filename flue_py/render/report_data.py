@@ -18,7 +18,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage import read_usage
+from flue_py.core.usage_shapes import read_usage
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
 from flue_py.render.report_edits import edits_of

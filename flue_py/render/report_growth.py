@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage import reported_usage
+from flue_py.core.usage_shapes import reported_usage
 from flue_py.render.lines import one_line
 from flue_py.render.rows import iso
 

@@ -28,7 +28,7 @@ from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage import read_usage
+from flue_py.core.usage_shapes import read_usage
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
 from flue_py.render.views import session_name

@@ -53,11 +53,18 @@ def tree_lines(
 
 
 def plan_lines(
-    plan: Plan, leaf: str | None, look: Look, *, forks: Mapping[str, Sequence[SessionInfo]] | None = None
+    plan: Plan,
+    leaf: str | None,
+    look: Look,
+    *,
+    forks: Mapping[str, Sequence[SessionInfo]] | None = None,
+    links: Sequence[TaskLink] = (),
+    tasks: Mapping[str, SessionInfo] | None = None,
 ) -> list[Line]:
     """Return the lines of a plan, below a head where there are costs, and what was folded away at the end.
 
-    ``forks`` are the sessions that begin at an entry, by its id. ``look.sizes`` are of single entries, ``look.costs``
+    ``forks`` are the sessions that begin at an entry, by its id; ``tasks`` the sessions that ``links`` lead to, by
+    theirs: each is drawn where it began. ``look.sizes`` are of single entries, ``look.costs``
     of runs, by the id of their last entry.
     """
     ids = shortest_ids([entry.id for run in plan.runs for entry in run.entries])
@@ -70,6 +77,7 @@ def plan_lines(
         begun = (forks or {}).get(run.id, ())
         guide = " " * (id_width + 1) + look.glyphs.along * run.branch.nesting
         lines += list(_fork_lines(begun, guide, look))
+        lines += [_task_line(link, tasks or {}, guide, look) for link in links if link.entry_id == run.id]
     if plan.folded_branches:
         text = f"{counted(plan.folded_branches, 'branch', 'branches')} folded away"
         lines.append(((f"{text}, with {counted(plan.folded_entries, 'entry', 'entries')}; see --all, --depth", "dim"),))
@@ -173,18 +181,20 @@ def begun_lines(title: str, forks: Sequence[SessionInfo], look: Look) -> list[Li
 
 
 def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look: Look) -> list[Line]:
-    """Return the task sessions of a session in a list below its tree, in the order in which they were started."""
+    """Return task sessions in a list below a tree, in the order in which they were started."""
     if not links:
         return []
     lines: list[Line] = [((counted(len(links), "task"), "bold"),)]
-    for link in links[:_LISTED]:
-        info = tasks.get(link.child_id)
-        name = clip(one_line(link.task_id), 24, look.glyphs.cut)
-        if info is None:
-            lines.append(((f"{look.glyphs.fork} task {one_line(link.child_id, 16)} {name} (deleted)", "dim"),))
-        else:
-            lines.append(_session_line(info, "task", "", look, name))
+    lines += [_task_line(link, tasks, "", look) for link in links[:_LISTED]]
     return lines + _more(len(links))
+
+
+def _task_line(link: TaskLink, tasks: Mapping[str, SessionInfo], guide: str, look: Look) -> Line:
+    info, name = tasks.get(link.child_id), clip(one_line(link.task_id), 24, look.glyphs.cut)
+    if info is not None:
+        return _session_line(info, "task", guide, look, name)
+    text = f"{look.glyphs.fork} task {one_line(link.child_id, 16)} {name} (deleted)"
+    return ((guide, "dim"), (text, "dim")) if guide else ((text, "dim"),)
 
 
 def _more(count: int) -> list[Line]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.import_reports import SessionImport
@@ -16,6 +18,7 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 _CHILDREN = 1_000
+"""How many tasks of a session are looked up, and remembered, at most."""
 
 
 @dataclass(slots=True)
@@ -39,6 +42,9 @@ class Target:
     instead: dict[str, str | None] = field(default_factory=dict)
     recorded: JsonObject | None = None
     parent: str | None = None
+    began: dict[str, str] = field(default_factory=dict)
+    tasks: list[TaskOf] = field(default_factory=list)
+    metadata: JsonObject | None = None
 
     def stands_for(self, entry_id: str | None) -> str | None:
         """Return the entry that stands in place of another, which was imported before it was complete."""
@@ -58,6 +64,10 @@ class Target:
         for label in part.labels:
             if added is None or label.entry_id in added:
                 self.labels[label.target_id] = label.label
+        if part.restates:
+            self.metadata = decode_object(part.session.metadata_text)
+        self.tasks += part.tasks
+        self.began.update((name, entry_id) for name, entry_id in part.began.items() if len(self.began) < _CHILDREN)
 
     async def set_names(self, notes: list[LineNote]) -> None:
         """Set the titles and the labels that differ."""
@@ -91,6 +101,12 @@ class Target:
         if before != self.recorded:
             await self.session.set_metadata({"imported": self.recorded}, merge=True)
 
+    async def restate(self) -> None:
+        """Take over the metadata that the file has now, beside others, unless the session has gone on without it."""
+        stated, there = self.metadata, self.session.metadata
+        if stated is not None and not self.leaf_kept and {**there, **stated} != there:
+            await self.session.set_metadata(stated, merge=True)
+
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read."""
         recorded = dict(self.recorded or {})
@@ -103,6 +119,17 @@ class Target:
         recorded: JsonObject = {**(self.recorded or {}), "leaf": self.newest}
         if recorded != self.recorded:
             await self.session.set_metadata({"imported": recorded}, merge=True)
+
+    def tasks_began(self) -> dict[str, str]:
+        """Return below which entries tasks of the session began, by their names, as far as files said."""
+        return {**began_of(self.session.metadata), **self.began}
+
+    async def remember_tasks(self) -> None:
+        """Note where tasks began, for those whose sessions come later."""
+        began = self.tasks_began()
+        if began != began_of(self.session.metadata):
+            imported: JsonObject = {**imported_record(self.session), "tasks": {**began}}
+            await self.session.set_metadata({"imported": imported}, merge=True)
 
     def report(self) -> SessionImport:
         """Return what became of the session."""
@@ -155,18 +182,51 @@ async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> Non
     for target in targets:
         session = target.session
         if target.parent is not None:
-            await _link_child(store, scope, target.parent, session.id, session.metadata)
-            continue
-        linked = {link.child_id for link in await session.task_links()}
-        for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
-            child = None if child_id in linked else await store.get_session(child_id, scope=scope)
-            if child is not None and child.metadata.get("parentSession") == session.id:
-                await _link_child(store, scope, session.id, child.id, child.metadata)
+            parent = await store.get_session(target.parent, scope=scope)
+            if parent is not None:
+                await _link_children(store, parent, [session.info])
+        for task in target.tasks:
+            await store.link_task(session, task.session_id, task_id=task.task_id)
+        await target.remember_tasks()
+        began = target.tasks_began()
+        linked = {link.child_id: link for link in await session.task_links()}
+        placed = [each for each in linked.values() if each.entry_id is None and each.task_id in began]
+        for link in placed:
+            await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
+        waiting = await _waiting(store, scope, target)
+        await _link_children(store, session, [info for info in waiting if info.id not in linked])
 
 
-async def _link_child(store: Store, scope: str, parent_id: str, child_id: str, metadata: JsonObject) -> None:
-    parent = await store.get_session(parent_id, scope=scope)
-    if parent is None or any(link.child_id == child_id for link in await parent.task_links()):
-        return
-    task_id = metadata.get("taskId")
-    await store.link_task(parent_id, child_id, task_id=task_id if isinstance(task_id, str) else child_id)
+async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo]:
+    """Return the task sessions of a session that may have been imported before it.
+
+    Those whose ids begin with its own are looked up, those of another kind only when it is new: O(task sessions).
+    """
+    session = target.session
+    found: list[SessionInfo] = []
+    for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
+        child = await store.get_session(child_id, scope=scope)
+        found += [] if child is None else [child.info]
+    cursor = None
+    while target.created:
+        page = await store.list_sessions(scope=scope, kind="task", limit=_CHILDREN, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return [info for info in found if info.metadata.get("parentSession") == session.id]
+
+
+async def _link_children(store: Store, parent: Session, children: Sequence[SessionInfo]) -> None:
+    began = began_of(parent.metadata)
+    for child in {info.id: info for info in children}.values():
+        named = child.metadata.get("taskId")
+        task_id = named if isinstance(named, str) else child.id
+        await store.link_task(parent, child.id, task_id=task_id, entry_id=began.get(task_id))
+
+
+def began_of(metadata: JsonObject) -> dict[str, str]:
+    """Return below which entries the tasks of an imported session began, by their names, as its metadata say."""
+    imported = metadata.get("imported")
+    began = imported.get("tasks") if isinstance(imported, dict) else None
+    return {name: at for name, at in began.items() if isinstance(at, str)} if isinstance(began, dict) else {}

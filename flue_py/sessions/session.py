@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -14,7 +15,7 @@ from flue_py.core.entries import (
     new_compaction,
     new_custom,
 )
-from flue_py.core.imported import check_imported_entries
+from flue_py.core.imported import checked_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.core.ledger import Recorded
 from flue_py.core.log import Note
@@ -91,7 +92,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
         the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
         and ``"branch"`` lands as a sibling branch, which moves nobody's leaf. Lone surrogates are replaced, and
-        counted in ``surrogates_replaced``.
+        counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is given; what of
+        it cannot be counted is told in ``oddities``, and refuses nothing.
 
         A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
         importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
@@ -187,29 +189,32 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         check_name(idempotency_key, "idempotency_key")
         self._limits.check_entries(entries)
         priced = self._pricer.price_entries(entries)
-        return await self._commit(
+        appended = await self._commit(
             lambda: self._backend.append(
                 self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
             ),
             self._note_append,
         )
+        return _with_oddities(appended, entries)
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
         ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. A paid call that was
-        reported before with other numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises
+        reported before with other numbers is told in ``call_conflicts``, and the ledger keeps the first. What entries
+        use is what their payloads report; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
-        check_imported_entries(entries)
+        entries = checked_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
         priced = self._pricer.price_entries(entries)
-        return await self._commit(
+        appended = await self._commit(
             lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
             lambda result: self._note(result.leaf_id, result.revision),
         )
+        return _with_oddities(appended, entries)
 
     async def record_call(
         self,
@@ -466,3 +471,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
 
 def _nothing_to_note(_: object) -> None:
     return
+
+
+def _with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
+    oddities = tuple(oddity for entry in entries for oddity in entry.oddities)
+    return replace(appended, oddities=oddities) if oddities else appended

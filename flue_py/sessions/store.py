@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
-from flue_py.core.imported import check_imported_entries, check_imported_session
+from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
@@ -259,7 +259,7 @@ class Store(StoreBudgets):
         `call_conflicts` tells where the numbers are others. O(entries).
         """
         check_imported_session(new)
-        check_imported_entries(entries)
+        entries = checked_imported_entries(entries)
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
@@ -323,7 +323,7 @@ class Store(StoreBudgets):
 
         To be asked after an import: the ledger keeps the first report of a call. O(calls).
         """
-        check_imported_entries(entries)
+        entries = checked_imported_entries(entries)
         check_label(scope, "scope")
         reported = calls_of(entries, scope)
         found: dict[CallId, CallRow] = {}
@@ -344,10 +344,9 @@ class Store(StoreBudgets):
     ) -> None:
         """Link a session to a parent, as its task session: a bare link, with no check of depth.
 
-        ``entry_id`` is the entry of the parent below which the task began, where that is known.
-
-        Several parents, cycles, and a child that does not exist are legal; a second link to the same child is
-        ignored. Raises `SessionNotFound` for the parent. O(1).
+        ``entry_id`` is the entry of the parent below which the task began, where that is known. Several parents,
+        cycles, and a child that does not exist are legal; a second link to the same child is ignored, unless it says
+        where the task began and the first did not. Raises `SessionNotFound` for the parent. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
         await self._backend.link_task(id_of(parent), str(id_of(child)), task_id, entry_id=entry_id)

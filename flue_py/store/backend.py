@@ -248,7 +248,8 @@ class Backend(Protocol):
     async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
         """Link ``child_id``, which need not exist, to a parent. A second link to the same child is ignored.
 
-        ``entry_id`` names the entry of the parent below which the task began; it need not exist either.
+        ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A link that
+        lacks it gets it.
         """
 
     async def task_links(self, session_id: str) -> list[TaskLink]:

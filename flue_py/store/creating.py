@@ -66,8 +66,9 @@ def require_session(tx: Transaction, session_id: str) -> SessionInfo:
 
 
 def create_session(tx: Transaction, sources: Sources, new: NewSession) -> SessionInfo:
-    """Create a root session (see `Backend.create_session`)."""
-    return _insert_session(tx, _plan_session(tx, sources, new, "root", new.scope))
+    """Create a root session, or a task session that waits for its parent (see `Backend.create_session`)."""
+    depth = 1 if new.kind == "task" else 0
+    return _insert_session(tx, _plan_session(tx, sources, new, new.kind, new.scope, task_depth=depth))
 
 
 def _insert_session(tx: Transaction, row: dict[str, object]) -> SessionInfo:
@@ -252,7 +253,12 @@ def link_task(
 def _insert_link(
     tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str, entry_id: str | None
 ) -> None:
-    if tx.first(queries.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id}) is not None:
+    linked = tx.first(queries.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id})
+    if linked is not None:
+        if linked[0] is None and entry_id is not None:
+            where = {"parent_key": state.key, "child_id": child_id, "entry_id": entry_id}
+            tx.run(queries.PLACE_LINK, where)
+            write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
         return
     row = tx.first(queries.NEXT_POSITION, {"parent_key": state.key})
     tx.run(

@@ -63,7 +63,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
 
     async def create_session(self, new: NewSession) -> SessionInfo:
         self._check_open()
-        return self._create(new, "root", new.scope).info
+        return self._create(new, new.kind, new.scope).info
 
     async def update_session(
         self,
@@ -323,9 +323,14 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         self._link(parent, child_id, task_id, entry_id)
 
     def _link(self, parent: Session, child_id: str, task_id: str, entry_id: str | None) -> None:
-        if all(link.child_id != child_id for link in parent.links):
+        linked = next((link for link in parent.links if link.child_id == child_id), None)
+        if linked is None:
             parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id, entry_id))
-            self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
+        elif linked.entry_id is None and entry_id is not None:
+            parent.links[linked.position] = replace(linked, entry_id=entry_id)
+        else:
+            return
+        self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
 
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         self._check_open()
@@ -443,7 +448,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             session_key=number,
         )
         tree_id, tree = (number, {}) if source is None else (source.tree_id, source.tree)
-        session = Session(info, number, tree_id, tree)
+        session = Session(info, number, tree_id, tree, task_depth=int(kind == "task"))
         self._sessions[session_id] = session
         if new.key is not None:
             self._keys[scope, new.key] = session_id

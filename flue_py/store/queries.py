@@ -566,7 +566,12 @@ INSERT_LINK = insert_into(
     "task_links", ("parent_key", "position", "task_id", "child_id", "entry_id"), " ON CONFLICT DO NOTHING"
 )
 NEXT_POSITION = Statement("SELECT COALESCE(MAX(t.position) + 1, 0) FROM task_links t WHERE t.parent_key = :parent_key")
-LINKED_CHILD = Statement("SELECT 1 FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id")
+LINKED_CHILD = Statement(
+    "SELECT t.entry_id FROM task_links t WHERE t.parent_key = :parent_key AND t.child_id = :child_id"
+)
+PLACE_LINK = Statement(
+    "UPDATE task_links SET entry_id = :entry_id WHERE parent_key = :parent_key AND child_id = :child_id"
+)
 TASK_CHILD = Statement(
     "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
 )

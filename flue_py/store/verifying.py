@@ -11,7 +11,8 @@ from flue_py.core.entries import MESSAGE, message_preview, message_text, message
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.lanes import Lane
 from flue_py.core.sessions import Problem, VerifyReport
-from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store import queries
 from flue_py.store.payloads import decode_payload, unpack, unpack_blob

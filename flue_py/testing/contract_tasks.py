@@ -8,7 +8,7 @@ from flue_py.core.sessions import STORED, NewSession, TaskLink
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.backend import MAX_TASK_DEPTH, Backend
 from flue_py.testing.checks import refused, unchanged
-from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, session_info, talk, user
+from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, placed, session_info, talk, user
 
 
 class TaskContract:
@@ -145,6 +145,14 @@ class TaskContract:
             await backend.link_task(parent_id, child.id, "t")
         assert await backend.task_parents(child.id) == [TaskLink(one, 1, "t", child.id) for one in "abc"]
 
+    async def test_a_task_session_may_be_imported_before_its_parent(self, backend: Backend) -> None:
+        child = await backend.import_session(NewSession(id="child", kind="task"), [placed(user(), "a")], leaf="a")
+        assert (child.kind, child.entry_count) == ("task", 1)
+        parent = await new_session(backend, *talk(1))
+        await backend.link_task(parent.id, "child", "t")
+        deleted = await backend.delete_tree(parent.id)
+        assert set(deleted.session_ids) == {parent.id, "child"}
+
     async def test_a_link_says_where_the_task_began_where_that_is_known(self, backend: Backend) -> None:
         parent = await new_session(backend, *talk(2))
         await backend.link_task(parent.id, "a", "a", entry_id=parent.leaf_id)
@@ -152,7 +160,9 @@ class TaskContract:
         await backend.link_task(parent.id, "c", "c")
         await backend.link_task(parent.id, "c", "c", entry_id=parent.leaf_id)
         places = [link.entry_id for link in await backend.task_links(parent.id)]
-        assert places == [parent.leaf_id, UNKNOWN, None]
+        assert places == [parent.leaf_id, UNKNOWN, parent.leaf_id]
+        await backend.link_task(parent.id, "c", "c", entry_id=UNKNOWN)
+        assert (await backend.task_links(parent.id))[2].entry_id == parent.leaf_id
 
     async def test_a_link_does_not_make_a_session_a_task(self, backend: Backend) -> None:
         parent, child = await new_session(backend), await new_session(backend, user())

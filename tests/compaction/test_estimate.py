@@ -146,3 +146,28 @@ def test_messages_of_any_shape_are_estimated(policy: CompactionPolicy, context: 
 
 def test_a_long_tool_result_counts_in_full_although_a_summary_shows_part_of_it() -> None:
     assert estimate_tokens(tool_result("x" * 4000)) == 1000
+
+
+def test_what_was_reported_before_the_latest_compaction_is_not_believed() -> None:
+    summary: JsonObject = {
+        "role": "user", "content": [{"type": "text", "text": "[Context Summary]\n\nBefore."}], "timestamp": 1_000,
+    }  # fmt: skip
+    kept = assistant("kept", usage=usage(240_000))
+    older = {**kept, "timestamp": 999}
+    newer = assistant("new", usage=usage(500), timestamp=1_001)
+    assert estimate_context_tokens([summary, kept, user("next")]).usage_tokens == 0
+    assert estimate_context_tokens([summary, older, user("next")]).usage_tokens == 0
+    assert estimate_context_tokens([summary, older, newer]).usage_tokens == 500
+    assert estimate_context_tokens([summary, older], FAITHFUL_POLICY).usage_tokens == 240_000
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {"prompt_tokens": 70, "completion_tokens": 7, "total_tokens": 77},
+        {"input_tokens": 60, "cache_read_input_tokens": 10, "output_tokens": 7},
+        {"promptTokenCount": 70, "candidatesTokenCount": 5, "thoughtsTokenCount": 2, "totalTokenCount": 77},
+    ],
+)
+def test_usage_in_a_providers_shape_says_how_large_the_context_was(reported: JsonObject) -> None:
+    assert calculate_context_tokens(reported) == 77

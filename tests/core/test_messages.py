@@ -396,8 +396,6 @@ BAD_MESSAGES: list[tuple[object, str]] = [
         "message.content[1].mimeType: should be a string or null, not dict",
     ),
     (with_parts({"type": "file", "url": False}), "message.content[1].url: should be a string or null, not bool"),
-    ({"role": "assistant", "usage": 5}, "message.usage: should be an object or null, not int"),
-    ({"role": "assistant", "usage": [1]}, "message.usage: should be an object or null, not list"),
     ({"role": "assistant", "stopReason": 5}, "message.stopReason: should be a string or null, not int"),
     ({"role": "assistant", "model": {}}, "message.model: should be a string or null, not dict"),
     ({"role": "toolResult", "toolCallId": 5}, "message.toolCallId: should be a string or null, not int"),

@@ -22,11 +22,9 @@ from flue_py.core.usage import (
     Usage,
     UsageTotals,
     picodollars_to_usd,
-    read_usage,
-    reported_usage,
-    sum_usage,
     usd_to_picodollars,
 )
+from flue_py.core.usage_shapes import read_reported, read_usage, reported_usage, sum_usage
 from flue_py.errors import InvalidEntry
 
 MAX_DOLLARS = MAX_AMOUNT // PICODOLLARS_PER_DOLLAR
@@ -62,10 +60,13 @@ def as_fraction(amount: float | int | Decimal) -> Fraction:
 def expected(usage: JsonObject) -> UsageTotals:
     """The ten numbers of a reported usage, from the definition."""
     cost: Any = usage.get("cost") or {}
-    return UsageTotals(
-        *[int(usage.get(name) or 0) for name in TOKEN_FIELDS],  # type: ignore[arg-type]
-        *[rounded_half_up(as_fraction(cost.get(name) or 0)) for name in COST_FIELDS],
-    )
+    tokens: list[Any] = [usage.get(name) or 0 for name in TOKEN_FIELDS]
+    dollars = [rounded_half_up(as_fraction(cost.get(name) or 0)) for name in COST_FIELDS]
+    if usage.get("totalTokens") is None:
+        tokens[-1] = sum(tokens[:-1])
+    if cost.get("total") is None:
+        dollars[-1] = sum(dollars[:-1])
+    return UsageTotals(*tokens, *dollars)
 
 
 def with_field(field: str, value: object) -> JsonValue:
@@ -169,16 +170,16 @@ def test_nothing_reported_is_zero() -> None:
 
 
 def test_unknown_fields_are_ignored() -> None:
-    assert read_usage({"reasoning": -1, "cost": {"tax": "x"}, "input": 1}) == UsageTotals(input=1)
+    assert read_usage({"tax": -1, "cost": {"tax": "x"}, "input": 1}) == UsageTotals(input=1, total_tokens=1)
 
 
 def test_whole_floats_are_token_counts() -> None:
-    assert read_usage({"input": 1e3, "output": -0.0}) == UsageTotals(input=1000)
+    assert read_usage({"input": 1e3, "output": -0.0}) == UsageTotals(input=1000, total_tokens=1000)
 
 
 def test_the_largest_numbers_are_accepted() -> None:
     assert read_usage({"input": MAX_AMOUNT, "cost": {"total": MAX_DOLLARS}}) == UsageTotals(
-        input=MAX_AMOUNT, cost_total=MAX_DOLLARS * PICODOLLARS_PER_DOLLAR
+        input=MAX_AMOUNT, total_tokens=MAX_AMOUNT, cost_total=MAX_DOLLARS * PICODOLLARS_PER_DOLLAR
     )
 
 
@@ -188,24 +189,30 @@ def test_the_largest_numbers_are_accepted() -> None:
     [-1, -0.5, math.nan, math.inf, -math.inf, True, False, "1", "", [], {}, [1], 2**62 + 1, 1e300, 10**5000],
     ids=lambda value: repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "huge",
 )
-def test_a_field_that_is_no_amount_is_refused_and_named(field: str, value: object) -> None:
-    with pytest.raises(InvalidEntry) as caught:
-        read_usage(with_field(field, value), "message.usage")
-    assert str(caught.value).startswith(f"message.usage.{field}:")
+def test_a_field_that_is_no_amount_is_not_counted_and_named(field: str, value: object) -> None:
+    read = read_reported(with_field(field, value), "message.usage")
+    assert (read.totals, read.cost, read.is_known) == (NO_USAGE, None, False)
+    assert [odd.partition(":")[0] for odd in read.oddities] == [f"message.usage.{field}"]
 
 
 @pytest.mark.parametrize("field", TOKEN_FIELDS)
-def test_a_part_of_a_token_is_refused(field: str) -> None:
-    with pytest.raises(InvalidEntry, match=rf"^usage\.{field}:"):
-        read_usage({field: 1.5})
+def test_a_part_of_a_token_is_not_counted(field: str) -> None:
+    read = read_reported({field: 1.5, "reasoning": 0})
+    assert (read.totals, read.is_known, len(read.oddities)) == (NO_USAGE, True, 1)
 
 
-@pytest.mark.parametrize("usage", [[], "x", 5, True, 0, ""], ids=repr)
-def test_what_is_no_usage_object_is_refused(usage: Any) -> None:
-    with pytest.raises(InvalidEntry, match=r"^message\.usage:"):
-        read_usage(usage, "message.usage")
-    with pytest.raises(InvalidEntry, match=r"^message\.usage\.cost:"):
-        read_usage({"cost": usage}, "message.usage")
+@pytest.mark.parametrize("usage", [[], "x", 5, True, ""], ids=repr)
+def test_what_is_no_usage_object_is_unknown_and_named(usage: Any) -> None:
+    read = read_reported(usage, "message.usage")
+    assert (read.totals, read.is_known) == (NO_USAGE, False)
+    assert read.oddities[0].startswith("message.usage:")
+
+
+@pytest.mark.parametrize("cost", [[], "x", True, "", -1, 1e300], ids=repr)
+def test_what_is_no_cost_is_not_counted_and_named(cost: Any) -> None:
+    read = read_reported({"input": 1, "cost": cost}, "message.usage")
+    assert (read.totals, read.cost, read.is_known) == (UsageTotals(input=1, total_tokens=1), None, True)
+    assert read.oddities[0].startswith("message.usage.cost:")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +229,8 @@ def test_what_is_no_usage_object_is_refused(usage: Any) -> None:
 def test_assistant_messages_and_compactions_report_and_nothing_else_does(
     kind: str, role: str | None, counts: bool
 ) -> None:
-    assert reported_usage(kind, role, {"usage": {"input": 5}}) == (UsageTotals(input=5) if counts else NO_USAGE)
+    expected_totals = UsageTotals(input=5, total_tokens=5) if counts else NO_USAGE
+    assert reported_usage(kind, role, {"usage": {"input": 5}}) == expected_totals
     assert reported_usage(kind, role, {}) == NO_USAGE
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.core.sessions import NewSession
+from flue_py.testing.samples import placed, user
 from tests.edges.cli_runs import Flue, on_a_terminal
 from tests.formats.pi_files import every_type
 
@@ -175,7 +177,19 @@ def test_prune_deletes_sessions_whose_configuration_is_gone(flue: Flue, tmp_path
     assert listed(flue) == {never}
 
 
-def test_cleanup_deletes_what_has_not_changed_for_long(flue: Flue) -> None:
+def test_cleanup_goes_by_the_time_of_the_newest_entry_and_takes_no_task_alone(flue: Flue) -> None:
+    async def work() -> None:
+        async with flue_py.open(flue.database) as store:
+            entry = placed(user(), "a", at_us=5)
+            await store.import_session(NewSession(id="imported"), [entry], leaf="a")
+            await store.import_session(NewSession(id="waiting", kind="task"), [entry], leaf="a")
+
+    asyncio.run(work())
+    assert flue.json("cleanup", "--yes")["sessionIds"] == ["imported"]
+    assert listed(flue) == {"waiting"}
+
+
+def test_cleanup_deletes_what_was_not_active_for_long(flue: Flue) -> None:
     now = datetime.now(UTC)
     (old,) = make(flue, {}, now=now - timedelta(days=31))
     (older,) = make(flue, {}, now=now - timedelta(days=80))

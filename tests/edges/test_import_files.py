@@ -143,8 +143,74 @@ async def test_task_sessions_are_linked_in_whichever_order_files_come(parent_fir
         parent = await store.get_session(SESSION)
         assert parent is not None
         assert [(link.child_id, link.task_id) for link in await parent.task_links()] == [(f"{SESSION}:abc", "abc")]
+        (task,) = (await store.list_sessions(kind="task")).sessions
+        assert task.id == f"{SESSION}:abc"
         deleted = await store.delete_session_tree(parent)
         assert set(deleted.session_ids) == {SESSION, f"{SESSION}:abc"}
+
+
+async def found(store: flue_py.Store, session_id: str) -> Session:
+    session = await store.get_session(session_id)
+    assert session is not None
+    return session
+
+
+def thread(name: str, parent: str | None, *more: dict[str, Any]) -> list[bytes]:
+    """A rollout of Codex, of a sub-agent where it has a parent."""
+    spawned = {"subagent": {"thread_spawn": {"parent_thread_id": parent, "depth": 1}}}
+    meta = {"id": name, "cwd": "/w", "source": "cli" if parent is None else spawned}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"to {name}"}]}
+    rows = [("session_meta", meta), ("response_item", said), *(("response_item", item) for item in more)]
+    return as_lines([{"timestamp": "2026-06-05T04:58:20.653Z", "type": kind, "payload": item} for kind, item in rows])
+
+
+CALLED: dict[str, Any] = {"type": "function_call", "name": "spawn_agent", "call_id": "c1", "arguments": "{}"}
+STARTED: dict[str, Any] = {"type": "function_call_output", "call_id": "c1", "output": '{"agent_id": "child"}'}
+
+GO_ON: dict[str, Any] = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go on"}]}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0)])
+async def test_threads_of_sub_agents_are_tasks_that_began_where_they_were_spawned(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    files = [thread("top", None, CALLED, STARTED, GO_ON), thread("child", "top"), thread("grandchild", "child")]
+    async with flue_py.open(":memory:") as store:
+        for number in order:
+            await import_lines(store, tmp_path, files[number], f"{number}.jsonl")
+        for number in order:
+            assert not (await import_lines(store, tmp_path, files[number], f"{number}.jsonl")).changed
+        tasks = (await store.list_sessions(kind="task")).sessions
+        assert {info.id for info in tasks} == {"child", "grandchild"}
+        top = await found(store, "top")
+        (link,) = await top.task_links()
+        (call,) = [entry for entry in await top.get_tree() if entry.role == "assistant"]
+        assert (link.child_id, link.entry_id) == ("child", call.id)
+        assert [link.parent_id for link in await (await found(store, "grandchild")).task_parents()] == ["child"]
+        deleted = await store.delete_session_tree("top")
+        assert set(deleted.session_ids) == {"top", "child", "grandchild"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("parent_first", [True, False])
+async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_first: bool, tmp_path: Path) -> None:
+    side = {"isSidechain": True, "agentId": "abc"}
+    result_row = result("r1", "a1", "t1", toolUseResult={"agentId": "abc", "status": "completed"})
+    main = [user("u1", None), model("a1", "u1", "m1", call("t1")), result_row, model("a2", "r1", "m2", text())]
+    files = [
+        ("main.jsonl", as_lines(main)),
+        ("agent-abc.jsonl", as_lines([user("s1", None, "look", **side), model("s2", "s1", "m9", text(), **side)])),
+    ]
+    async with flue_py.open(":memory:") as store:
+        if parent_first:
+            # As it was while the agent was at work, and afterwards.
+            await import_lines(store, tmp_path, as_lines(main[:2]), "main.jsonl")
+        for name, lines in files if parent_first else files[::-1]:
+            await import_lines(store, tmp_path, lines, name)
+        await import_lines(store, tmp_path, *reversed(files[0]))
+        parent = await found(store, SESSION)
+        assert [(link.task_id, link.entry_id) for link in await parent.task_links()] == [("abc", "a1")]
 
 
 @pytest.mark.anyio

@@ -123,7 +123,9 @@ def test_rows_of_one_message_are_one_entry_with_the_last_usage_under_the_last_uu
     assert [each["type"] for each in message["content"]] == ["thinking", "text", "toolCall"]
     assert message["content"][0]["thinkingSignature"] == "s"
     assert message["content"][2]["arguments"] == {"file_path": "a.py"}
-    assert (entry.usage.output, entry.usage.input, entry.usage.total_tokens) == (100, 9, 209)
+    assert (entry.usage.output, entry.usage.input, entry.usage.cache_write, entry.usage.total_tokens) == (
+        100, 9, 4, 213,
+    )  # fmt: skip
     assert message["usage"]["cacheWrite1h"] == 4
     assert "cost" not in message["usage"]
     assert [(paid.provider, paid.call_id, paid.model) for paid in entry.calls] == [
@@ -302,7 +304,8 @@ def test_faults_are_named_by_line_and_never_fatal() -> None:
     kinds = {entry.id: entry.kind for entry in part.entries}
     assert kinds["u4"] == "unreadable_message"
     assert kinds["a1"] == kinds["u5"] == kinds["u9"] == "message"
-    assert part.entries[[entry.id for entry in part.entries].index("a1")].usage == NO_USAGE
+    odd = part.entries[[entry.id for entry in part.entries].index("a1")]
+    assert (odd.usage.output, odd.usage.input, decode_object(odd.payload)["usage"]["output_tokens"]) == (0, 9, -5)
     assert report.surrogates_replaced == 1
     assert report.rows == 15
 

@@ -234,7 +234,9 @@ def test_usage_counts_once_and_a_cost_only_where_one_was_reported() -> None:
     ]
     assert "cost" not in json.loads(session.entries[0].payload)["usage"]
     assert [note.line for note in session.report.repaired] == [2]
-    assert len({call.call_id for entry in session.entries for call in entry.calls}) == 2
+    calls = {call.call_id: call.is_unknown for entry in session.entries for call in entry.calls}
+    assert list(calls.values()) == [False, False, True]
+    assert json.loads(session.entries[2].payload)["usage"] == "much"
 
 
 def test_after_a_compaction_the_summary_comes_first_and_what_was_imported_before_goes_on() -> None:

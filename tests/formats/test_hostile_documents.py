@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flue_py.core.imported import check_imported_entries, check_imported_session
+from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.errors import UnreadableFile
 from flue_py.formats.anthropic import looks_like_anthropic, parse_anthropic
 from flue_py.formats.export_anthropic import export_anthropic
@@ -58,7 +58,7 @@ EVERY: tuple[Parser, ...] = (*LISTS, parse_fuseraft_repl, parse_fuseraft_run, pa
 def is_whole(parsed: ParsedSession) -> None:
     """Check what a store asks of a session, and that every exporter takes it."""
     check_imported_session(parsed.session)
-    check_imported_entries(parsed.entries)
+    checked_imported_entries(parsed.entries)
     seen: set[str | None] = {None}
     for entry in parsed.entries:
         assert entry.parent_id in seen

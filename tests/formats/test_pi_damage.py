@@ -169,8 +169,8 @@ def test_odd_usage_does_not_cost_the_context_a_message() -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": "so"}], "usage": usage, "model": "m"}
     parsed = parsed_with(said("a", None, message=message))
     assert [rule_text(item) for item in context_at(parsed, "a")] == ["so"]
-    assert decode_object(parsed.entries[0].extra or "{}") == {"usage": usage}
-    assert parsed.entries[0].calls == ()
+    assert decode_object(parsed.entries[0].payload)["usage"] == usage
+    assert [(call.usage.input, call.usage.output, call.cost) for call in parsed.entries[0].calls] == [(0, 3, 10**11)]
     assert repaired_lines(parsed) == [2]
 
 
@@ -193,7 +193,8 @@ def test_compactions_keep_an_unknown_first_kept_id_and_repair_the_rest() -> None
     assert parsed.entries[0].usage.input == 4
     assert [call.purpose for call in parsed.entries[0].calls] == ["compaction"]
     assert (payloads[1]["firstKeptEntryId"], payloads[1]["tokensBefore"]) == ("", 0)
-    assert payloads[3]["unreadableUsage"] == {"input": "many"}
+    assert payloads[3]["usage"] == {"input": "many"}
+    assert [call.is_unknown for call in parsed.entries[3].calls] == [True]
     assert repaired_lines(parsed) == [3, 3, 4, 5]
     assert all(entry.references == () for entry in parsed.entries)
 

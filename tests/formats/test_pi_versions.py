@@ -242,8 +242,10 @@ def test_usage_beside_messages_is_paid_and_no_part_of_a_message() -> None:
         (57, "cache_warm"),
         (57, "cache_warm"),
         (57, "branch_summary"),
+        (0, "odd"),
     ]
-    assert len({call.call_id for call in paid}) == 3
+    assert [call.is_unknown for call in paid] == [False, False, False, True]
+    assert len({call.call_id for call in paid}) == 4
     assert (paid[0].provider, paid[0].model) == ("anthropic", "m")
     assert not any(any(entry.usage) for entry in parsed.entries)
     assert [note.line for note in parsed.report.repaired] == [5]

@@ -25,7 +25,7 @@ from flue_py.core.entries import (
 from flue_py.core.jsontext import decode_json, encode_json
 from flue_py.core.messages import message_json, message_role, parse_message, validate_message
 from flue_py.core.projection import ContextEntry, synthetic_message
-from flue_py.core.usage import read_usage
+from flue_py.core.usage_shapes import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.testing.strategies import hostile_json, hostile_messages, hostile_texts, usages
 from tests.fuzz.hostile import (

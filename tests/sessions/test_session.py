@@ -9,8 +9,9 @@ from decimal import Decimal
 import pytest
 
 import flue_py
-from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, Session, Store
+from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, JsonObject, NewEntry, Session, Store
 from flue_py.core.limits import Limits
+from flue_py.core.usage import UsageTotals
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 
 pytestmark = pytest.mark.anyio
@@ -418,3 +419,53 @@ async def test_the_row_of_a_handle_shows_its_own_leaf(session: Session) -> None:
     assert (session.info.leaf_id, session.info.revision, session.info.entry_count) == (a, 1, 0)
     assert (await session.refresh()).entry_count == 1
     assert session.info.first_message == "a"
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "role", "tokens"),
+    [
+        ('{"role":"assistant","content":"a","usage":{"input":5,"output":2}}', "message", "assistant", 7),
+        (
+            '{"role":"assistant","content":"a","usage":{"prompt_tokens":5,"completion_tokens":2}}',
+            "message",
+            "assistant",
+            7,
+        ),
+        ('{"summary":"s","firstKeptEntryId":"","tokensBefore":1,"usage":{"totalTokens":9}}', "compaction", None, 9),
+    ],
+)
+async def test_entries_made_by_hand_count_what_they_report(
+    store: Store, payload: str, kind: str, role: str | None, tokens: int
+) -> None:
+    session = await store.create_session()
+    await session.import_entries([NewEntry(kind, payload, role=role, id="a1")], leaf="a1")
+    assert (await session.aggregate_usage_since(None)).usage.total_tokens == tokens
+    total = (await store.usage(session)).total
+    assert (total.calls, total.total_tokens) == (1, tokens)
+    assert (await store.verify()).problems == []
+
+
+async def test_usage_that_an_entry_made_by_hand_claims_is_not_believed(store: Store) -> None:
+    session = await store.create_session()
+    claimed = UsageTotals(1000, 0, 0, 0, 1000)
+    entry = NewEntry("message", '{"role":"user","content":"a","usage":{"input":5}}', "user", usage=claimed, id="u1")
+    await session.import_entries([entry], leaf="u1")
+    assert (await session.aggregate_usage_since(None)).usage.total_tokens == 0
+    assert (await store.verify()).problems == []
+
+
+async def test_a_paid_answer_is_kept_whatever_its_usage_says(session: Session, store: Store) -> None:
+    usage: JsonObject = {"input": 5, "output": 2, "reasoning": 7, "totalTokens": -1}
+    answer: JsonObject = {"role": "assistant", "content": "so", "usage": usage}
+    appended = await session.append_message(answer, idempotency_key="k")
+    assert [odd.partition(":")[0] for odd in appended.oddities] == [
+        "message.usage.totalTokens",
+        "message.usage.reasoning",
+    ]
+    assert (await session.append_message(answer, idempotency_key="k")).oddities == appended.oddities
+    entry = await session.get_entry(appended.entry_id)
+    assert entry is not None
+    assert entry.fields["usage"] == usage
+    total = (await store.usage(session)).total
+    assert (total.input, total.output, total.reasoning, total.total_tokens) == (5, 2, 2, 7)
+    assert (await store.verify()).problems == []

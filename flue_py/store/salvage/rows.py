@@ -16,7 +16,8 @@ from flue_py.core.entries import MESSAGE, message_title
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
-from flue_py.core.usage import NO_USAGE, UsageTotals, reported_usage
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
@@ -418,10 +419,7 @@ class Gathered:
             entry.role = role if isinstance(role, str) else None
             entry.preview = message_title(fields) if role == "user" else None
         if entry.counted:
-            try:
-                entry.usage = reported_usage(entry.kind, entry.role, fields)
-            except FlueError:
-                entry.counted = False
+            entry.usage = reported_usage(entry.kind, entry.role, fields)
         entry.is_sound = True
 
 

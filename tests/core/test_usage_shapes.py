@@ -1,0 +1,182 @@
+"""Usage in the shapes of providers and frameworks: the same call, told in each, is the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import read_reported, usage_json
+
+ONE_CALL = UsageTotals(input=70, output=30, cache_read=20, cache_write=10, total_tokens=130)
+"""100 tokens were sent, 20 of them from the cache and 10 into it; 30 came back, 8 of them reasoning."""
+
+SHAPES: dict[str, JsonObject] = {
+    "ours": {
+        "input": 70, "output": 30, "cacheRead": 20, "cacheWrite": 10, "totalTokens": 130, "reasoning": 8,
+    },
+    "ours in snake case": {
+        "input": 70, "output": 30, "cache_read": 20, "cache_write": 10, "total_tokens": 130, "reasoning": 8,
+    },
+    "Anthropic": {
+        "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 10,
+    },
+    "Anthropic, the cache by duration": {
+        "input_tokens": 70, "output_tokens": 30, "cache_read_input_tokens": 20,
+        "cache_creation": {"ephemeral_5m_input_tokens": 6, "ephemeral_1h_input_tokens": 4},
+    },
+    "Bedrock": {
+        "inputTokens": 70, "outputTokens": 30, "cacheReadInputTokens": 20, "cacheWriteInputTokens": 10,
+        "totalTokens": 130,
+    },
+    "OpenAI Chat Completions": {
+        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130,
+        "prompt_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 8, "accepted_prediction_tokens": 0},
+    },
+    "OpenAI Responses": {
+        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
+        "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 10},
+        "output_tokens_details": {"reasoning_tokens": 8},
+    },
+    "Codex": {
+        "input_tokens": 100, "cached_input_tokens": 20, "cache_write_input_tokens": 10, "output_tokens": 30,
+        "reasoning_output_tokens": 8, "total_tokens": 130,
+    },
+    "pydantic-ai": {
+        "input_tokens": 100, "cache_read_tokens": 20, "cache_write_tokens": 10, "output_tokens": 30,
+        "details": {"reasoning_tokens": 8},
+    },
+    "LangChain": {
+        "input_tokens": 100, "output_tokens": 30, "total_tokens": 130,
+        "input_token_details": {"cache_read": 20, "cache_creation": 10}, "output_token_details": {"reasoning": 8},
+    },
+    "a gateway that says it twice": {
+        "prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130, "cache_read_input_tokens": 20,
+        "cache_creation_input_tokens": 10, "prompt_tokens_details": {"cached_tokens": 20},
+    },
+}  # fmt: skip
+
+
+def camel(name: str) -> str:
+    """Return a name in camel case."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def in_camel_case(value: Any) -> Any:
+    """Return JSON with every key in camel case."""
+    return {camel(name): in_camel_case(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("spelled", [lambda value: value, in_camel_case], ids=["as it is", "camel case"])
+def test_a_call_is_the_same_in_every_shape(shape: str, spelled: Any) -> None:
+    read = read_reported(spelled(SHAPES[shape]))
+    assert (read.totals, read.is_known, read.oddities) == (ONE_CALL, True, ())
+    assert read.reasoning == (8 if "reasoning" in str(SHAPES[shape]) else 0)
+    assert read.told >= {"input", "output", "cacheRead", "cacheWrite"}
+    assert read_reported(usage_json(read)).totals == ONE_CALL
+
+
+GEMINI: JsonObject = {
+    "promptTokenCount": 100,
+    "cachedContentTokenCount": 20,
+    "candidatesTokenCount": 22,
+    "thoughtsTokenCount": 8,
+    "toolUsePromptTokenCount": 5,
+    "totalTokenCount": 135,
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 100}],
+    "trafficType": "ON_DEMAND",
+}
+SNAKE_GEMINI: JsonObject = {
+    "prompt_token_count": 100,
+    "cached_content_token_count": 20,
+    "candidates_token_count": 22,
+    "thoughts_token_count": 8,
+    "tool_use_prompt_token_count": 5,
+    "total_token_count": 135,
+    "prompt_tokens_details": None,
+}
+
+
+@pytest.mark.parametrize("usage", [GEMINI, SNAKE_GEMINI])
+def test_gemini_counts_thoughts_beside_the_candidates_and_the_cache_within_the_prompt(usage: JsonObject) -> None:
+    read = read_reported(usage)
+    assert read.totals == UsageTotals(input=85, output=30, cache_read=20, total_tokens=135)
+    assert (read.reasoning, read.oddities) == (8, ())
+
+
+def test_what_a_compaction_of_the_provider_took_is_among_the_iterations() -> None:
+    steps: list[Any] = [
+        {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},
+        {"type": "message", "input_tokens": 23_000, "output_tokens": 1_000, "cache_read_input_tokens": 10},
+    ]
+    read = read_reported({"input_tokens": 0, "output_tokens": 0, "iterations": steps})
+    assert read.totals == UsageTotals(203_000, 4_500, 10, 0, 207_510)
+    once = read_reported({**steps[1], "iterations": steps[1:]})
+    assert once.totals == UsageTotals(23_000, 1_000, 10, 0, 24_010)
+
+
+@pytest.mark.parametrize("cost", [{"cost": 0.25}, {"cost_usd": 0.25}, {"costUSD": 0.25}, {"CostUsd": 0.25}])
+def test_a_cost_may_be_one_number_of_dollars(cost: JsonObject) -> None:
+    read = read_reported({"prompt_tokens": 4, "completion_tokens": 1, **cost})
+    assert (read.cost, read.totals.cost_total) == (250_000_000_000, 250_000_000_000)
+
+
+def test_an_absent_total_is_the_sum_and_a_reported_one_stays() -> None:
+    assert read_reported({"input": 1, "cacheRead": 43_000_000}).totals.total_tokens == 43_000_001
+    assert read_reported({"input": 1, "totalTokens": 7}).totals.total_tokens == 7
+    assert read_reported({"input": 1, "totalTokens": 0}).totals.total_tokens == 0
+    assert read_reported({"cost": {"input": 0.25, "output": 0.5}}).totals.cost_total == 750_000_000_000
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, {"tokens": 5}, {"requests": 1}, {"usage": {"input": 5}}, {"input": None}, {"cost": {}}, {"inputs": 5}]
+)
+def test_where_nothing_is_recognised_the_usage_is_unknown(usage: JsonObject) -> None:
+    read = read_reported(usage)
+    assert (read.totals, read.cost, read.is_known, read.told) == (NO_USAGE, None, False, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("usage", "totals", "reasoning", "written_1h", "oddity"),
+    [
+        ({"input": 5, "output": 2, "reasoning": 7}, (5, 2, 0, 0, 7), 2, 0, "usage.reasoning: 7 is more than the 2"),
+        ({"cacheWrite": 2, "cacheWrite1h": 7}, (0, 0, 0, 2, 2), 0, 2, "usage.cacheWrite1h: 7 is more than the 2"),
+        ({"input": -5, "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: -5 is no number of tokens"),
+        ({"input": 1.5, "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: 1.5 is no number of tokens"),
+        ({"input": "5", "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: '5' is no number of tokens"),
+        ({"prompt_tokens": 5, "cached_tokens": 9}, (0, 0, 9, 0, 9), 0, 0, "usage.input: 5 is less than the 9"),
+        ({"input": MAX_AMOUNT, "output": 1}, (0, 0, 0, 0, 0), 0, 0, "usage: its numbers come to more than"),
+    ],
+)
+def test_numbers_that_do_not_add_up_are_told_and_never_refused(
+    usage: JsonObject, totals: tuple[int, ...], reasoning: int, written_1h: int, oddity: str
+) -> None:
+    read = read_reported(usage)
+    assert read.totals[:5] == totals
+    assert (read.reasoning, read.cache_write_1h) == (reasoning, written_1h)
+    assert len(read.oddities) == 1
+    assert read.oddities[0].startswith(oddity)
+
+
+NAMES = sorted({name for shape in [*SHAPES.values(), GEMINI, SNAKE_GEMINI] for name in shape} | {"cost", "iterations"})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=8))
+def test_reading_never_fails_and_gives_numbers_that_can_be_stored(usage: Any) -> None:
+    read = read_reported(usage)
+    assert all(type(number) is int and 0 <= number <= MAX_AMOUNT for number in read.totals)
+    assert 0 <= read.reasoning <= read.totals.output
+    assert 0 <= read.cache_write_1h <= read.totals.cache_write
+    assert read.is_known or read.totals == NO_USAGE
