@@ -90,12 +90,15 @@ def verify(tx: Transaction) -> VerifyReport:
 def _check_names(row: Row, found: _Found) -> None:
     """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
     session_id, scope, key, title = row[1], *row[-3:]
-    for what, text in (("id", session_id), ("scope", scope or None), ("key", key or None)):
-        if text is not None and not is_name(text):
-            detail = f"{shown(text)}: no store would take it; rescue the session by salvage"
-            found.report(f"unusable {what}", f"session {session_id!r}", detail)
+    where, refused = f"session {session_id!r}", "no store would take it; rescue the session by salvage"
+    if not is_name(session_id):
+        found.report("unusable id", where, refused)
+    if scope != "" and not is_name(scope):
+        found.report("unusable scope", where, f"{shown(scope)}: {refused}")
+    if key not in (None, "") and not is_name(key):
+        found.report("unusable key", where, f"{shown(key)}: {refused}")
     if isinstance(title, str) and not is_storable(title):
-        found.report("unusable title", f"session {session_id!r}", f"{shown(title)}: no store would take it")
+        found.report("unusable title", where, f"{shown(title)}: {refused}")
 
 
 def _check_lane(
