@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from benchmarks.measuring import (
 
 async def measure(options: Options) -> list[Line]:
     """Return the lines."""
-    return [await _store(options), *await _processes(options)]
+    return [await _store(options), *await _processes(options), await _listing(options)]
 
 
 async def _store(options: Options) -> Line:
@@ -77,6 +78,36 @@ async def _processes(options: Options) -> list[Line]:
         if help_
         else Line.skipped(what, "flue-py is not installed"),
     ]
+
+
+async def _listing(options: Options) -> Line:
+    """Return the line for a reading command: the CPU time of a whole process, beside that of two imports."""
+    database = str(options.directory / "listed.db")
+    async with flue_py.open(database) as store:
+        for number in range(30):
+            session = await store.create_session(title=f"Session {number}")
+            await session.append_messages(make_messages(20))
+
+    def times(code: str, *arguments: str) -> Samples:
+        return [_cpu([sys.executable, "-c", code, *arguments]) for _ in range(options.count(10, 1))]
+
+    async def imports() -> Samples:
+        return times("import click, rich.console")
+
+    async def listing() -> Samples:
+        return times("from flue_py.cli import main; main(prog_name='flue-py')", "--db", database, "sessions")
+
+    needed, listed = await in_rounds(options.rounds, imports, listing)
+    what = "flue-py sessions, CPU (raw: import click, rich.console)"
+    return Line.of_latencies(what, "ms", listed, needed, Goal(2.5, to="the imports"))
+
+
+def _cpu(command: list[str]) -> float:
+    """Return how much CPU time a process takes, in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

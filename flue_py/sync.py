@@ -22,7 +22,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Exit
 from functools import partial, update_wrapper
 from importlib import import_module
 from os import PathLike
-from threading import Thread
+from threading import Thread, current_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -33,7 +33,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions import opening, salvaging
 from flue_py.sessions.salvaging import salvage_file
 from flue_py.sessions.session import Session as AsyncSession
@@ -66,6 +66,7 @@ class _LoopThread:
     def __init__(self, location: str) -> None:
         self._location = location
         self._opener = Opener()
+        self._is_stopped = False
         started: Future[BlockingPortal] = Future()
 
         async def serve() -> None:
@@ -91,16 +92,28 @@ class _LoopThread:
         return self._opener.is_here
 
     def call(self, function: Callable[P, Awaitable[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Return what a coroutine function returns. Raises `WrongProcess` in a forked child."""
-        self._opener.require_here(self._location)
+        """Return what a coroutine function returns. Raises `WrongProcess`, `StoreClosed`, `WrongEventLoop`."""
+        self.require_running()
         return self._portal.call(partial(function, *args, **kwargs))
 
     def entering(self, manager: AbstractAsyncContextManager[Returned]) -> AbstractContextManager[Returned]:
         """Return the manager to be entered and left from here."""
         return self._portal.wrap_async_context_manager(manager)
 
+    def require_running(self) -> None:
+        """Raise `WrongProcess`, `StoreClosed` or `WrongEventLoop` where a call could not be answered."""
+        self._opener.require_here(self._location)
+        if self._is_stopped:
+            raise StoreClosed(f"{self._location} has been closed; open it again")
+        if current_thread() is self._thread:
+            raise WrongEventLoop(
+                f"{self._location}: a blocking call in the thread of the store's event loop, such as from progress=, "
+                "would wait for itself; make it in another thread, or when the call has returned"
+            )
+
     def stop(self, error: type[BaseException] | None, *_: object) -> None:
         """End the loop and its thread; after an error, what still runs there is cancelled."""
+        self._is_stopped = True
         self._portal.call(self._portal.stop, error is not None)
         self._thread.join()
 
@@ -196,6 +209,7 @@ class _Entering(Generic[Original, P, Returned]):
         bound = partial(self._method, twin._original)
 
         def enter(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Returned]:
+            twin._portal.require_running()
             return twin._portal.entering(bound(*args, **kwargs))
 
         update_wrapper(enter, self._method)
@@ -357,7 +371,13 @@ class Store(_Twin[AsyncStore]):
     verify = _blocking(AsyncStore.verify)
     info = _blocking(AsyncStore.info)
     backup = _blocking(AsyncStore.backup)
-    close = _blocking(AsyncStore.close)
+
+    def close(self) -> None:
+        # Twice is no error.
+        with suppress(StoreClosed):
+            self._portal.call(self._original.close)
+
+    close.__doc__ = AsyncStore.close.__doc__
 
 
 def _function(

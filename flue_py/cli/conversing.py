@@ -15,7 +15,6 @@ from flue_py.cli.running import find_session, run
 from flue_py.core.entries import Entry, message_text
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.turns import Turn
-from flue_py.errors import StoreUnavailable
 from flue_py.render.conversation import said_lines, turn_lines
 from flue_py.render.lines import Line, counted
 from flue_py.render.rows import entry_row, iso, moved_row
@@ -182,8 +181,5 @@ def _put(text: str, file: Path | None) -> None:
     if file is None:
         print_document(text)
         return
-    try:
-        write_private(str(file), text)
-    except FileExistsError as error:
-        raise StoreUnavailable(f"{file} is there already; name another file, or remove it") from error
+    write_private(str(file), text)
     print_lines([((f"written to {file}", ""),)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from flue_py.errors import InvalidArgument
 from flue_py.formats.exported import Exported
 from flue_py.sessions.exporting import EXPORT_FORMATS, export_session
 from flue_py.sessions.store import Store
+from flue_py.store.private_files import write_whole
 
 
 class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
@@ -58,16 +58,6 @@ def export(place: Place, format: str, session: str, leaf: str | None, output: Pa
     if output is None:
         print_document(exported.text, is_json=True)
     else:
-        _write_new(output, exported.text.encode())
+        write_whole(output, exported.text.encode())
     for note in exported.notes:
         tell(str(note))
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Write a file that was not there, for its owner alone. Raises `InvalidArgument`."""
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        raise InvalidArgument(f"{path} cannot be written: {error.strerror or error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os.path import abspath, expanduser, normpath
 from pathlib import PurePath
 
@@ -15,8 +16,9 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
 from flue_py.formats.pi_context import PathSettings, settings_on
+from flue_py.render.listing import session_lines
 from flue_py.render.rows import entry_row, session_row, task_row
-from flue_py.render.views import entry_block, facts_lines, session_facts, session_lines
+from flue_py.render.views import entry_block, facts_lines, session_facts
 from flue_py.sessions.store import Store
 
 _PAGE = 1000
@@ -48,14 +50,14 @@ def sessions(
     """List the sessions, most recently active first.
 
     A session is known by the title it was given, else by the one that a program made, else by its key, else by how it
-    begins. Its cost is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of
-    them.
+    begins; a fork also by what it was forked from. Its model is the one that most of its calls were made to. Its cost
+    is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of them.
     """
     descending = reverse if order == "title" else not reverse
 
     folder = None if project is None else abspath(expanduser(project))
 
-    async def work(store: Store) -> list[SessionInfo]:
+    async def work(store: Store) -> tuple[list[SessionInfo], dict[str, str], dict[str, SessionInfo]]:
         def is_wanted(info: SessionInfo) -> bool:
             return folder is None or _is_below(info.cwd, folder)
 
@@ -76,13 +78,33 @@ def sessions(
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return found[:limit]
+        return found[:limit], await _models(store), await _sources(store, found[:limit])
 
-    found = run(place, work, bar="reading")
+    found, models, sources = run(place, work, bar="reading")
     if as_json:
-        print_json([session_row(info) for info in found])
+        print_json([{**session_row(info), "model": models.get(info.id)} for info in found])
     else:
-        print_lines(session_lines(found, look()), paged=True)
+        print_lines(session_lines(found, look(), models=models, sources=sources), paged=True)
+
+
+async def _models(store: Store) -> dict[str, str]:
+    """Return, by session, the model that most of its calls were made to. O(ledger), in one statement."""
+    report = await store.usage(group_by=("session", "model"))
+    calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
+    return {session: model for _, session, model in calls if model}
+
+
+async def _sources(store: Store, listed: Sequence[SessionInfo]) -> dict[str, SessionInfo]:
+    """Return the sessions that forks without a name of their own were made of, by id."""
+    there = {info.id: info for info in listed}
+    for info in listed:
+        source = info.forked_from_session
+        if source is None or source in there or info.title or info.auto_title or info.key:
+            continue
+        session = await store.get_session(source)
+        if session is not None:
+            there[source] = session.info
+    return there
 
 
 def _is_below(folder: str | None, project: str) -> bool:

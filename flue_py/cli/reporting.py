@@ -11,7 +11,7 @@ import click
 from flue_py.cli.output import print_document, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
-from flue_py.errors import InvalidArgument, StoreUnavailable, shown
+from flue_py.errors import InvalidArgument, shown
 from flue_py.render.lines import printable
 from flue_py.sessions.store import Store
 
@@ -84,14 +84,9 @@ def _safe(session_id: str) -> str:
 
 
 def _write(path: Path, text: str, *, overwrite: bool) -> Path:
-    from flue_py.store.private_files import Part
+    from flue_py.store.private_files import write_whole
 
     if isdir(path) or path.name in ("", ".."):
         raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")
-    with Part(path, overwrite=overwrite) as part:
-        try:
-            part.path.write_bytes(text.encode())
-        except OSError as error:
-            raise StoreUnavailable(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
-        part.publish()
+    write_whole(path, text.encode(), overwrite=overwrite)
     return path

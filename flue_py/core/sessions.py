@@ -212,6 +212,11 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
+def is_name(text: object) -> bool:
+    """Return whether something can be an id or a key: a text that is storable, not empty, and not too long."""
+    return isinstance(text, str) and text != "" and is_storable(text) and len(text.encode()) <= MAX_NAME_BYTES
+
+
 class SessionRef(str):
     """The id of a session, and which of those that ever had it is meant: an id may be used again after a deletion.
 

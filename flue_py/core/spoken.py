@@ -28,6 +28,8 @@ _LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
 
 _WHOLE = (
     "This session is being continued from a previous conversation",
+    "[Context Summary]\n",
+    "[Branch Summary]\n",
     "Base directory for this skill:",
     "[Image: source:",
     "[Image: original ",

@@ -17,13 +17,13 @@ from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.pi import parse_pi
 from flue_py.render.entries import Look
 from flue_py.render.lines import Line, counted
+from flue_py.render.listing import session_lines
 from flue_py.render.tree import tree_lines
 from flue_py.render.views import (
     context_lines,
     context_summary,
     deletion_lines,
     path_lines,
-    session_lines,
     session_name,
     usage_lines,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.formats.exported import Exported, exported_json
-from flue_py.formats.flue import session_document
+from flue_py.formats.flue import session_document, session_of, task_references
 from flue_py.formats.leftovers import Leftovers
 
 FORMAT = "flue"
@@ -39,13 +39,30 @@ def export_flue(
     for what, value in (("the title", info.title), ("labels", labels), ("the working directory", info.cwd)):
         if value:
             left.note(what)
-    metadata = info.metadata
-    if tasks:
-        links: list[JsonValue] = [
-            {"session": task.child_id, "taskId": task.task_id, "storageKey": task.child_id} for task in tasks
-        ]
-        metadata["taskSessions"] = links
-    document = session_document(
-        entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=info.updated_us
-    )
+    metadata, updated_us = _as_it_came(info, leaf_id)
+    named = {session_of(task.storage_key) for task in task_references(metadata)}
+    links: list[JsonValue] = [
+        {"session": task.child_id, "taskId": task.task_id, "storageKey": task.child_id}
+        for task in tasks
+        if task.child_id not in named
+    ]
+    if links:
+        there = metadata.get("taskSessions")
+        metadata["taskSessions"] = [*(there if isinstance(there, list) else ()), *links]
+    document = session_document(entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us)
     return exported_json(FORMAT, document, left)
+
+
+def _as_it_came(info: SessionInfo, leaf_id: str | None) -> tuple[JsonObject, int]:
+    """Return the metadata without what an import noted, and when the document was changed, if it is still the same."""
+    metadata = info.metadata
+    imported = metadata.get("imported")
+    if not isinstance(imported, dict) or imported.get("format") != FORMAT:
+        return metadata, info.updated_us
+    if "imported" in imported:
+        metadata["imported"] = imported["imported"]
+    else:
+        del metadata["imported"]
+    updated = imported.get("updatedUs")
+    is_same = isinstance(updated, int) and info.active_us <= updated and leaf_id == imported.get("leafId")
+    return metadata, updated if isinstance(updated, int) and is_same else info.updated_us

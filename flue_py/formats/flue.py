@@ -80,6 +80,11 @@ def task_references(metadata: Mapping[str, JsonValue]) -> tuple[TaskReference, .
     )
 
 
+def session_of(storage_key: str) -> str:
+    """Return the session that the document of a storage key becomes: it has the name of its file."""
+    return storage_key.rpartition("/")[2].removesuffix(".json")
+
+
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
 

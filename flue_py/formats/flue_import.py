@@ -11,9 +11,10 @@ import pydantic_core
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
-from flue_py.formats.flue import VERSION, parse_session_document
-from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.flue import VERSION, parse_session_document, session_of, task_references
+from flue_py.formats.parsed import ParsedSession, TaskOf
 from flue_py.formats.report import LineNote, ParseReport
+from flue_py.formats.rows import is_name
 from flue_py.formats.streaming import derived_id, one_text
 
 FORMAT = "flue"
@@ -38,6 +39,11 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     stem = stem.removesuffix(".json")
     session_id = stem if 0 < len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
     imported: JsonObject = {"format": FORMAT, "version": VERSION, "file": one_text(name) or ""}
+    imported["leafId"] = document.leaf_id
+    if document.updated_us is not None:
+        imported["updatedUs"] = document.updated_us
+    if "imported" in document.metadata:
+        imported["imported"] = document.metadata["imported"]
     try:
         metadata, replaced = encode_json({**document.metadata, "imported": imported}, "metadata")
     except InvalidEntry as error:
@@ -48,9 +54,31 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
         repaired=tuple(LineNote(1, note) for note in document.notes),
         surrogates_replaced=replaced,
     )
-    session = NewSession(id=session_id, metadata_text=metadata, created_us=document.created_us)
+    parent = _task_of(document.metadata)
+    session = NewSession(
+        id=session_id,
+        metadata_text=metadata,
+        created_us=document.created_us,
+        kind="root" if parent is None else "task",
+    )
     lines = {str(entry.id): number for number, entry in enumerate(document.entries, start=1)}
-    return [ParsedSession(FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, report)]
+    tasks = [
+        TaskOf(child, task.task_id)
+        for task in task_references(document.metadata)
+        if is_name(child := session_of(task.storage_key)) and (not task.task_id or is_name(task.task_id))
+    ]
+    return [
+        ParsedSession(
+            FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, report,
+            parent=parent, tasks=tuple(tasks), restates=True,
+        )
+    ]  # fmt: skip
+
+
+def _task_of(metadata: JsonObject) -> TaskOf | None:
+    """Return the session that metadata name as the parent, and the task's name there."""
+    parent, task_id = metadata.get("parentSession"), metadata.get("taskId")
+    return TaskOf(parent, task_id) if is_name(parent) and is_name(task_id) else None
 
 
 def _decoded(data: bytes, name: str) -> JsonValue:

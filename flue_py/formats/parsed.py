@@ -33,7 +33,8 @@ class ParsedSession:
 
     ``version`` is that of the format. ``lines`` gives the line (from 1) of each entry by id. ``labels`` are in file
     order: the last one counts. ``parent`` names the session whose task it is. ``completed_us`` is when its work was
-    completed, where it was.
+    completed, where it was. ``tasks`` are the tasks that it names, with the ids of their sessions;
+    ``restates`` says that the metadata are those of the file whenever it is imported.
     """
 
     format: str
@@ -47,3 +48,5 @@ class ParsedSession:
     parent: TaskOf | None = None
     is_rewritten: bool = False
     completed_us: int | None = None
+    tasks: tuple[TaskOf, ...] = ()
+    restates: bool = False

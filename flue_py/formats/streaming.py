@@ -43,7 +43,8 @@ class SessionPart:
     parents of roots that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken
     since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
     tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
-    of the session, ``is_rewritten`` that what was imported before may be gone from the file.
+    of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
+    of tasks that the file names, ``restates`` says that the metadata are what it says now.
     """
 
     format: str
@@ -62,6 +63,8 @@ class SessionPart:
     began: Mapping[str, str] = field(default_factory=dict)
     is_rewritten: bool = False
     completed_us: int | None = None
+    tasks: tuple[TaskOf, ...] = ()
+    restates: bool = False
 
 
 class RowReader(Protocol):
@@ -114,6 +117,8 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
         parent=parsed.parent,
         is_rewritten=parsed.is_rewritten,
         completed_us=parsed.completed_us,
+        tasks=parsed.tasks,
+        restates=parsed.restates,
     )
 
 

@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, Entry
+from flue_py.core.turns import begins_turn
 
 SHOWN_WHOLE = 24
 """A history of so many entries is shown entry by entry."""
 
 MOST_BRANCHES = 50
 MOST_LANDMARKS = 100
+MOST_TURNS = 40
 _LANDMARKS = frozenset({COMPACTION, BRANCH_SUMMARY})
 
 
@@ -95,9 +97,10 @@ def plan_tree(
 ) -> Plan:
     """Return how to draw the tree of ``entries`` (every branch, parents before children).
 
-    An entry whose parent is not among them is a root (row E21). With ``fold`` a run of entries is one line, the leaf,
-    ``landmarks``, compactions and branch summaries have lines of their own, entries of ``ends`` are the last of their
-    lines, and only the `MOST_BRANCHES` largest branches are shown. ``depth`` leaves out branches nested deeper than
+    An entry whose parent is not among them is a root. With ``fold`` a run of entries is one line: a turn, of the
+    `MOST_TURNS` that began last, or all that comes before those. The leaf, ``landmarks``, compactions and branch
+    summaries have lines of their own, entries of ``ends`` are the last of their lines, and only the `MOST_BRANCHES`
+    largest branches are shown. ``depth`` leaves out branches nested deeper than
     that. O(entries).
     """
     shape = _shape_of(entries, leaf)
@@ -107,9 +110,13 @@ def plan_tree(
     if fold and len(alone) + len(closing) > MOST_LANDMARKS:
         newest = {entry.id for entry in [e for e in entries if e.id in alone or e.id in closing][-MOST_LANDMARKS:]}
         alone, closing = alone & newest, closing & newest
+    marked = alone | closing if leaf is None else alone | closing | {leaf}
+    # A line ends before the request that begins a turn.
+    turns = [entry.parent_id for entry in entries if entry.parent_id is not None and begins_turn(entry)]
+    closing.update(turns[-MOST_TURNS:])
     if leaf is not None:
         alone.add(leaf)
-    shown = _shown(shape, alone | closing, fold=fold, depth=depth)
+    shown = _shown(shape, marked, fold=fold, depth=depth)
     runs = tuple(_runs(shape, shown, alone, closing, fold=fold))
     branches = tuple(
         Branch(line[0].parent_id, line[-1].id, len(line), shape.nesting[start], start in shape.active)

@@ -200,9 +200,7 @@ def _folded_result(entry: Entry) -> str:
 
 def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterator[str]:
     yield "\n---\n"
-    yield (
-        "  ·  ".join([f"## {who} — Turn {_own_turn(entry) or max(1, turn)}", _moment(entry.created_us), *facts]) + "\n"
-    )
+    yield ("  ·  ".join([f"## {who} — Turn {_own_turn(entry) or turn}", _moment(entry.created_us), *facts]) + "\n")
 
 
 def _own_turn(entry: Entry) -> int | None:

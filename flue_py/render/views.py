@@ -13,8 +13,8 @@ from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
-from flue_py.render.entries import Cost, Look, cost_text, entry_line, fold_line
-from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, short_count, shortest_ids, table
+from flue_py.render.entries import Look, entry_line, fold_line
+from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, shortest_ids, table
 
 NOTHING_PAID = UsageRow()
 
@@ -133,26 +133,6 @@ def dollars(amount: Decimal) -> str:
     text = format(amount.normalize(), "f")
     whole, _, fraction = text.partition(".")
     return f"{whole}.{fraction:0<2}"
-
-
-def session_lines(sessions: Sequence[SessionInfo], look: Look, ids: Mapping[str, str] | None = None) -> list[Line]:
-    """Return sessions, one line each: id, kind, title, entries, when they were last active, what they spent."""
-    short = ids or shortest_ids([info.id for info in sessions], least=8, most=36)
-    rows: list[list[Span]] = [
-        [("session", "dim"), ("kind", "dim"), ("entries", "dim"), ("active", "dim"), ("$", "dim"), ("title", "dim")]
-    ]
-    rows += [
-        [
-            (short[info.id], "bold"),
-            (info.kind, "yellow" if info.kind == "task" else ""),
-            (short_count(info.entry_count), ""),
-            (minute(info.active_at), "dim"),
-            (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
-            (session_name(info), ""),
-        ]
-        for info in sessions
-    ]
-    return [clipped(line, look) for line in table(rows, right=frozenset({2, 4}))]
 
 
 def session_name(info: SessionInfo) -> str:

@@ -6,11 +6,12 @@ A command that cannot be done says so in its reply, and changes nothing.
 from __future__ import annotations
 
 import json
-import os
+import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from os.path import expanduser
+from pathlib import Path
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
@@ -18,6 +19,7 @@ from flue_py.render.conversation import listed_lines, said_lines, turn_lines
 from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
+from flue_py.store.private_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +157,18 @@ async def _save(conversation: Conversation, argument: str) -> str:
 
 async def _snapshot(conversation: Conversation, argument: str) -> str:
     text = json.dumps(await conversation.snapshot(), ensure_ascii=False, indent=2)
-    handle, path = tempfile.mkstemp(prefix=f"flue-{_in_a_name(conversation.session.id)[:40]}-", suffix=".json")
-    with os.fdopen(handle, "wb") as file:
-        file.write(text.encode(errors="backslashreplace"))
+    name = f"flue-{_in_a_name(conversation.session.id)[:40]}-{secrets.token_hex(8)}.json"
+    path = write_private(str(Path(tempfile.gettempdir()) / name), text)
     return f"Snapshot written to {path}."
 
 
 def write_private(path: str, text: str) -> str:
-    """Write a new file that only its owner can read, and return its path. Raises `OSError`: it may be there."""
+    """Write a new file that only its owner can read, complete or not at all, and return its path.
+
+    Raises `InvalidArgument` where it is there, `StoreUnavailable`.
+    """
     path = expanduser(path)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(text.encode(errors="backslashreplace"))
+    write_whole(Path(path), text.encode(errors="backslashreplace"))
     return path
 
 

@@ -74,19 +74,29 @@ async def write_bundle(
     heads = await _chosen_trees(store, [id_of(session) for session in sessions])
     part = await to_thread(Part, target, overwrite=checked_flag(overwrite, "overwrite"))
     with part:
-        file = await to_thread(part.path.open, "wb")
-        with file:
-            writer = BundleWriter(file, keep_paths=keep_paths)
-            brought: set[int] = set()
-            async for copy in _copies(store, heads):
-                brought.update(payer.session_key for payer in copy.payers)
-                await to_thread(writer.add_tree, copy)
-            trees = {head.tree_id for head in heads} if sessions else None
-            async for gone in _gone_payers(store, trees, brought):
-                writer.add_gone(gone)
-            counts = await to_thread(writer.end)
+        try:
+            counts = await _write_trees(store, part.path, heads, is_all=not sessions, keep_paths=keep_paths)
+        except FlueError:
+            raise
+        except OSError as error:
+            raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
         await to_thread(part.publish)
     return BundleReport(target, counts, await to_thread(lambda: target.stat().st_size))
+
+
+async def _write_trees(
+    store: Store, path: Path, heads: Sequence[TreeHead], *, is_all: bool, keep_paths: bool
+) -> BundleCounts:
+    with await to_thread(path.open, "wb") as file:
+        writer = BundleWriter(file, keep_paths=keep_paths)
+        brought: set[int] = set()
+        async for copy in _copies(store, heads):
+            brought.update(payer.session_key for payer in copy.payers)
+            await to_thread(writer.add_tree, copy)
+        trees = None if is_all else {head.tree_id for head in heads}
+        async for gone in _gone_payers(store, trees, brought):
+            writer.add_gone(gone)
+        return await to_thread(writer.end)
 
 
 async def _chosen_trees(store: Store, ids: Sequence[str]) -> list[TreeHead]:

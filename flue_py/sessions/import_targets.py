@@ -9,6 +9,7 @@ from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.errors import EntryNotFound
+from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.import_reports import SessionImport
@@ -42,6 +43,8 @@ class Target:
     recorded: JsonObject | None = None
     parent: str | None = None
     began: dict[str, str] = field(default_factory=dict)
+    tasks: list[TaskOf] = field(default_factory=list)
+    metadata: JsonObject | None = None
 
     def stands_for(self, entry_id: str | None) -> str | None:
         """Return the entry that stands in place of another, which was imported before it was complete."""
@@ -61,6 +64,9 @@ class Target:
         for label in part.labels:
             if added is None or label.entry_id in added:
                 self.labels[label.target_id] = label.label
+        if part.restates:
+            self.metadata = decode_object(part.session.metadata_text)
+        self.tasks += part.tasks
         self.began.update((name, entry_id) for name, entry_id in part.began.items() if len(self.began) < _CHILDREN)
 
     async def set_names(self, notes: list[LineNote]) -> None:
@@ -94,6 +100,12 @@ class Target:
         before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
         if before != self.recorded:
             await self.session.set_metadata({"imported": self.recorded}, merge=True)
+
+    async def restate(self) -> None:
+        """Take over the metadata that the file has now, beside others, unless the session has gone on without it."""
+        stated, there = self.metadata, self.session.metadata
+        if stated is not None and not self.leaf_kept and {**there, **stated} != there:
+            await self.session.set_metadata(stated, merge=True)
 
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read."""
@@ -173,6 +185,8 @@ async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> Non
             parent = await store.get_session(target.parent, scope=scope)
             if parent is not None:
                 await _link_children(store, parent, [session.info])
+        for task in target.tasks:
+            await store.link_task(session, task.session_id, task_id=task.task_id)
         await target.remember_tasks()
         began = target.tasks_began()
         linked = {link.child_id: link for link in await session.task_links()}

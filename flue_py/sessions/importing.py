@@ -309,6 +309,7 @@ class _FileImport:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
         for target in self._targets.values():
             await target.set_names(self._notes)
+            await target.restate()
             await target.set_completed()
             await target.remember_about()
             if self._source is not None and self._source.format.is_chained:

@@ -153,7 +153,10 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
         raise InvalidArgument(f"{what}: {shown(draw)} is no function that returns an id")
 
     def checked() -> str:
-        made = draw()
+        try:
+            made = draw()
+        except StopIteration as error:
+            raise InvalidArgument(f"{what}: it has run out of ids (StopIteration); return another each time") from error
         check_name(made, what)
         if not made:
             raise InvalidArgument(f"{what}: {shown(made)} is not an id; return a string that is not empty")

@@ -23,7 +23,7 @@ from flue_py.render.transcript import (
 from flue_py.sessions.arguments import checked_flag, checked_leaf, checked_path
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.private_files import Part
+from flue_py.store.private_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,7 @@ async def _where_it_goes_on(session: Session, known: WrittenUpTo, leaf: str | No
 
 
 def _write_new(target: Path, text: str, overwrite: bool) -> None:
-    with Part(target, overwrite=overwrite) as part:
-        part.path.write_text(text, encoding="utf-8", errors="replace")
-        part.publish()
+    write_whole(target, text.encode(errors="replace"), overwrite=overwrite)
 
 
 def _read_text(target: Path) -> str | None:
@@ -156,9 +154,14 @@ def _read_text(target: Path) -> str | None:
 
 def _append_text(target: Path, text: str) -> None:
     try:
-        with target.open("a", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        with target.open("ab") as file:
+            before = file.tell()
+            try:
+                file.write(text.encode(errors="replace"))
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.truncate(target, before)
+                raise
     except OSError as error:
         raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error

@@ -18,12 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
 from sqlalchemy.util import await_only
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, FlueError, InvalidArgument, MissingExtra, StoreClosed, StoreUnavailable, shown
+from flue_py.errors import (
+    FlueError,
+    InvalidArgument,
+    MissingExtra,
+    StoreBusy,
+    StoreClosed,
+    StoreUnavailable,
+    shown,
+)
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import Opener, OpenFile, forget_file
@@ -31,12 +40,14 @@ from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
     BUSY_POLL_MS,
+    ID_ATTEMPTS,
     SYNCHRONOUS,
     Durability,
     LogKeeper,
     file_size,
     is_busy,
     lost_while_committing,
+    no_new_id,
     translate,
     translated,
     unknown_outcome,
@@ -54,7 +65,8 @@ Result = TypeVar("Result")
 SQLITE = "sqlite+aiosqlite"
 POSTGRES = "postgresql+asyncpg"
 POLL_SECONDS = 0.1
-_ID_ATTEMPTS = 8
+_QUERY = frozenset({"cached_statements", "timeout"})
+"""What may stand in the query of an SQLite URL: the rest the store sets itself, or it opens another file."""
 
 
 async def open_engine(
@@ -93,6 +105,7 @@ async def open_engine(
                     pool_timeout=pool_timeout,
                 )
         return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
+    _require_plain(url)
     with _url_refused():
         engine = target if not isinstance(target, str) else create_async_engine(url)
         runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
@@ -127,6 +140,15 @@ def _parsed_url(target: str) -> URL:
 def _require_known(driver: str) -> None:
     if driver not in (SQLITE, POSTGRES):
         raise InvalidArgument(f"{driver}: flue_py stores in {SQLITE}, {POSTGRES}, or an SQLite file by its path")
+
+
+def _require_plain(url: URL) -> None:
+    """Raise `InvalidArgument` for a query that makes another file of what the URL names, or that nobody reads."""
+    for name in sorted(url.query.keys() - _QUERY):
+        raise InvalidArgument(
+            f"the target has {shown(name)} in its query, and a URL of SQLite names a file and may set "
+            f"{', '.join(sorted(_QUERY))}; leave it out, and use the arguments of open, such as read_only=True"
+        )
 
 
 class EngineTransaction(SoleWriter):
@@ -291,8 +313,14 @@ class EngineRunner:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
         except DBAPIError as error:
             if isinstance(error.orig, sqlite3.Error):
-                raise translate(error.orig, self.location) from error
+                raise translate(error.orig, self.location, self._path) from error
             raise StoreUnavailable(f"{self.location} cannot be used: {type(error.orig).__name__}") from error
+        except PoolTimeout as error:
+            raise StoreBusy(
+                f"{self.location}: no connection of the engine's pool came free in time; try again"
+            ) from error
+        except MemoryError as error:
+            raise translate(error, self.location) from error
 
     async def _transaction(self, work: Callable[[Connection], Result]) -> Result:
         try:
@@ -315,7 +343,7 @@ class EngineRunner:
         self, connection: Connection, work: Callable[[Transaction], Result], progress: _Progress
     ) -> Result:
         failure: Exception | None = None
-        for _ in range(_ID_ATTEMPTS):
+        for _ in range(ID_ATTEMPTS):
             self._begin(connection, progress)
             try:
                 result = work(EngineTransaction(connection))
@@ -332,7 +360,8 @@ class EngineRunner:
                 with contextlib.suppress(DBAPIError):
                     self._log.after_commit(connection.exec_driver_sql)
                 return result
-        raise CorruptStore(f"{self.location}: a write contradicts what is stored; run verify()") from failure
+        cause = failure.orig if isinstance(failure, IntegrityError) else failure
+        raise no_new_id(cause if isinstance(cause, Exception) else IdTaken(), self.location) from failure
 
     def _begin(self, connection: Connection, progress: _Progress) -> None:
         """Take the write lock, of files that are whole, unless the caller has given up by then."""

@@ -297,7 +297,13 @@ class PostgresRunner:
                     return planned
                 progress.sending = planned
                 progress.is_committing = True
-                result = write(tx, cast("Planned", planned))
+                try:
+                    result = write(tx, cast("Planned", planned))
+                except asyncio.CancelledError:
+                    # The server has given the statement up, while it waited for a lock, or it was faster.
+                    if not _has_landed(PostgresTransaction(connection), planned):
+                        raise
+                    return cast("Result", planned.result)
                 progress.is_committing = False
                 if result is not None:
                     self._keep_states(tx)
@@ -337,7 +343,8 @@ class PostgresRunner:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not progress.is_committing:
+            # A single statement may be waiting for a lock; whether it was faster is looked up.
+            if not progress.is_committing or progress.sending is not None:
                 task.cancel()
             while not task.done():
                 with contextlib.suppress(asyncio.CancelledError):

@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import secrets
 from pathlib import Path
 from types import TracebackType
 
 from flue_py.errors import InvalidArgument, StoreUnavailable
 
+_LONGEST_NAME = 180
+_DRAWS = 100
+
+
+def write_whole(target: Path, data: bytes, *, overwrite: bool = False) -> None:
+    """Write a file that is its owner's alone, and is under its name complete or not at all. O(bytes).
+
+    Raises `InvalidArgument` where the target is there and is not to be replaced, `StoreUnavailable` (a full disk, too).
+    """
+    with Part(target, overwrite=overwrite) as part:
+        part.write(data)
+        part.publish()
+
 
 class Part:
     """A file that is being made beside its final name; unless it is published, nothing is left of it.
 
-    Raises `InvalidArgument` where the target is there and is not to be replaced, `StoreUnavailable`.
+    What a process that was killed has left of the same target is removed first: it is known by the lock that whoever
+    makes a file holds on it. Raises `InvalidArgument` where the target is there and is not to be replaced,
+    `StoreUnavailable`.
     """
 
     def __init__(self, target: Path, *, overwrite: bool = False) -> None:
         self.target = target
         self._overwrite = overwrite
         self._refuse_taken()
-        self.path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            _remove_left_behind(target)
+            self.path, self._lock = _new_part(target)
         except (OSError, ValueError) as error:
-            raise StoreUnavailable(f"{str(target)!r} cannot be made: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else None
+            raise StoreUnavailable(f"{str(target)!r} cannot be made: {why or error}") from error
+
+    def write(self, data: bytes) -> None:
+        """Make these bytes the content of the file. Raises `StoreUnavailable`."""
+        try:
+            with self.path.open("wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise StoreUnavailable(f"{str(self.target)!r} cannot be written: {error.strerror or error}") from error
 
     def _refuse_taken(self) -> None:
         # Also a log that is there without a database: SQLite would take it for the new one's.
@@ -54,7 +80,7 @@ class Part:
         except FileExistsError as error:
             raise InvalidArgument(f"{self.target} is there already; name another file, or remove it") from error
         except OSError as error:
-            raise StoreUnavailable(f"{self.target} cannot be made: {error}") from error
+            raise StoreUnavailable(f"{str(self.target)!r} cannot be made: {error.strerror or error}") from error
 
     def _rename_to_new(self) -> None:
         """Rename without replacing what another process has put there meanwhile, where the file system can."""
@@ -71,9 +97,61 @@ class Part:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for suffix in ("", "-wal", "-shm", "-journal"):
+        _remove(self.path)
+        os.close(self._lock)
+
+
+def _part_names(target: Path) -> tuple[str, str]:
+    """Return how the names of the parts of a target begin and end."""
+    return f".{target.name[:_LONGEST_NAME]}.", ".part"
+
+
+def _new_part(target: Path) -> tuple[Path, int]:
+    """Make an empty file beside the target, and lock it; return its path and the descriptor that holds the lock."""
+    begin, end = _part_names(target)
+    for _ in range(_DRAWS):
+        path = target.with_name(f"{begin}{secrets.token_hex(4)}{end}")
+        try:
+            number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            continue
+        # Between the two, another process may have taken it for one that was left behind, and removed it.
+        if _is_locked_by(number) and path.exists():
+            return path, number
+        os.close(number)
+    raise FileExistsError(f"no name beside {target} is free")
+
+
+def _is_locked_by(number: int) -> bool:
+    """Return whether this descriptor holds the lock now. Where files cannot be locked, every one does."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Remove what killed processes have left of earlier attempts to make a file."""
+    begin, end = _part_names(target)
+    pattern = re.compile(f"{re.escape(begin)}[0-9a-f]{{8}}{re.escape(end)}")
+    with contextlib.suppress(OSError):
+        for path in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
             with contextlib.suppress(OSError):
-                Path(f"{self.path}{suffix}").unlink()
+                number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(path)
+                finally:
+                    os.close(number)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(OSError):
+            Path(f"{path}{suffix}").unlink()
 
 
 def _sync(path: Path) -> None:

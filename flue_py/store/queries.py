@@ -713,8 +713,8 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at"
-    " FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at,"
+    " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"

@@ -17,13 +17,14 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from flue_py.core.sessions import Problem
-from flue_py.errors import CorruptStore, FlueError, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
+from flue_py.errors import FlueError, InvalidArgument, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import Opener, OpenFile, forget_file
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
+    ID_ATTEMPTS,
     Durability,
     LogKeeper,
     begin_immediate,
@@ -32,6 +33,7 @@ from flue_py.store.sqlite_file import (
     file_size,
     is_busy,
     lost_while_committing,
+    no_new_id,
     translate,
     translated,
     unknown_outcome,
@@ -47,7 +49,6 @@ MAX_BATCH = 256
 MAX_KNOWN_STATES = 10_000
 READERS = 2
 POLL_SECONDS = 0.1
-_ID_ATTEMPTS = 8
 
 
 async def open_sqlite(
@@ -431,7 +432,7 @@ class SqliteRunner:
         return isinstance(error, sqlite3.Error) and is_busy(error)
 
     def _run_alone(self, connection: sqlite3.Connection, job: _Job[Any], *, begun: bool = False) -> None:
-        for _ in range(_ID_ATTEMPTS):
+        for _ in range(ID_ATTEMPTS):
             try:
                 if not begun:
                     self._begin(connection, [job])
@@ -442,7 +443,7 @@ class SqliteRunner:
             except (IdTaken, sqlite3.IntegrityError) as error:
                 # A generated id met one that is there: roll back, and run again with another.
                 self._undo(connection)
-                job.error = CorruptStore(f"{self._path}: a write contradicts what is stored ({error}); run verify()")
+                job.error = no_new_id(error, self._path)
                 job.error.__cause__ = error
             except BaseException as error:  # noqa: BLE001 - handed to the caller who waits for it
                 self._fail(connection, [job], error)
@@ -483,7 +484,7 @@ class SqliteRunner:
 
     def _translated(self, error: BaseException) -> BaseException:
         """Return what a caller is told of an error, with the driver's as its cause."""
-        if not isinstance(error, sqlite3.Error):
+        if not isinstance(error, (sqlite3.Error, MemoryError)):
             return _raisable(error)
         ours = translate(error, self._path)
         ours.__cause__ = error
@@ -530,7 +531,9 @@ def _raisable(error: BaseException) -> BaseException:
     """Return the error a future can carry: a StopIteration (of a source of ids that ran out) it would refuse."""
     if not isinstance(error, StopIteration):
         return error
-    wrapped = RuntimeError("an operation raised StopIteration; has the source of ids or times run out?")
+    wrapped = InvalidArgument(
+        "ids, session_ids or clock raised StopIteration; has it run out? return another each time"
+    )
     wrapped.__cause__ = error
     return wrapped
 

@@ -12,7 +12,16 @@ from pathlib import Path
 from random import uniform
 from typing import Literal, Protocol, TypeAlias
 
-from flue_py.errors import CorruptStore, FlueError, NotAStore, OutcomeUnknown, StoreBusy, StoreUnavailable
+from flue_py.errors import (
+    CorruptStore,
+    FlueError,
+    InvalidArgument,
+    NotAStore,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreUnavailable,
+)
+from flue_py.store.log_files import Identity, identity_of
 
 Durability: TypeAlias = Literal["full", "normal"]
 
@@ -42,6 +51,10 @@ _ADVICE = {
     sqlite3.SQLITE_PERM: "this user must be allowed to write to the file and to its folder",
     sqlite3.SQLITE_NOMEM: "the memory ran out; nothing was changed",
 }
+ID_ATTEMPTS = 8
+"""How often an id is asked for again that is taken."""
+_GENERATED = {"entries.tree_id, entries.id": "ids", "sessions.id": "session_ids", "budgets.id": "ids"}
+"""What is unique, and the argument of `open` that it is drawn from."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 BUSY_POLL_MS = 50
 """How long one statement waits for a lock; `begin_immediate` tries again, with jitter."""
@@ -164,7 +177,7 @@ def translated(path: Path | str) -> Iterator[None]:
     """Turn the driver's errors into ours, by their SQLite code, with the cause chained."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, MemoryError) as error:
         raise translate(error, path) from error
 
 
@@ -174,15 +187,50 @@ def primary_code(error: sqlite3.Error) -> int | None:
     return None if code is None else code & 0xFF
 
 
-def translate(error: sqlite3.Error, path: Path | str) -> FlueError:
-    """Return our error for one of the driver's."""
+_read_by_us: dict[Identity, int] = {}
+"""Descriptors of files that were looked at: to close one would let go of every lock that the process has on it."""
+
+
+def _failure_to_read(path: Path) -> str | None:
+    """Return why the disk cannot read a database or its log, where that is so: SQLite calls it damage. O(file)."""
+    for suffix in ("", "-wal"):
+        name = f"{path}{suffix}"
+        try:
+            identity = identity_of(name)
+            if identity not in _read_by_us:
+                _read_by_us[identity] = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            position = 0
+            while chunk := os.pread(_read_by_us[identity], 1 << 20, position):
+                position += len(chunk)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+    return None
+
+
+def no_new_id(error: Exception, path: Path | str) -> FlueError:
+    """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
+    text = str(error)
+    for column, source in _GENERATED.items():
+        if text.startswith("UNIQUE") and text.endswith(column):
+            return InvalidArgument(
+                f"{source}: {ID_ATTEMPTS} ids in a row are taken ({path}: {text}); make others, and none twice"
+            )
+    return CorruptStore(f"{path}: a write contradicts what is stored ({text}); run verify()")
+
+
+def translate(error: sqlite3.Error | MemoryError, path: Path | str, file: Path | None = None) -> FlueError:
+    """Return our error for one of the driver's; ``file`` is the database where ``path`` is a URL."""
+    if isinstance(error, MemoryError):
+        return StoreUnavailable(f"{path} cannot be used: {_ADVICE[sqlite3.SQLITE_NOMEM]}")
     primary = primary_code(error)
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         return StoreBusy(f"{path} is locked by another process; try again, or raise busy_timeout")
     if primary == sqlite3.SQLITE_NOTADB:
         return _no_database(path)
     if primary == sqlite3.SQLITE_CORRUPT:
-        return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
+        return _damaged(error, path, path if isinstance(path, Path) else file)
     if primary in _UNAVAILABLE:
         return StoreUnavailable(f"{path} cannot be used: {error}; {_ADVICE.get(primary, _LOOK_AT_THE_DISK)}")
     return CorruptStore(f"{path}: SQLite refused an operation ({error}); run verify()")
@@ -207,6 +255,13 @@ def unknown_outcome(error: sqlite3.Error | MemoryError, path: Path | str) -> Out
 def lost_while_committing(error: StoreUnavailable) -> OutcomeUnknown:
     """Return our error for a commit to files that were in place before it, and after it no more."""
     return OutcomeUnknown(f"{error}; it happened during a commit, so whether the operation is there is not known")
+
+
+def _damaged(error: sqlite3.Error, path: Path | str, file: Path | None) -> FlueError:
+    failure = None if file is None else _failure_to_read(file)
+    if failure is not None:
+        return StoreUnavailable(f"{path} cannot be read ({failure}); {_LOOK_AT_THE_DISK}")
+    return CorruptStore(f"{path} is damaged ({error}); restore a backup, or run flue-py salvage")
 
 
 def is_busy(error: sqlite3.Error) -> bool:

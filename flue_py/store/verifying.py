@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from flue_py.core.entries import MESSAGE, message_preview, message_text, message_title
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.lanes import Lane
-from flue_py.core.sessions import Problem, VerifyReport
+from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
-from flue_py.errors import CorruptStore, FlueError
+from flue_py.errors import CorruptStore, FlueError, shown
 from flue_py.store import queries
 from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.transaction import Row, Transaction
@@ -77,6 +77,7 @@ def verify(tx: Transaction) -> VerifyReport:
     for key, revision in tx.rows(queries.LAST_REVISIONS, {}):
         found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
     for row in sessions:
+        _check_names(row, found)
         _check_session(row, found)
     _check_holds(lanes, sessions, found)
     _check_ledger(tx, sessions, found)
@@ -84,6 +85,17 @@ def verify(tx: Transaction) -> VerifyReport:
     _check_next_key(tx, found)
     counted = tx.first(queries.COUNT_ENTRIES, {})
     return VerifyReport(len(sessions), 0 if counted is None else counted[0], found.problems)
+
+
+def _check_names(row: Row, found: _Found) -> None:
+    """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
+    session_id, scope, key, title = row[1], *row[-3:]
+    for what, text in (("id", session_id), ("scope", scope or None), ("key", key or None)):
+        if text is not None and not is_name(text):
+            detail = f"{shown(text)}: no store would take it; rescue the session by salvage"
+            found.report(f"unusable {what}", f"session {session_id!r}", detail)
+    if isinstance(title, str) and not is_storable(title):
+        found.report("unusable title", f"session {session_id!r}", f"{shown(title)}: no store would take it")
 
 
 def _check_lane(
@@ -99,6 +111,8 @@ def _check_lane(
     expected_depth = lane.fork_depth + 1
     for row in tx.rows(queries.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
         depth, entry_id, creator = row[:3]
+        if not is_name(entry_id):
+            found.report("unusable id", f"entry {entry_id!r}", "no store would take it as an id; rescue it by salvage")
         if depth != expected_depth:
             found.report("wrong depth", f"entry {entry_id}", f"is at depth {depth}, not {expected_depth}")
         totals = _check_entry(tx, lane, row, totals, found)

@@ -23,6 +23,17 @@ def call(name: str, arguments: JsonValue, call_id: str = "c1") -> JsonObject:
     return {"role": "assistant", "content": [part], "stopReason": "toolUse"}
 
 
+def of_another_exchange(message: JsonObject) -> JsonObject:
+    """Return a message with the call in it, or the one that it answers, under another id."""
+    content = message["content"]
+    if message["role"] == "toolResult":
+        return {**message, "toolCallId": "c0"}
+    if not isinstance(content, list):
+        return message
+    parts = [{**part, "id": "c0"} if isinstance(part, dict) and "id" in part else part for part in content]
+    return {**message, "content": parts}
+
+
 def tool_result(text: str, call_id: str = "c1") -> JsonObject:
     content: list[JsonValue] = [{"type": "text", "text": text}]
     return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": content, "isError": False}
@@ -76,7 +87,8 @@ def plannable(draw: st.DrawFn, most_before: int = 4) -> Plannable:
     """Draw a context that has a plan, with up to ``most_before`` messages that an earlier compaction covers.
 
     The last message that can be the first one kept has some text, and the budget is more than what follows it: the
-    reference gives up where the budget ends inside trailing tool results.
+    reference gives up where the budget ends inside trailing tool results. No result that can be kept answers a call
+    that is to be summarized: the cut would move to before the call.
     """
     before = draw(st.lists(_any_message, max_size=most_before))
     old = draw(st.lists(_any_message, min_size=1, max_size=6))
@@ -87,7 +99,8 @@ def plannable(draw: st.DrawFn, most_before: int = 4) -> Plannable:
     least = sum(estimate_tokens(message, policy) for message in trailing)
     most = least + sum(estimate_tokens(message, policy) for message in [*body, last])
     keep = draw(st.integers(least + 1, most))
-    return Plannable([*before, *old, *body, last, *trailing], keep, len(before), policy)
+    earlier = [of_another_exchange(message) for message in (*before, *old)]
+    return Plannable([*earlier, *body, last, *trailing], keep, len(before), policy)
 
 
 _odd_parts = json_values | st.fixed_dictionaries(

@@ -43,6 +43,8 @@ INSERTED = [
     "# AGENTS.md instructions for /home/dev/demo\n\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>",
     "# AGENTS.md instructions for /home/dev/demo\n\nUse tabs.",
     "# Context from my IDE setup:\n\n## Open tabs:\n- a.py: src/a.py\n",
+    "[Context Summary]\n\nThey fixed the parser.",
+    "[Branch Summary]\n\nThey tried.",
 ]
 SAID = [
     "Fix the parser",
@@ -75,7 +77,12 @@ def test_what_a_person_said_is(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", [text for text in INSERTED if not text.startswith(("/", "This", "# ")) and "cut off" not in text]
+    "before",
+    [
+        text
+        for text in INSERTED
+        if not text.startswith(("/", "This", "# ", "[Context", "[Branch")) and "cut off" not in text
+    ],
 )
 def test_blocks_before_what_a_person_said_are_taken_off(before: str) -> None:
     assert spoken_text(f"\n{before}\n{INSERTED[9]}\n  Fix it\nnow") == "Fix it\nnow"

@@ -34,7 +34,7 @@ PRINTED = {
     "usage": ("usage since the middle of 100", "usage since the middle of 200"),
     "context": ("context of 1,000 entries, 200 kept",),
     "size": ("size of 100 messages of 600 bytes", "size of a real pi transcript"),
-    "open": ("open a store of 200 entries", "import flue_py", "flue-py --help"),
+    "open": ("open a store of 200 entries", "import flue_py", "flue-py --help", "flue-py sessions, CPU"),
     "large": (
         "open a database of 0.0 GB, cold",
         "memory for the context of 200 out of 500 entries",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flue_py.formats.pi import derived_id
+from flue_py.render.branches import MOST_TURNS
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_facts, role_and_digest, sequence_digest
 
@@ -63,8 +64,9 @@ def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
         assert max(map(len, lines)) <= 80, command
     assert real.lines("context", "d703")[0] == "914 messages, 141,152 tokens"
     tree = real.lines("tree", "d703")
-    assert tree[0] == "/mode, 1,018 entries, 1 branch, 141,152 tokens, $30.33"
-    assert [line.split()[:3] for line in tree[2:]] == [["1485b8", "●", "913"], ["e15c32", "●", "assistant"]]
+    assert tree[0] == "read packages/coding-agent/doc…, 1,018 entries, 1 branch, 141,152 tokens, $30.33"
+    assert [line.split()[:3] for line in tree[2:4]] == [["70b769", "●", "501"], ["3da8db", "●", "38"]]
+    assert [len(tree), tree[-1].split()[:3]] == [2 + MOST_TURNS + 2, ["e15c32", "●", "assistant"]]
     assert "← leaf Σ 30.33" in tree[-1]
     assert len(real.lines("tree", "d703", "--all")) == 1_020
     assert [len(real.lines("path", "d703", "--last", "5")), len(real.json("path", "d703", "--last", "5"))] == [6, 5]
@@ -79,7 +81,7 @@ def test_sessions_as_json_is_a_list_of_objects_with_ids(flue: Flue) -> None:
     assert len(flue.json("sessions", "--limit", "1")) == 1
     assert flue.json("sessions", "--scope", "nobody") == []
     lines = flue.lines("sessions")
-    assert lines[0].split() == ["session", "kind", "entries", "active", "$", "title"]
+    assert lines[0].split() == ["session", "active", "msgs", "$", "project", "model", "title"]
     assert any(line.endswith("INI parser session") for line in lines)
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+import flue_py
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import encode_json
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.formats.export_flue import export_flue
 from flue_py.formats.flue import parse_session_document
 from flue_py.formats.pi import parse_pi
+from flue_py.sessions.exporting import export_session
+from flue_py.sessions.importing import import_file
 from tests.formats.pi_files import as_lines, every_type
 from tests.formats.trees import info_of, tree_of
 
@@ -85,3 +92,33 @@ def test_what_flue_has_no_place_for_is_said() -> None:
     assert "entries of kind 'label' are in the document, but mean nothing to Flue (3 times)" in texts
     assert "a message of role 'bashExecution' is in the document, but Flue knows no such role (2 times)" in texts
     assert [entry.id for entry in parse_session_document(out.value).entries] == [e["id"] for e in every_type()[1:]]
+
+
+NAMED = {
+    **DOCUMENT,
+    "metadata": {"imported": "theirs", "taskSessions": [{"session": "task:a:t", "storageKey": "child", "taskId": "t"}]},
+}
+CHILD = {**DOCUMENT, "metadata": {"parentSession": "parent", "taskId": "t", "depth": 1}}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("order", [("parent", "child"), ("child", "parent")])
+async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tuple[str, ...], tmp_path: Path) -> None:
+    documents = {"parent": NAMED, "child": CHILD}
+    async with flue_py.open(":memory:") as store:
+        for name in order:
+            (tmp_path / f"{name}.json").write_text(json.dumps(documents[name]))
+            await import_file(store, tmp_path / f"{name}.json", "flue")
+        for name in order:
+            assert not (await import_file(store, tmp_path / f"{name}.json", "flue")).changed
+            session = await store.get_session(name)
+            assert session is not None
+            assert (await export_session(session, "flue")).value == documents[name]
+        parent = await store.get_session("parent")
+        assert parent is not None
+        assert [(link.child_id, link.task_id) for link in await parent.task_links()] == [("child", "t")]
+        assert [info.id for info in (await store.list_sessions(kind="task")).sessions] == ["child"]
+        await parent.append_message({"role": "user", "content": "more"})
+        grown: Any = (await export_session(parent, "flue")).value
+        assert grown["updatedAt"] != NAMED["updatedAt"]
+        assert grown["metadata"] == NAMED["metadata"]

@@ -35,9 +35,16 @@ def made(
     )
 
 
-def forest(parents: Sequence[int | None]) -> list[Entry]:
-    """Return entries ``e00000``, ``e00001`` ... with the given parents, which come before their children."""
+def forest(parents: Sequence[int | None], turn_every: int = 0) -> list[Entry]:
+    """Return entries ``e00000``, ``e00001`` ... with the given parents, which come before their children.
+
+    The first one is what a user said, and so is every one whose number ``turn_every`` divides.
+    """
     return [
-        made(f"e{n:05d}", None if parent is None else f"e{parent:05d}", role="user" if n % 3 == 0 else "assistant")
+        made(
+            f"e{n:05d}",
+            None if parent is None else f"e{parent:05d}",
+            role="user" if n == 0 or (turn_every and n % turn_every == 0) else "assistant",
+        )
         for n, parent in enumerate(parents)
     ]

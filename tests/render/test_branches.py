@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flue_py.render.branches import MOST_BRANCHES, Plan, plan_tree
+from flue_py.render.branches import MOST_BRANCHES, MOST_TURNS, Plan, plan_tree
 from tests.render.entries import forest
 
 
@@ -65,6 +65,18 @@ def test_unfolded_every_entry_is_a_line_and_a_parent_comes_first(tree: tuple[lis
 def test_a_short_history_is_shown_entry_by_entry() -> None:
     assert len(plan_tree(forest([None, *range(23)]), None).runs) == 24
     assert len(plan_tree(forest([None, *range(24)]), None).runs) == 1
+
+
+def test_a_long_history_has_a_line_for_each_of_its_last_turns() -> None:
+    plan = plan_tree(forest([None, *range(29)], turn_every=6), name(29))
+    assert [[run.entries[0].id, run.id] for run in plan.runs] == [
+        [name(0), name(5)], [name(6), name(11)], [name(12), name(17)], [name(18), name(23)], [name(24), name(28)],
+        [name(29), name(29)],
+    ]  # fmt: skip
+    last = 3 * (MOST_TURNS + 10)
+    plan = plan_tree(forest([None, *range(last)], turn_every=3), name(last))
+    assert [run.entries[0].id for run in plan.runs][:2] == [name(0), name(33)]
+    assert len(plan.runs) == MOST_TURNS + 1
 
 
 def test_a_branch_below_the_depth_is_counted_where_it_leaves() -> None:

@@ -21,6 +21,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import project
 from flue_py.core.sessions import SessionInfo
+from flue_py.render.entries import entry_text
 from flue_py.render.report import SCRIPTS, context_snapshots, embedded_json, html_report
 from flue_py.render.report_data import ReportedSession, Thresholds, report_data, reshaped_contexts
 from tests.render.entries import forest, made
@@ -215,6 +216,17 @@ SHELL = {"role": "bashExecution", "content": None, "command": "ls", "output": "a
 def test_an_entry_is_shown_in_parts(fields: dict[str, Any], parts: list[list[str]]) -> None:
     data: Any = report_data([reported([made("e", None, **fields)])], Thresholds())
     assert data["sessions"][0]["entries"][0]["parts"] == parts
+
+
+@given(st.text(st.sampled_from("ab \n\t\x1fé…"), max_size=200) | st.text("ab ", min_size=150, max_size=170))
+def test_the_line_of_an_entry_is_there_or_is_the_beginning_of_its_text(text: str) -> None:
+    entry = made("e", None, content=text)
+    data: Any = report_data([reported([entry])], Thresholds())
+    row = data["sessions"][0]["entries"][0]
+    said = row["parts"][0][1]
+    told = row.get("line", said if len(said) <= 160 else said[:159].rstrip() + "…")
+    line = entry_text(entry)
+    assert told == (line if len(line) <= 160 else line[:159].rstrip() + "…")
 
 
 def test_what_an_entry_carries_beside_its_content_is_there_too() -> None:

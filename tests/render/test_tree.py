@@ -8,7 +8,7 @@ import pytest
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import SessionInfo, TaskLink
-from flue_py.render.branches import MOST_BRANCHES, MOST_LANDMARKS, plan_tree
+from flue_py.render.branches import MOST_BRANCHES, MOST_LANDMARKS, MOST_TURNS, plan_tree
 from flue_py.render.costs import plan_costs
 from flue_py.render.entries import Cost, Look, cost_text
 from flue_py.render.lines import ASCII, cells, text_of
@@ -25,7 +25,7 @@ def session(session_id: str, **fields: Any) -> SessionInfo:
 
 
 def test_a_tree_shows_branches_leaf_labels_and_sizes() -> None:
-    entries = forest([None, 0, 1, 2, 3, 4, 5, 2, 7])
+    entries = forest([None, 0, 1, 2, 3, 4, 5, 2, 7], turn_every=3)
     sizes = {entry.id: 1000 * n for n, entry in enumerate(entries)}
     look = Look(60, sizes, {"e00008": "try again"})
     assert drawn(entries, "e00008", look) == [
@@ -52,8 +52,11 @@ def test_a_run_without_branches_is_one_line_with_the_id_of_its_end_and_its_first
 
 
 def test_a_run_begins_with_what_the_user_said_in_it() -> None:
-    entries = [made("a", role="assistant"), made("b", "a", content="Why red?"), *forest([None, *range(40)])]
-    assert "2 msgs    Why red?" in drawn(entries, None)[0]
+    later = forest([None, *range(2 * MOST_TURNS)], turn_every=2)[1:]
+    entries = [made("a", role="assistant"), made("b", "a", content="Why red?"), made(later[0].parent_id or "", "b")]
+    lines = drawn([*entries, *later], None)
+    assert "4 msgs    Why red?" in lines[0]
+    assert [line.split("says ")[1] for line in lines[1:]] == [f"e{n:05d}" for n in range(2, 2 * MOST_TURNS + 1, 2)]
 
 
 def test_a_run_of_other_entries_says_how_many_they_are() -> None:
@@ -65,7 +68,7 @@ def test_landmarks_have_lines_of_their_own() -> None:
     entries = [
         *forest([None, *range(19)]),
         made("k", "e00019", kind="compaction", summary="so far", firstKeptEntryId="e00003"),
-        *[made(f"x{n}", f"x{n - 1}" if n else "k") for n in range(10)],
+        *[made(f"x{n}", f"x{n - 1}" if n else "k", role="assistant") for n in range(10)],
     ]
     lines = drawn(entries, "x4", Look(labels={"e00010": "here"}))
     assert [line.split()[0] for line in lines] == ["e00009", "e00010", "e00019", "k", "x3", "x4", "x9"]
@@ -107,7 +110,7 @@ def test_costs_are_a_column_and_a_branch_of_several_lines_says_its_sum() -> None
         "                                                       tokens        $",
         "e00009 ● 10 msgs   says e00000                             10    3.00+",
         "e00039 ├─○ 10 msgs   says e00030                           10",
-        "e00028 ● 19 msgs   says e00012                             19        -",
+        "e00028 ● 19 msgs   says e00010                             19        -",
         "e00029 ● assistant says e00029 ← leaf Σ 3.00+               1",
     ]
 

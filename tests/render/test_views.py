@@ -9,7 +9,7 @@ from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import Cost, Usage, UsageWindow
 from flue_py.render.entries import Look, entry_text
-from flue_py.render.lines import Line, cells, text_of
+from flue_py.render.lines import Line, text_of
 from flue_py.render.rows import deletion_row, entry_row, exact, session_row, tree_row, usage_row
 from flue_py.render.views import (
     context_lines,
@@ -20,7 +20,6 @@ from flue_py.render.views import (
     facts_lines,
     path_lines,
     session_facts,
-    session_lines,
     store_facts,
     usage_lines,
 )
@@ -129,13 +128,6 @@ INFO = SessionInfo(
     spent_picodollars=1_500_000_000_000,
     completed_us=0,
 )
-
-
-def test_sessions_are_listed_one_a_line_within_the_width() -> None:
-    lines = plain(session_lines([INFO, SessionInfo(id="ffff", first_message="漢字" * 60)], Look(60)))
-    assert lines[1] == "01234567  fork     1.0k  1970-01-01 00:00  1.50  Red build\ufffd"
-    assert max(map(cells, lines)) <= 60
-    assert lines[2].endswith("…")
 
 
 def test_facts_leave_out_what_is_not_there() -> None:

@@ -178,7 +178,7 @@ async def test_saving_and_snapshots_write_private_files(
     assert text.startswith("# REPL Transcript\n\n**Model:** -  \n**Saved:** 2026-03-01 12:00:00 UTC\n")
     assert "**System**\n\nBe brief." in text
     assert await typed(talk, f"/save {tmp_path / 'x.md'}") == f"Saved to {tmp_path / 'x.md'}."
-    assert "File exists" in await typed(talk, "/save x.md")
+    assert "x.md is there already; name another file" in await typed(talk, "/save x.md")
     assert "No such file" in await typed(talk, "/save none/x.md")
     written = (await typed(talk, "/snapshot")).removeprefix("Snapshot written to ").removesuffix(".")
     state = json.loads((tmp_path / written).read_text())

@@ -1,4 +1,4 @@
-"""A disk that fails to sync, really: the library's own calls of fsync fail, in a process of its own."""
+"""A disk that fails to sync, or to read, really: the system calls fail, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import flue_py.sync
 from tests.store.sqlite_batches import GUARD_SECONDS
 
 FAILING_SYNC = r"""
@@ -31,6 +32,26 @@ static int fails(int fd) {
     if (length < 4) return 0;
     path[length] = 0;
     return !strcmp(path + length - 4, "-wal");
+}
+
+static int cannot_be_read(int fd) {
+    char link[64], path[4096];
+    const char *name = getenv("UNREADABLE");
+    if (!name) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return !strcmp(path, name);
+}
+
+ssize_t pread(int fd, void *buffer, size_t count, off_t offset) {
+    if (cannot_be_read(fd) && offset + count > 8192) { errno = EIO; return -1; }
+    return syscall(SYS_pread64, fd, buffer, count, offset);
+}
+
+ssize_t pread64(int fd, void *buffer, size_t count, off_t offset) {
+    return pread(fd, buffer, count, offset);
 }
 
 int fsync(int fd) {
@@ -95,9 +116,11 @@ def failing_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def run(script: str, *args: object, library: Path | None = None, flag: Path | None = None) -> tuple[list[str], int]:
+def run(
+    script: str, *args: object, library: Path | None = None, flag: Path | None = None, unreadable: Path | None = None
+) -> tuple[list[str], int]:
     """Run a program; return its lines and its exit code."""
-    extra = {} if library is None else {"LD_PRELOAD": str(library), "FAILING": str(flag)}
+    extra = {} if library is None else {"LD_PRELOAD": str(library), "FAILING": str(flag), "UNREADABLE": str(unreadable)}
     ended = subprocess.run(
         [sys.executable, "-c", script, *map(str, args)],
         check=False,
@@ -127,3 +150,28 @@ def test_after_a_crash_an_append_whose_sync_failed_may_be_there_and_is_not_made_
     lines, code = run(WRITE, url.format(path), flag, "killed", library=failing_sync, flag=flag)
     assert (lines, code) == (["OutcomeUnknown True True"], -9)
     assert run(RETRY, path) == (["before perhaps", "[]"], 0)
+
+
+READ = """
+import sys
+import flue_py.sync
+
+try:
+    with flue_py.sync.open(sys.argv[1], prices=False) as store:
+        print(len(store.open_session("k").get_active_path()))
+except flue_py.FlueError as error:
+    said = str(error)
+    print(type(error).__name__, "Input/output error" in said, "look at the disk" in said, "backup" in said)
+"""
+
+
+@pytest.mark.parametrize("url", ["{}", "sqlite+aiosqlite:///{}"], ids=["path", "engine"])
+def test_a_disk_that_cannot_read_is_named_and_not_taken_for_damage(
+    tmp_path: Path, failing_sync: Path, url: str
+) -> None:
+    path = tmp_path / "s.db"
+    with flue_py.sync.open(path, prices=False) as store:
+        store.create_session(key="k").append_message({"role": "user", "content": "x"})
+    lines, code = run(READ, url.format(path), library=failing_sync, unreadable=path)
+    assert (lines, code) == (["StoreUnavailable True True False"], 0)
+    assert run(READ, url.format(path)) == (["1"], 0)

@@ -757,6 +757,7 @@ async def test_a_caller_who_waits_for_a_lock_can_be_cancelled_and_nothing_happen
         before = await store_snapshot(backend)
         async with locked(url, session.id):
             for operation in (
+                lambda: backend.append(session.id, [user()]),
                 lambda: backend.move(session.id, None),
                 lambda: backend.delete_tree(session.id),
                 lambda: backend.set_label(session.id, session.leaf_id or "", "label"),
@@ -803,7 +804,7 @@ async def test_a_commit_that_has_begun_is_finished_before_its_caller_is_cancelle
         await go_on.wait()
         return await run()
 
-    execute, fetch = Connection.execute, Connection.fetch
+    execute = Connection.execute
 
     def held_execute(self: Connection, sql: str) -> None:
         if sql == "COMMIT":
@@ -811,36 +812,63 @@ async def test_a_commit_that_has_begun_is_finished_before_its_caller_is_cancelle
         else:
             execute(self, sql)
 
-    def held_fetch(self: Connection, sql: str, arguments: Any) -> list[Any]:
-        if sql.startswith("WITH planned"):
-            return [tuple(row) for row in self.wait_for(lambda driver: slowly(lambda: driver.fetch(sql, *arguments)))]
-        return fetch(self, sql, arguments)
-
     async with opened(url) as backend:
         session = await new_session(backend, *talk(2))
         monkeypatch.setattr(Connection, "execute", held_execute)
-        monkeypatch.setattr(Connection, "fetch", held_fetch)
-        for operation, kind in (
-            (lambda: backend.move(session.id, None), Moved),
-            (lambda: backend.append(session.id, [user()]), Appended),
-        ):
-            reached.clear()
-            go_on.clear()
-            task: asyncio.Future[Any] = asyncio.ensure_future(operation())
-            async with asyncio.timeout(GUARD_SECONDS):
-                await reached.wait()
-                task.cancel()
-                await asyncio.sleep(0)
-                task.cancel()
-                await asyncio.sleep(0)
-                assert not task.done()
-                go_on.set()
-                with pytest.raises(CommittedBeforeCancellation) as caught:
-                    await task
-            assert isinstance(caught.value.result, kind)
+        task: asyncio.Future[Any] = asyncio.ensure_future(backend.move(session.id, None))
+        async with asyncio.timeout(GUARD_SECONDS):
+            await reached.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            go_on.set()
+            with pytest.raises(CommittedBeforeCancellation) as caught:
+                await task
+        assert isinstance(caught.value.result, Moved)
         info = await session_info(backend, session.id)
-        assert (info.revision, info.entry_count) == (3, 3)
+        assert (info.revision, info.entry_count) == (2, 2)
         assert checked_out(backend) == 0
+        assert (await backend.verify()).problems == []
+
+
+async def test_an_append_that_is_cancelled_is_there_or_not_and_its_caller_knows_which(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = asyncio.Event()
+    fetch = Connection.fetch
+
+    def cancelled_before_it_is_sent(self: Connection, sql: str, arguments: Any) -> list[Any]:
+        if sql.startswith("WITH planned"):
+            self.wait_for(lambda _: hold())
+        return fetch(self, sql, arguments)
+
+    def cancelled_when_it_was_done(self: Connection, sql: str, arguments: Any) -> list[Any]:
+        rows = fetch(self, sql, arguments)
+        if sql.startswith("WITH planned"):
+            self.wait_for(lambda _: hold())
+        return rows
+
+    async def hold() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    async with opened(url) as backend:
+        session = await new_session(backend, *talk(2))
+        for held, is_done in ((cancelled_before_it_is_sent, False), (cancelled_when_it_was_done, True)):
+            reached.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(Connection, "fetch", held)
+                task = asyncio.ensure_future(backend.append(session.id, [user()]))
+                await reached.wait()
+                error = await cancelled(task)
+            assert isinstance(error, CommittedBeforeCancellation) == is_done
+            if isinstance(error, CommittedBeforeCancellation):
+                assert isinstance(error.result, Appended)
+                assert error.result.entry_ids[0] == (await session_info(backend, session.id)).leaf_id
+            assert (await session_info(backend, session.id)).entry_count == 2 + is_done
+            assert checked_out(backend) == 0
         assert (await backend.verify()).problems == []
 
 

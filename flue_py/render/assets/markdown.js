@@ -7,7 +7,7 @@ const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
 markdown.validateLink = (link) => SAFE_LINK.test(link);
 
 // What is longer is shown as it is written: nobody reads it, and reading it takes time.
-const LONGEST_MARKDOWN = 50_000;
+const LONGEST_MARKDOWN = 30_000;
 const MADE_AS = {
   p: "p", blockquote: "blockquote", ul: "ul", ol: "ol", li: "li", strong: "strong", em: "em", s: "s",
   table: "table", thead: "thead", tbody: "tbody", tr: "tr", th: "th", td: "td",

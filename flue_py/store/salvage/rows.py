@@ -215,7 +215,7 @@ class Gathered:
                 "session_key": int(session), "revision": int(revision), "ordinal": int(ordinal),
                 "created_at": int(created),
             } if min(tree, lane, depth, session, revision, ordinal) >= 0 and entry_id and kind and is_storable(
-                entry_id + kind
+                kind
             ):  # fmt: skip
                 role, blob = row["role"], row["blob"]
                 found = EntryRow(
@@ -239,6 +239,15 @@ class Gathered:
         crooked, self._crooked = self._crooked, []
         for row, rowid, where, live in crooked:
             names, values = self._witnessed(rowid)
+            if not names and live and rowid is not None and not isinstance(row["id"], str):
+                # Its id is not to be had anywhere. If that is all, it gets another one.
+                before = len(self._crooked)
+                self._take_entry({**row, "id": f"rescued-{rowid}"}, rowid, where, live=live)
+                if len(self._crooked) == before:
+                    owner = self.session_id(row["session_key"]) if isinstance(row["session_key"], int) else None
+                    self.losses.append(Loss("entry", owner, f"rescued-{rowid}", "its id cannot be read"))
+                    continue
+                self._crooked.pop()
             if not names or not isinstance(row["kind"], str):
                 self.unreadable["entries"] += live
                 continue

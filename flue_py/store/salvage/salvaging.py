@@ -24,6 +24,7 @@ from flue_py.store.migrate import open_file
 from flue_py.store.opener import require_not_open
 from flue_py.store.private_files import Part
 from flue_py.store.salvage.history import History, Placed
+from flue_py.store.salvage.names import rename_unusable
 from flue_py.store.salvage.pages import PageFile, Value
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
 from flue_py.store.salvage.shapes import shapes
@@ -84,6 +85,7 @@ def _read(file: PageFile, damaged: Path) -> tuple[Scan, Gathered]:
     if file.log.damaged:
         scan.older_pages()
     found.straighten()
+    rename_unusable(found)
     is_ours = file.has_header and int.from_bytes(file.header[68:72]) == APPLICATION_ID
     if not (is_ours or found.entries or found.tables["sessions"] or found.tables["flue_store"]):
         check_magic(damaged)

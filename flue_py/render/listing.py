@@ -1,0 +1,72 @@
+"""Sessions as people list them: what each is about, where, with which model, when, how much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PureWindowsPath
+
+from flue_py.core.sessions import SessionInfo
+from flue_py.render.entries import Cost, Look, cost_text
+from flue_py.render.lines import Line, Span, clip, one_line, short_count, shortest_ids, table
+from flue_py.render.views import clipped, session_name, spent
+
+_DATED = re.compile(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
+_COLUMNS = ("session", "active", "msgs", "$", "project", "model", "title")
+_RIGHT = frozenset({2, 3})
+_NARROW, _NAMES = 80, 10
+"""At 80 cells a project and a model have 10 each; an eighth of what a screen has beyond that is added to both."""
+
+
+def session_lines(
+    sessions: Sequence[SessionInfo],
+    look: Look,
+    *,
+    models: Mapping[str, str] | None = None,
+    sources: Mapping[str, SessionInfo] | None = None,
+) -> list[Line]:
+    """Return sessions, one line each: id, day of the last activity (UTC), messages, cost, project, model, title.
+
+    ``models`` has the model of each session by its id, ``sources`` the sessions that forks were made of by theirs. The
+    columns of projects and models are left out where no session has one.
+    """
+    short = shortest_ids([info.id for info in sessions], least=8, most=36)
+    width = _NAMES + max(0, look.width - _NARROW) // 8
+    rows: list[list[Span]] = [[(name, "dim") for name in _COLUMNS]]
+    for info in sessions:
+        model = short_model((models or {}).get(info.id, ""))
+        rows.append(
+            [
+                (short[info.id], "bold"),
+                (f"{info.active_at:%Y-%m-%d}", "dim"),
+                (short_count(info.message_count), ""),
+                (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
+                (clip(project_name(info), width, look.glyphs.cut), ""),
+                (clip(model, width, look.glyphs.cut), "dim"),
+                (listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
+            ]
+        )
+    kept = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(row[at][0] for row in rows[1:])]
+    shown = [[row[at] for at in kept] for row in rows]
+    return [clipped(line, look) for line in table(shown, right=_RIGHT)]
+
+
+def listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
+    """Return what a session is known by in a list; a fork or a task says that it is one."""
+    named = bool(info.title or info.auto_title or info.key or info.first_message)
+    name = session_name(info)
+    if info.kind == "fork" and not (info.title or info.auto_title or info.key):
+        source = sources.get(info.forked_from_session or "")
+        origin = "a deleted session" if source is None else session_name(source)
+        return f"{name} (fork of {origin})" if named else f"fork of {origin}"
+    return f"task: {name}" if info.kind == "task" else name
+
+
+def project_name(info: SessionInfo) -> str:
+    """Return the last part of the folder that a session works in, of either kind of path; "" where it has none."""
+    return one_line(PureWindowsPath(info.cwd).name or info.cwd) if info.cwd else ""
+
+
+def short_model(name: str) -> str:
+    """Return a model's name without its provider, its maker's prefix and the date of its release."""
+    return one_line(_DATED.sub("", name.rpartition("/")[2]).removeprefix("claude-"))

@@ -1,0 +1,112 @@
+"""The blocking twin when its store is closed, and what callers hand over to `open` that repeats, ends or misleads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import flue_py.sync
+from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop
+
+TARGETS = [":memory:", "{}/s.db", "sqlite+aiosqlite:///{}/s.db"]
+MESSAGE = {"role": "user", "content": "a"}
+Draw = Callable[[], str]
+
+
+@pytest.fixture(params=TARGETS, ids=["memory", "file", "engine"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(request.param).format(tmp_path)
+
+
+def methods(twin: object) -> Iterator[tuple[str, Callable[..., object]]]:
+    """The public methods of a twin that can be called without arguments, or with one that is no matter."""
+    for name in dir(type(twin)):
+        if name.startswith("_") or isinstance(inspect.getattr_static(type(twin), name), property):
+            continue
+        yield name, getattr(twin, name)
+
+
+def called(method: Callable[..., object]) -> object:
+    """Call a method with a word for each argument it needs; enter what is to be entered."""
+    needed = [each for each in inspect.signature(method).parameters.values() if each.default is each.empty]
+    by_place = ["x" for each in needed if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    result = method(*by_place, **{each.name: "x" for each in needed if each.kind is each.KEYWORD_ONLY})
+    return next(result) if inspect.isgenerator(result) else result
+
+
+def test_every_call_on_a_closed_store_or_a_session_of_it_says_so(target: str) -> None:
+    with flue_py.sync.open(target, prices=False) as store:
+        session = store.create_session(key="k")
+    seen = 0
+    for twin in (store, session):
+        for name, method in methods(twin):
+            if (twin, name) == (store, "close"):
+                method()
+                continue
+            with pytest.raises(StoreClosed, match="closed; open it again"):
+                called(method)
+            seen += 1
+    assert seen > 50
+    with pytest.raises(StoreClosed):
+        flue_py.sync.transcript(session)
+
+
+def test_a_blocking_call_from_the_thread_of_the_event_loop_is_refused(tmp_path: Path) -> None:
+    with flue_py.sync.open(tmp_path / "s.db", prices=False) as store:
+        store.create_session(key="k")
+
+        def progress(*_: object) -> None:
+            store.list_sessions()
+
+        with flue_py.sync.open(tmp_path / "t.db", prices=False):
+            pass
+        with pytest.raises(WrongEventLoop, match="would wait for itself"):
+            store._portal.call(_called_there, progress)
+
+
+async def _called_there(progress: Callable[..., None]) -> None:
+    progress()
+
+
+@pytest.mark.parametrize("argument", ["ids", "session_ids"])
+def test_ids_that_repeat_or_run_out_are_named_and_change_nothing(target: str, argument: str) -> None:
+    made = count()
+    drawn = iter(["only"])
+
+    def fresh() -> str:
+        return f"id-{next(made)}"
+
+    def exhausted() -> str:
+        return next(drawn)
+
+    for draw, said in ((lambda: "same", "ids in a row are taken"), (exhausted, "run out")):
+        sources: dict[str, Draw] = {"ids": fresh, "session_ids": fresh, argument: draw}
+        with flue_py.sync.open(target, prices=False, **sources) as store:
+            session = store.create_session()
+            session.append_message(MESSAGE)
+            again = store.create_session if argument == "session_ids" else partial(session.append_message, MESSAGE)
+            with pytest.raises(InvalidArgument, match=said) as caught:
+                again()
+            assert "backup" not in str(caught.value)
+            assert store.verify().problems == []
+        Path(target.removeprefix("sqlite+aiosqlite:///")).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("query", ["uri=true", "mode=ro&uri=true", "cache=shared", "foo=bar"])
+def test_a_url_of_sqlite_with_a_query_is_refused_by_the_name_in_it(tmp_path: Path, query: str) -> None:
+    with (
+        pytest.raises(InvalidArgument, match=r"'\w+' in its query"),
+        flue_py.sync.open(f"sqlite+aiosqlite:///{tmp_path}/s.db?{query}", prices=False),
+    ):
+        pytest.fail("it was opened")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_timeout_in_the_query_of_a_url_is_the_drivers(tmp_path: Path) -> None:
+    with flue_py.sync.open(f"sqlite+aiosqlite:///{tmp_path}/s.db?timeout=5", prices=False) as store:
+        assert store.verify().problems == []

@@ -1,0 +1,216 @@
+"""Names that no store takes: `verify` flags them, a rescue gives the sessions and entries behind them others."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from flue_py.core.sessions import SessionInfo
+from flue_py.store.backend import Backend
+from flue_py.store.salvage.salvaging import salvage
+from flue_py.store.sqlite import open_sqlite
+from flue_py.testing.samples import add, path_ids, path_of, user
+from flue_py.testing.sources import counted_sources
+from tests.store.test_verify import Made, damage, make, open_store
+
+pytestmark = pytest.mark.anyio
+
+BAD: dict[str, object] = {
+    "NUL": "a\0b",
+    "only NUL": "\0" * 16,
+    "an escape": "\x1b[2Jevil\x07",
+    "C1": "a\x9bb",
+    "too long": "x" * 1_001,
+    "no UTF-8": b"\xff\xfe" * 8,
+}
+TEXT = "CAST(? AS TEXT)"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return asyncio.run(make(tmp_path_factory.mktemp("names") / "template.db"))
+
+
+@pytest.fixture
+def made(template: Made, tmp_path: Path) -> Made:
+    copy = tmp_path / "damaged.db"
+    shutil.copy(template.path, copy)
+    return replace(template, path=copy)
+
+
+async def open_rescued(path: Path) -> Backend:
+    """Open a store that hands out no ids that the damaged one has."""
+    counted, numbers = counted_sources(), count(1)
+    sources = replace(counted, entry_id=lambda: f"new-{next(numbers)}")
+    return await open_sqlite(path, sources=sources, durability="normal")
+
+
+async def sessions_of(backend: Backend) -> list[SessionInfo]:
+    page = await backend.list_sessions(scope=None, kind=None, limit=100, cursor=None)
+    return list(page.sessions)
+
+
+async def usable(backend: Backend) -> None:
+    """Every session can be opened, read, appended to, forked and deleted."""
+    for info in await sessions_of(backend):
+        assert await backend.get_session(info.id) is not None
+        await path_of(backend, info.id)
+        if info.key is not None:
+            found = await backend.find_session(info.key, info.scope)
+            assert found is not None
+            assert found.id == info.id
+        await add(backend, info.id, user("more"))
+    assert (await backend.verify()).problems == []
+    for info in await sessions_of(backend):
+        assert info.id in (await backend.delete_tree(info.id, dry_run=True)).session_ids
+        await backend.delete_tree(info.id)
+    assert await sessions_of(backend) == []
+
+
+def everywhere(path: Path, old: str, new: object, *places: str) -> None:
+    """Change a name in the columns that have it, as damage to the file would."""
+    for place in places:
+        table, column = place.split(".")
+        damage(path, (f'UPDATE {table} SET "{column}" = {TEXT} WHERE "{column}" = ?', (new, old)))
+
+
+def flagged(path: Path, kind: str, where: str) -> bool:
+    """Whether `verify` says so."""
+
+    async def look() -> bool:
+        backend = await open_store(path)
+        try:
+            return (kind, where) in {(problem.kind, problem.where) for problem in (await backend.verify()).problems}
+        finally:
+            await backend.close()
+
+    return asyncio.run(look())
+
+
+SESSION_ID = ("sessions.id", "sessions.forked_from_session", "ledger_sessions.session_id", "task_links.child_id")
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_a_session_under_an_unusable_id_is_rescued_under_another(made: Made, tmp_path: Path, what: str) -> None:
+    bad = BAD[what]
+    everywhere(made.path, made.root, bad, *SESSION_ID)
+    report = salvage(made.path, tmp_path / "new.db")
+    assert [loss.session_id for loss in report.losses if loss.what == "session"] == ["rescued-1"]
+    assert report.sessions == 4
+    backend = await open_rescued(tmp_path / "new.db")
+    try:
+        assert await path_ids(backend, "rescued-1") == made.entries
+        fork = await backend.get_session(made.fork)
+        assert fork is not None
+        assert fork.forked_from_session == (None if what == "no UTF-8" else "rescued-1")
+        assert [link.parent_id for link in await backend.task_parents(made.task)] == ["rescued-1"]
+        assert (await backend.verify()).problems == []
+        await usable(backend)
+    finally:
+        await backend.close()
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_a_task_under_an_unusable_id_is_still_the_task_of_its_parent(
+    made: Made, tmp_path: Path, what: str
+) -> None:
+    everywhere(made.path, made.task, BAD[what], *SESSION_ID)
+    report = salvage(made.path, tmp_path / "new.db")
+    assert any(loss.what == "session" for loss in report.losses)
+    backend = await open_rescued(tmp_path / "new.db")
+    try:
+        if what != "no UTF-8":
+            (link,) = await backend.task_links(made.root)
+            assert link.child_id.startswith("rescued-")
+            assert await path_ids(backend, link.child_id) == ["i1", "i2"]
+        await usable(backend)
+    finally:
+        await backend.close()
+
+
+ENTRY_ID = (
+    "entries.id", "sessions.leaf", "sessions.forked_from_entry", "ledger.entry_id", "leaf_moves.from_entry",
+    "leaf_moves.to_entry", "marks.entry_id", "session_edits.entry_id",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("which", [0, -1, 3])
+async def test_an_entry_under_an_unusable_id_is_rescued_under_another(
+    made: Made, tmp_path: Path, what: str, which: int
+) -> None:
+    old = made.entries[which]
+    everywhere(made.path, old, BAD[what], *ENTRY_ID)
+    with closing(sqlite3.connect(made.path)) as connection:
+        before = connection.execute("SELECT COUNT(*) FROM entries").fetchone()[0]
+    report = salvage(made.path, tmp_path / "new.db")
+    (loss,) = [loss for loss in report.losses if loss.what == "entry"]
+    assert loss.entry_id is not None
+    assert loss.entry_id.startswith("rescued-")
+    assert loss.session_id == made.root
+    assert report.entries == before
+    backend = await open_rescued(tmp_path / "new.db")
+    try:
+        ids = [loss.entry_id if entry == old else entry for entry in made.entries]
+        assert await path_ids(backend, made.root) == ids
+        entry = await backend.get_entry(made.root, loss.entry_id)
+        assert entry is not None
+        fork = await backend.get_session(made.fork)
+        assert fork is not None
+        if what != "no UTF-8":
+            assert fork.forked_from_entry == ids[3]
+            marks = await backend.read_marks(made.root)
+            assert [mark.entry_id for mark in marks if mark.kind == "label"] == [ids[0]]
+        await usable(backend)
+    finally:
+        await backend.close()
+
+
+NAMES = {
+    "key": ("UPDATE sessions SET key = {} WHERE key = 'fork'", "session"),
+    "title": ("UPDATE sessions SET title = {} WHERE key = 'fork'", "session"),
+    "scope": ("UPDATE sessions SET scope = {} WHERE key = 'fork'", "session"),
+    "task id": ("UPDATE task_links SET task_id = {}", "link"),
+    "idempotency key": ("UPDATE requests SET idempotency_key = {}", "request"),
+}
+
+
+@pytest.mark.parametrize("what", ["NUL", "an escape", "too long"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_other_names_that_cannot_be_used_are_given_up_and_reported(
+    made: Made, tmp_path: Path, name: str, what: str
+) -> None:
+    statement, kind = NAMES[name]
+    damage(made.path, (statement.format(TEXT), (BAD[what],)))
+    report = salvage(made.path, tmp_path / "new.db")
+    is_title = name == "title" and what != "NUL"
+    assert [loss.what for loss in report.losses] == ([] if is_title else [kind])
+    backend = await open_rescued(tmp_path / "new.db")
+    try:
+        assert report.sessions == len(await sessions_of(backend)) == 4
+        await usable(backend)
+    finally:
+        await backend.close()
+
+
+@pytest.mark.parametrize("what", ["NUL", "only NUL", "too long"])
+def test_verify_flags_names_that_no_store_takes(made: Made, what: str) -> None:
+    bad = BAD[what]
+    everywhere(made.path, made.root, bad, *SESSION_ID)
+    everywhere(made.path, made.entries[0], bad, *ENTRY_ID)
+    damage(made.path, (NAMES["key"][0].format(TEXT), (bad,)), ("UPDATE sessions SET scope = " + TEXT, (bad,)))
+    assert flagged(made.path, "unusable id", f"session {bad!r}")
+    assert flagged(made.path, "unusable id", f"entry {bad!r}")
+    assert flagged(made.path, "unusable scope", f"session {made.fork!r}")
+
+
+def test_verify_flags_a_title_with_nul(made: Made) -> None:
+    damage(made.path, (NAMES["title"][0].format(TEXT), ("a\0b",)))
+    assert flagged(made.path, "unusable title", f"session {made.fork!r}")
