@@ -37,7 +37,6 @@ TOKEN_COLUMNS = (
     "reasoning_tokens",
 )
 _JSON_NAMES = {"price_source": "priceSource"}
-_NUMBERS = (*TOKEN_COLUMNS, "total_tokens")
 
 
 class CallId(NamedTuple):
@@ -102,9 +101,12 @@ def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
     """
     differing = [
         f"{name} {getattr(known, name):,} and {getattr(again, name):,}"
-        for name in _NUMBERS
+        for name in TOKEN_COLUMNS
         if getattr(known, name) != getattr(again, name)
     ]
+    # Totals that are nothing but sums differ where their parts do, and one that was not reported is a sum.
+    if known.tokens != again.tokens and not (differing and known.is_summed and again.is_summed):
+        differing.append(f"total_tokens {known.tokens:,} and {again.tokens:,}")
     if known.price_source == again.price_source == REPORTED and known.cost != again.cost:
         differing.append(f"cost {known.cost:,} and {again.cost:,} picodollars")
     return tuple(differing)

@@ -192,6 +192,11 @@ class CallRow(NamedTuple):
         """All tokens: the reported total, or the sum of the kinds where none was reported."""
         return self.total_tokens or sum(self[7:12])
 
+    @property
+    def is_summed(self) -> bool:
+        """Whether all its tokens are the sum of the kinds."""
+        return self.tokens == sum(self[7:12])
+
 
 class Payer(NamedTuple):
     """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.

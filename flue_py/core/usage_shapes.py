@@ -203,6 +203,26 @@ def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]
     return NO_USAGE
 
 
+def agrees_with_payload(added: UsageTotals, kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> bool:
+    """Return whether an entry adds to its path what its payload reports, by the rules of today or of older versions.
+
+    Those read our own shape alone, and counted a total that was absent as nothing; what they wrote stays as it is.
+    """
+    now = reported_usage(kind, role, payload)
+    if added == now:
+        return True
+    if now == NO_USAGE:
+        return False
+    usage = payload.get("usage")
+    fields = usage if isinstance(usage, Mapping) else {}
+    cost = fields.get("cost")
+    dollars = cost if isinstance(cost, Mapping) else {}
+    return added == UsageTotals(
+        *(_whole_number(fields.get(name)) or 0 for name in (*KINDS, "totalTokens")),
+        *(_picodollars(dollars.get(name)) or 0 for name in COST_FIELDS),
+    )
+
+
 def usage_json(usage: ReportedUsage) -> JsonObject:
     """Return tokens as our shape spells them, for readers that translate: what was told, and the total of it."""
     totals = usage.totals

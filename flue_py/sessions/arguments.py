@@ -15,6 +15,7 @@ from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.ledger import BRANCH_STATES, DAY_US, DIMENSIONS, BranchState, Dimension, LedgerQuery, number_of
 from flue_py.core.limits import Limits
 from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
+from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 MAX_PAGE = 1000
@@ -128,6 +129,9 @@ def paid_call(
     if call_id == "":
         raise InvalidArgument("call_id: must not be empty; leave it out where there is none")
     given: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
+    if oddities := read_reported(usage).oddities:
+        # There is no answer to lose here, and nothing that would keep the numbers as they were reported.
+        raise InvalidEntry(oddities[0])
     call = read_call({**usage, **{name: value for name, value in given.items() if value}}, "usage")
     return replace(
         call,

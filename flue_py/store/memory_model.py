@@ -25,6 +25,7 @@ from flue_py.core.log import (
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow, EditRow
 from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import agrees_with_payload
 from flue_py.errors import EntryNotFound, LeafConflict
 
 
@@ -258,7 +259,9 @@ def tree_problems(tree: dict[str, Row]) -> list[Problem]:
             continue
         if entry.depth != (0 if parent is None else parent.entry.depth + 1):
             problems.append(Problem("depth", entry_id, f"{entry.depth} is not one below its parent"))
-        if row.added != (entry.usage if row.counted else NO_USAGE):
+        if row.added != (entry.usage if row.counted else NO_USAGE) and not (
+            row.counted and agrees_with_payload(row.added, entry.kind, entry.role, entry.fields)
+        ):
             problems.append(Problem("usage", entry_id, "what it adds is not what its payload reports"))
         if row.totals != (NO_USAGE if parent is None else parent.totals).plus(row.added):
             problems.append(Problem("totals", entry_id, "the running totals are not its parent's and its own"))

@@ -204,7 +204,7 @@ class UsageContract:
         usage: JsonObject = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4}
         session = await new_session(backend, new_message({"role": "assistant", "content": [], "usage": usage}))
         assert session.spent_tokens == 10
-        assert (await backend.read_usage(session.id, None)).usage.total_tokens == 0
+        assert (await backend.read_usage(session.id, None)).usage.total_tokens == 10
 
     async def test_an_append_that_is_refused_reaches_neither_totals_nor_ledger(self, backend: Backend) -> None:
         session = await new_session(backend, user())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
-from flue_py.core.usage_shapes import read_reported, usage_json
+from flue_py.core.usage_shapes import agrees_with_payload, read_reported, usage_json
 
 ONE_CALL = UsageTotals(input=70, output=30, cache_read=20, cache_write=10, total_tokens=130)
 """100 tokens were sent, 20 of them from the cache and 10 into it; 30 came back, 8 of them reasoning."""
@@ -180,3 +180,20 @@ def test_reading_never_fails_and_gives_numbers_that_can_be_stored(usage: Any) ->
     assert 0 <= read.reasoning <= read.totals.output
     assert 0 <= read.cache_write_1h <= read.totals.cache_write
     assert read.is_known or read.totals == NO_USAGE
+
+
+def test_what_older_versions_counted_agrees_with_its_payload_and_nothing_else_does() -> None:
+    ours: JsonObject = {"usage": {"input": 1, "cacheRead": 43, "cost": {"input": 0.25}}}
+    theirs: JsonObject = {"usage": {"input_tokens": 1, "output_tokens": 43}}
+    absent = UsageTotals(input=1, cache_read=43, cost_input=250_000_000_000)
+    for added, payload, agrees in (
+        (read_reported(ours["usage"]).totals, ours, True),
+        (absent, ours, True),
+        (absent._replace(input=2), ours, False),
+        (NO_USAGE, ours, False),
+        (read_reported(theirs["usage"]).totals, theirs, True),
+        (NO_USAGE, theirs, True),
+        (UsageTotals(input=1), theirs, False),
+    ):
+        assert agrees_with_payload(added, "message", "assistant", payload) is agrees
+    assert not agrees_with_payload(UsageTotals(input=1), "message", "user", ours)

@@ -204,7 +204,9 @@ def test_no_database_is_made_where_nothing_can_be_imported(flue: Flue) -> None:
 
 def test_an_unknown_format_is_named(flue: Flue) -> None:
     result = flue.run("import", "word", str(flue.write([])), code=2)
-    assert "'word' is not 'auto' or one of 'pi', 'noumen', 'claude-code'" in " ".join(result.stderr.split())
+    assert (
+        "'word' is neither a file or folder that is there, nor a format: auto, pi, noumen, claude-code" in result.stderr
+    )
 
 
 def test_the_database_and_its_folder_are_for_their_owner_alone(flue: Flue) -> None:

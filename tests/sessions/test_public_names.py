@@ -28,6 +28,7 @@ NAMES = {
     "CallDifference",
     "Change",
     "ContextEntry",
+    "ConvertedMessage",
     "CopyProgress",
     "CopyRefusal",
     "CopyReport",
