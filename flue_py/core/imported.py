@@ -70,8 +70,9 @@ def _checked(entry: NewEntry) -> NewEntry:
     for what, text in (("id", entry.id), ("parent_id", entry.parent_id)):
         if text is not None and not isinstance(text, str):
             raise InvalidEntry(f"{what}: should be a string, not {type(text).__name__}")
-    if not isinstance(entry.counted, bool):
-        raise InvalidEntry(f"counted: should be true or false, not {type(entry.counted).__name__}")
+    for what in ("counted", "unpaid"):
+        if not isinstance(getattr(entry, what), bool):
+            raise InvalidEntry(f"{what}: should be true or false, not {type(getattr(entry, what)).__name__}")
     _check_numbers(entry)
     return derived_from_payload(entry, payload) if isinstance(payload, dict) else entry
 
@@ -81,10 +82,9 @@ def _check_numbers(entry: NewEntry) -> None:
         _check_usage(entry.usage, "usage")
     if entry.calls != ():
         _check_calls(entry)
-    if entry.references != () and not (
-        isinstance(entry.references, tuple) and all(isinstance(name, str) for name in entry.references)
-    ):
-        raise InvalidEntry("references: should be a tuple of entry ids")
+    for what, texts in (("references", entry.references), ("oddities", entry.oddities)):
+        if texts != () and not (isinstance(texts, tuple) and all(isinstance(text, str) for text in texts)):
+            raise InvalidEntry(f"{what}: should be a tuple of strings")
     replaced = entry.surrogates_replaced
     if isinstance(replaced, bool) or not isinstance(replaced, int) or not 0 <= replaced <= MAX_AMOUNT:
         raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")

@@ -404,4 +404,5 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d[mh](?:[A-Z]|$)
 @lru_cache(maxsize=1024)
 def _snake_case(name: str) -> str:
     """Return a name in snake case, as the table has it: ``promptTokens``, ``PromptTokens`` and ``prompt_tokens``."""
-    return _WORD_START.sub("_", name).lower()
+    # A name that is not a string means nothing here, and is refused where the usage is written down.
+    return _WORD_START.sub("_", name).lower() if isinstance(name, str) else ""

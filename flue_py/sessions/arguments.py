@@ -122,6 +122,7 @@ def paid_call(
     """Return a paid call from what a caller says of it. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
     if not isinstance(usage, Mapping):
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
+    encode_json(dict(usage), "usage")
     for what, text in (("provider", provider), ("model", model), ("call_id", call_id)):
         if what != "call_id" and text is None:
             raise InvalidArgument(f"{what}: should be a string, not None; leave it out where it is not known")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import flue_py
 from flue_py.cli import main
+from flue_py.core.entries import new_custom
 from tests.edges.cli_runs import Flue, runner
 from tests.formats.pi_files import HEADER, as_lines, every_type
 
@@ -66,7 +68,7 @@ def _messages() -> list[Any]:
         {"role": "assistant", "content": [{**call, "arguments": deep}]},
         {"role": "assistant", "content": [{**call, "arguments": {"\n": 10**3000}}], "usage": {"input": 2**61}},
         {"role": "bashExecution", "command": [1], "content": None, "exitCode": {}},
-        {"role": "toolResult", "content": [{"type": "image"}, {"type": "zz"}], "toolName": "\x1b"},
+        {"role": "toolResult", "toolCallId": "", "content": [{"type": "image"}, {"type": "zz"}], "toolName": "\x1b"},
         {"role": "odd", "content": "\u202e"},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": ""}], "errorMessage": "e"},
         {"role": "user", "content": "日本🚨e\u0301" * 50},
@@ -78,9 +80,10 @@ async def _fill(database: Path) -> list[str]:
     """Make a session with every oddity; return its entries."""
     async with flue_py.open(str(database), durability="normal") as store:
         session = await store.create_session(key="hostile\x1b[31m", title="t\n\x07\u202e", id="h1", scope="x")
-        for kind in KINDS:
-            for data in DATA:
-                await session.append_custom(kind, data)
+        for number, (kind, data) in enumerate((kind, data) for kind in KINDS for data in DATA):
+            # As an import brings them in: an exclusion that is none can be stored in no other way.
+            brought = replace(new_custom(kind, data), id=f"x{number}", parent_id=session.leaf_id)
+            await session.import_entries([brought], leaf=brought.id)
         await session.append_messages(_messages())
         first = session.leaf_id
         assert first is not None
