@@ -234,7 +234,7 @@ class EntryBatch:
         self._last_lane: int | None = None
         self._taken: set[str] | None = None
         self.message_count = 0
-        self.newest_us = 0
+        self.newest_us: int | None = None
         self.preview: str | None = None
         self._spent = (0, 0, 0)
 
@@ -400,7 +400,7 @@ class EntryBatch:
 
     def _count(self, new: NewEntry, entry_id: str, at: int) -> None:
         self.ids.append(entry_id)
-        self.newest_us = max(self.newest_us, at)
+        self.newest_us = at if self.newest_us is None else max(self.newest_us, at)
         if new.kind == "message":
             self.message_count += 1
             self.preview = self.preview or new.preview

@@ -31,6 +31,7 @@ from flue_py.core.trees import (
     check_is_earlier,
     standing_of,
 )
+from flue_py.errors import CorruptStore
 from flue_py.store import copy_queries as statements
 from flue_py.store import queries
 from flue_py.store.budgeting import delete_session_budgets
@@ -256,6 +257,8 @@ def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], th
 
 def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
     tree_id = keys[copy.tree_id]
+    if len({entry.id for entry in copy.entries}) < len(copy.entries):
+        raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
     creator = EntryRow._fields.index("session_key")
     _insert(tx, statements.INSERT_BLOB, ((tree_id, *row) for row in copy.blobs))
     _insert(

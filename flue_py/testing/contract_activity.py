@@ -59,6 +59,14 @@ class ActivityContract:
         await add(backend, session.id, user())
         assert (await session_info(backend, session.id)).active_us == await newest_of(backend, session) > 95
 
+    async def test_an_import_of_nothing_is_no_activity_and_one_from_before_1970_is(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        await backend.import_entries(session.id, [], leaf=None)
+        assert (await session_info(backend, session.id)).active_us == session.created_us
+        old = await backend.import_session(NewSession(), [placed(user(), "a", at_us=-7)], leaf="a")
+        assert old.active_us == -7
+        assert (await backend.verify()).problems == []
+
     async def test_sessions_are_listed_by_it(self, backend: Backend) -> None:
         first, second = await new_session(backend, user()), await new_session(backend, user())
         old = await backend.import_session(NewSession(), [placed(user(), "a", at_us=7)], leaf="a")

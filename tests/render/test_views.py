@@ -64,7 +64,7 @@ def test_an_entry_is_told_by_what_it_says(fields: dict[str, object], text: str) 
 
 
 def test_a_path_can_leave_out_its_middle() -> None:
-    path = forest([None, *range(9)])
+    path = forest([None, *range(9)], turn_every=3)
     look = Look(60, dict.fromkeys([entry.id for entry in path], 1))
     assert len(path_lines(path, look)) == 10
     lines = plain(path_lines(path, look, leaf=path[-1].id, head=2, tail=3))
