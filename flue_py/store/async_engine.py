@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 - re-exported for `sessions`, which names no database library
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import await_only
 
 from flue_py.core.sessions import Problem
@@ -107,7 +108,8 @@ async def open_engine(
         return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
     _require_plain(url)
     with _url_refused():
-        engine = target if not isinstance(target, str) else create_async_engine(url)
+        # Before SQLAlchemy 2.0.38 each use of a file would have made a connection of its own, without its settings.
+        engine = create_async_engine(url, poolclass=AsyncAdaptedQueuePool) if isinstance(target, str) else target
         runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
     try:
         await runner.start()

@@ -217,6 +217,8 @@ with flue_py.sync.open(f"{folder}/warm.db") as store:
     session = store.create_session(key="k")
     session.append_message({"role": "user", "content": "x"})
     session.get_active_path(), store.verify()
+with flue_py.sync.open(f"{folder}/warm.db", read_only=True) as store:
+    store.info()
 main(["--db", f"{folder}/warm.db", "sessions", "--json"], standalone_mode=False)
 if os.geteuid() == 0:
     os.setgroups([])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, Appended, NewSession
@@ -483,7 +484,7 @@ async def test_those_who_wait_on_do_not_notice_who_gave_up(path: Path, begun: li
 
 
 async def test_on_an_engine_a_write_that_waits_for_another_process_can_be_given_up(path: Path) -> None:
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", poolclass=AsyncAdaptedQueuePool)
     asked = asyncio.Event()
 
     def look(_cursor: object, sql: str, *_: object) -> None:
