@@ -48,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("long" if slow else "seeded" if seeded else "modest")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers ``-n auto`` starts: two a core, since they wait for other processes half of the time."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say the seed, so that a run can be repeated."""
     seed = config.getoption("--hypothesis-seed")
