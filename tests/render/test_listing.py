@@ -14,7 +14,7 @@ from flue_py.render.listing import session_lines, short_model
 RED = SessionInfo(
     id="0123456789abcdef",
     title="Red build\x1b",
-    cwd="/home/me/work/the-longest-project",
+    cwd="/home/me/the-longest-project",
     entry_count=1018,
     message_count=914,
     spent_tokens=5,
