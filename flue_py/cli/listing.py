@@ -16,7 +16,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
 from flue_py.formats.pi_context import PathSettings, settings_on
-from flue_py.render.listing import session_lines
+from flue_py.render.listing import needs_source, session_lines
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.render.views import entry_block, facts_lines, session_facts
 from flue_py.sessions.store import Store
@@ -78,7 +78,8 @@ def sessions(
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return found[:limit], await _models(store), await _sources(store, found[:limit])
+        listed = found[:limit]
+        return listed, await _models(store), {} if as_json else await _sources(store, listed)
 
     found, models, sources = run(place, work, bar="reading")
     if as_json:
@@ -99,11 +100,10 @@ async def _sources(store: Store, listed: Sequence[SessionInfo]) -> dict[str, Ses
     there = {info.id: info for info in listed}
     for info in listed:
         source = info.forked_from_session
-        if source is None or source in there or info.title or info.auto_title or info.key:
-            continue
-        session = await store.get_session(source)
-        if session is not None:
-            there[source] = session.info
+        if source is not None and source not in there and needs_source(info):
+            session = await store.get_session(source)
+            if session is not None:
+                there[source] = session.info
     return there
 
 

@@ -53,13 +53,17 @@ def session_lines(
 
 def listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
     """Return what a session is known by in a list; a fork or a task says that it is one."""
-    named = bool(info.title or info.auto_title or info.key or info.first_message)
     name = session_name(info)
-    if info.kind == "fork" and not (info.title or info.auto_title or info.key):
+    if needs_source(info):
         source = sources.get(info.forked_from_session or "")
         origin = "a deleted session" if source is None else session_name(source)
-        return f"{name} (fork of {origin})" if named else f"fork of {origin}"
+        return f"{name} (fork of {origin})" if info.first_message else f"fork of {origin}"
     return f"task: {name}" if info.kind == "task" else name
+
+
+def needs_source(info: SessionInfo) -> bool:
+    """Return whether a session is a fork without a name of its own: it is known by what it was forked from."""
+    return info.kind == "fork" and not (info.title or info.auto_title or info.key)
 
 
 def project_name(info: SessionInfo) -> str:
