@@ -138,9 +138,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class LedgerQuery:
-    """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC."""
+    """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
+
+    ``session_ids`` takes what these sessions paid; an id that is nobody's adds nothing.
+    """
 
     session_id: str | None = None
+    session_ids: tuple[str, ...] | None = None
     tree: bool = False
     tasks: bool = False
     on_path: bool = False

@@ -38,6 +38,9 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters.update(place)
     elif query.session_id is not None:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
+    elif query.session_ids is not None:
+        named = {"ids": json.dumps([name for name in query.session_ids if is_storable(name)])}
+        parameters["keys"] = json.dumps([row[0] for row in tx.rows(ledger_queries.PAYERS_OF, named)])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_queries.ledger_sums(

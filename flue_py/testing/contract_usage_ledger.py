@@ -231,6 +231,10 @@ class LedgerContract:
         assert await spent(backend) == (5, 31)
         sessions = [each.id for each in (alone, deeper, fork, root, task)]
         assert by(await ask(backend, None, "session"), "session") == dict.fromkeys(sessions, 1)
+        asked = (fork.id, alone.id, UNKNOWN, "\0", fork.id)
+        assert await spent(backend, session_ids=asked) == (2, 18)
+        assert by(await ask(backend, None, "session", session_ids=asked), "session") == {alone.id: 1, fork.id: 1}
+        assert await spent(backend, session_ids=()) == (0, 0)
 
     async def test_it_answers_for_a_path_and_a_window_of_it(self, backend: Backend) -> None:
         session = await new_session(backend)
