@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.usage import Paid
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -89,6 +90,11 @@ class EntryRow(NamedTuple):
     packed: bytes | None
     extra: str | None
     payload: str | None
+    paid_calls: int = 0
+    unpriced_calls: int = 0
+    unknown_calls: int = 0
+    paid_tokens: int = 0
+    paid_cost: int = 0
 
     @property
     def stored_bytes(self) -> int:
@@ -197,6 +203,11 @@ class CallRow(NamedTuple):
     def tokens(self) -> int:
         """All tokens: the reported total, or the sum of the kinds where none was reported."""
         return self.total_tokens or sum(self[7:12])
+
+    @property
+    def paid(self) -> Paid:
+        """The call as a sum of one."""
+        return Paid(1, int(self.cost is None), self.unknown, self.tokens, self.cost or 0)
 
     @property
     def is_blank(self) -> bool:

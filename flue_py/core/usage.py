@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
 from decimal import Context, Decimal, InvalidOperation
-from operator import add
+from operator import add, sub
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject
@@ -75,6 +75,34 @@ class UsageTotals(NamedTuple):
 NO_USAGE = UsageTotals()
 
 
+PAID_COLUMNS = ("paid_calls", "unpriced_calls", "unknown_calls", "paid_tokens", "paid_cost")
+"""The names of the stored sums of `Paid`, in its order."""
+
+
+class Paid(NamedTuple):
+    """What paid calls come to by the ledger: how many they are, and tokens and picodollars as far as they are known.
+
+    ``unpriced_calls`` have no known cost; of ``unknown_calls`` among them nobody knows the tokens either.
+    """
+
+    calls: int = 0
+    unpriced_calls: int = 0
+    unknown_calls: int = 0
+    tokens: int = 0
+    picodollars: int = 0
+
+    def plus(self, other: Paid) -> Paid:
+        """Return the sum."""
+        return Paid._make(map(add, self, other))
+
+    def minus(self, other: Paid) -> Paid:
+        """Return the difference, field by field."""
+        return Paid._make(map(sub, self, other))
+
+
+NOTHING_PAID = Paid()
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Money, in integer picodollars; `usd` gives the total as an exact Decimal."""
@@ -130,14 +158,49 @@ class Usage:
 class UsageWindow:
     """The usage of the entries after ``since``, up to ``leaf``.
 
-    ``on_path`` is False where ``since`` is not an ancestor of ``leaf`` (or the leaf itself): the usage is then
-    zero, never that of the whole history (row E25). ``since=None`` is the window over the whole path.
+    ``usage`` is what messages and compactions report of themselves. ``paid`` is what the ledger has of the same
+    entries, priced calls and those of branch summaries included: `Store.usage` of the same path gives the same.
+    ``on_path`` is False where ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
+    zero, never those of the whole history (row E25). ``since=None`` is the window over the whole path.
     """
 
     usage: Usage
     leaf: str | None
     since: str | None = None
     on_path: bool = True
+    paid: Paid = NOTHING_PAID
+
+    @property
+    def calls(self) -> int:
+        """How many calls were paid for."""
+        return self.paid.calls
+
+    @property
+    def unpriced_calls(self) -> int:
+        """Of how many calls nobody knows the cost."""
+        return self.paid.unpriced_calls
+
+    @property
+    def unknown_calls(self) -> int:
+        """Of how many of those nobody knows the tokens either."""
+        return self.paid.unknown_calls
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the calls, as far as they are known."""
+        return self.paid.tokens
+
+    @property
+    def picodollars(self) -> int:
+        """The sum of the known costs (1e-12 US dollars)."""
+        return self.paid.picodollars
+
+    @property
+    def cost(self) -> Decimal | None:
+        """The sum of the known costs in US dollars, exact; None where there are calls and none has a known cost."""
+        if self.paid.calls and self.paid.unpriced_calls == self.paid.calls:
+            return None
+        return picodollars_to_usd(self.paid.picodollars)
 
 
 def picodollars_to_usd(picodollars: int) -> Decimal:

@@ -92,7 +92,7 @@ def _columns(row: type[Row]) -> tuple[_Column, ...]:
 
 
 _COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
-_OF_VERSION_1 = {"sessions": 25, "links": 4, "calls": 18}
+_OF_VERSION_1 = {"sessions": 25, "entries": 26, "links": 4, "calls": 18}
 """How many columns tables had in version 1, where they have got more since."""
 
 

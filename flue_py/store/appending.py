@@ -24,13 +24,13 @@ from flue_py.core.sessions import (
     is_storable,
 )
 from flue_py.core.trees import CallRow
-from flue_py.core.usage import NO_USAGE
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import create_session, require_session
-from flue_py.store.paying import Spent, check_spending, insert_calls, payer_row, spent_by
+from flue_py.store.paying import check_path, check_spending, insert_calls, paid_by, payer_row
 from flue_py.store.payloads import pack
 from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
@@ -236,7 +236,10 @@ class EntryBatch:
         self.message_count = 0
         self.newest_us: int | None = None
         self.preview: str | None = None
-        self._spent = Spent()
+        self._spent = NOTHING_PAID
+        # Of each row its parent, and the calls that it adds to the sums of the path if the ledger has none of them.
+        self._paying: list[tuple[Position | None, list[CallRow]]] = []
+        self._reported: set[tuple[str, str, str]] = set()
 
     def look_up(self, ids: Sequence[str]) -> None:
         """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
@@ -256,6 +259,10 @@ class EntryBatch:
         before = NO_USAGE if parent is None else parent.totals
         totals = before if own is NO_USAGE else before.plus(own)
         at = self.now_us if new.created_us is None else new.created_us
+        calls = self._book(new, entry_id, at)
+        self._paying.append((parent, calls))
+        above = NOTHING_PAID if parent is None else parent.paid
+        paid = above if not calls else above.plus(paid_by(calls))
         stored = pack(new.payload)
         tree_id = self.state.tree_id
         if stored.blob is not None:
@@ -266,11 +273,11 @@ class EntryBatch:
         self.rows.append((
             tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
             self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
-            payload_digest(new.payload), stored.payload, stored.packed, stored.blob, new.extra,
+            payload_digest(new.payload), stored.payload, stored.packed, stored.blob, new.extra, *paid,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
-        position = Position(lane_id, depth, totals, self.state.key, parent_lane, fork_depth, has_child=False)
+        position = Position(lane_id, depth, totals, paid, self.state.key, parent_lane, fork_depth, has_child=False)
         self._placed[entry_id] = position
         return position
 
@@ -285,13 +292,35 @@ class EntryBatch:
             tx.run(queries.INSERT_BLOB, blob)
         for lane in self.lanes:
             tx.run(queries.INSERT_LANE, lane)
-        tx.insert(queries.INSERT_ENTRY, self.rows)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
-        self.note_spending(spent_by(reported))
+        self.note_spending(paid_by(reported))
+        if len(reported) < len(self._reported):
+            self._renew_sums({call.identity for call in reported})
+        self.check_sums()
+        tx.insert(queries.INSERT_ENTRY, self.rows)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.run(ledger_queries.INSERT_PAYER, self.payer)
         tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
+
+    def check_sums(self) -> None:
+        """Raise `InvalidEntry` where the sums of what a path paid would leave 64 bits."""
+        if self._reported:
+            check_path(row[-len(PAID_COLUMNS) :] for row in self.rows)
+
+    def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
+        """Let calls add nothing to the sums that the ledger had before, booked on another entry."""
+        renewed: dict[tuple[int, int], Paid] = {}
+        for at, (parent, calls) in enumerate(self._paying):
+            above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
+            paid = above.plus(paid_by(call for call in calls if call.identity in new))
+            row = self.rows[at]
+            self.rows[at] = (*row[: -len(PAID_COLUMNS)], *paid)
+            renewed[row[1], row[2]] = paid
+        self._placed = {
+            entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
+            for entry_id, position in self._placed.items()
+        }
 
     @property
     def names_payer(self) -> bool:
@@ -303,7 +332,7 @@ class EntryBatch:
         """The session as the ledger names it."""
         return payer_row(self.state)
 
-    def note_spending(self, spent: Spent) -> None:
+    def note_spending(self, spent: Paid) -> None:
         """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
@@ -319,8 +348,8 @@ class EntryBatch:
             "first_message": self.preview,
             "spent_tokens": self._spent.tokens,
             "spent_cost": self._spent.picodollars,
-            "unpriced_calls": self._spent.unpriced,
-            "unknown_calls": self._spent.unknown,
+            "unpriced_calls": self._spent.unpriced_calls,
+            "unknown_calls": self._spent.unknown_calls,
             "newest": self.newest_us,
             "session_key": self.state.key,
         }
@@ -405,15 +434,23 @@ class EntryBatch:
         if new.kind == "message":
             self.message_count += 1
             self.preview = self.preview or new.preview
-        for number, call in enumerate(new.calls if new.counted else ()):
-            call_id = call.call_id or default_call_id(entry_id, number)
-            self.calls.append(
-                call_row(
-                    call,
-                    scope=self.state.scope,
-                    call_id=call_id,
-                    session_key=self.state.key,
-                    entry_id=entry_id,
-                    at_us=at,
-                )
+
+    def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
+        """Note what an entry paid; return those of its calls that no other entry of this batch has reported."""
+        if not new.calls or not new.counted:
+            return []
+        made = [
+            call_row(
+                call,
+                scope=self.state.scope,
+                call_id=call.call_id or default_call_id(entry_id, number),
+                session_key=self.state.key,
+                entry_id=entry_id,
+                at_us=at,
             )
+            for number, call in enumerate(new.calls)
+        ]
+        self.calls += made
+        first = {call.identity: call for call in reversed(made) if call.identity not in self._reported}
+        self._reported.update(first)
+        return list(first.values())

@@ -31,6 +31,7 @@ from flue_py.core.trees import (
     check_is_earlier,
     standing_of,
 )
+from flue_py.core.usage import NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import CorruptStore
 from flue_py.store import copy_queries as statements
 from flue_py.store import queries
@@ -175,7 +176,8 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     keys = _keys_here(tx, copy, standing, found.keys)
     _write_sessions(tx, copy, keys, found.keys)
     _write_history(tx, copy, keys)
-    _write_calls(tx, copy, keys)
+    for tree_id in (keys[copy.tree_id], *_write_calls(tx, copy, keys)):
+        _renew_sums(tx, tree_id)
     if copy.epoch:
         tx.run(statements.RAISE_EPOCH, {"number": copy.epoch})
     return standing
@@ -293,11 +295,12 @@ def _insert(tx: Transaction, statement: Statement, rows: Iterable[Row]) -> None:
 # -- the ledger -------------------------------------------------------------------------------------------------------
 
 
-def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
-    """Write what the tree's sessions paid. Raises `SessionExists` where another session has reported one of the calls.
+def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> set[int]:
+    """Write what the tree's sessions paid; return the other trees that it was for until now.
 
-    What was copied before is there, and stays.
+    What was copied before is there, and stays. Raises `SessionExists` where another session has reported a call.
     """
+    left: set[int] = set()
     tree_id = keys[copy.tree_id]
     _insert(tx, statements.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
     for payer in copy.payers:
@@ -310,21 +313,54 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> No
         row = tx.first(statements.COUNT_CALLS, {"session_key": session_key})
         if row is None or row[0] < count:
             own = [call for call in calls if call.session_key == session_key]
-            _take_over(tx, names[session_key], tree_id, own)
+            left |= _take_over(tx, names[session_key], tree_id, own)
+    return left - {tree_id}
 
 
-def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRow]) -> None:
-    """Give a session its calls that are here under its id, but for one that is gone: it was, and is back."""
+def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRow]) -> set[int]:
+    """Give a session its calls that are here under its id, but for one that is gone: it was, and is back.
+
+    Returns the trees that the calls were for until now.
+    """
+    left = set()
     for call in calls:
         row = tx.first(statements.OWNER_OF_CALL, _identity(call))
         if row is None or row[0] == call.session_key:
             continue
-        owner_key, _, owner, live_key = row
+        owner_key, owner_tree, owner, live_key = row
         if live_key is not None or owner != payer:
             raise call_refused(call, payer, owner)
         where = {**_identity(call), "session_key": call.session_key, "tree_id": tree_id}
         tx.run(statements.GIVE_CALL, where)
         tx.run(statements.DROP_PAYER, {"session_key": owner_key})
+        left.add(owner_tree)
+    return left
+
+
+def _renew_sums(tx: Transaction, tree_id: int) -> None:
+    """Derive what was paid on the paths of a tree from the ledger as it is here: it may have had some of the calls."""
+    where = {"tree_id": tree_id}
+    sessions: dict[int, str] = dict(tx.rows(statements.SESSIONS_OF_TREE, where))
+    if not tx.is_alone:
+        tx.lock_sessions(sessions)
+    for session_id in sessions.values():
+        tx.states.pop(session_id, None)
+    own: dict[tuple[int, str], Paid] = {}
+    for call in map(CallRow._make, tx.rows(statements.BOOKED_CALLS, where)):
+        booked_on = (call.session_key, call.entry_id or "")
+        own[booked_on] = own.get(booked_on, NOTHING_PAID).plus(call.paid)
+    forks = {row[0]: (row[2], row[3]) for row in tx.rows(statements.LANES, where)}
+    sums: dict[tuple[int | None, int], Paid] = {}
+    changed: list[dict[str, object]] = []
+    for lane_id, depth, session_key, entry_id, *stored in tx.rows(statements.PATHS, where):
+        fork = forks.get(lane_id, (None, -1))
+        above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), NOTHING_PAID)
+        paid = above.plus(own.get((session_key, entry_id), NOTHING_PAID))
+        sums[lane_id, depth] = paid
+        if paid != tuple(stored):
+            place = {"tree_id": tree_id, "lane_id": lane_id, "depth": depth}
+            changed.append({**place, **dict(zip(PAID_COLUMNS, paid, strict=True))})
+    tx.run_many(statements.UPDATE_SUMS, changed)
 
 
 def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.sqlite_file import APPLICATION_ID
@@ -167,6 +168,65 @@ IMPORTED_AGENTS_ARE_TASKS = (
 
 They are linked to a parent, or their metadata name one. Those of other programs name a session that they go on with.
 """
+
+
+_TOKENS = (
+    "CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE g.input_tokens + g.output_tokens + g.cache_read_tokens"
+    " + g.cache_write_5m_tokens + g.cache_write_1h_tokens END"
+)
+
+
+def _columns(template: str) -> str:
+    return ", ".join(template.format(name) for name in PAID_COLUMNS)
+
+
+def _with_sums(made: str, keys: dict[str, str], sums: str) -> list[str]:
+    """Return the statements that give entries the sums of a table that is made for that, found by these keys."""
+    found = " AND ".join(f"s.{there} = entries.{here}" for here, there in keys.items())
+    given = f"SELECT {sums} FROM flue_sums s WHERE {found}"
+    return [
+        f"CREATE TABLE flue_sums AS {made}",
+        f"CREATE UNIQUE INDEX uq_flue_sums ON flue_sums ({', '.join(keys.values())})",
+        f"UPDATE entries SET ({_columns('{}')}) = ({given}) WHERE EXISTS ({given})",
+        "DROP TABLE flue_sums",
+    ]
+
+
+PAID_SUMS = (
+    # What the ledger has of each entry; with the entries above it in its lane; with the lanes that this forks from.
+    *_with_sums(
+        "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*) AS paid_calls,"
+        " COUNT(*) - COUNT(g.cost) AS unpriced_calls,"
+        f" CAST(SUM(g.unknown) AS BIGINT) AS unknown_calls, CAST(SUM({_TOKENS}) AS BIGINT) AS paid_tokens,"
+        " CAST(COALESCE(SUM(g.cost), 0) AS BIGINT) AS paid_cost"
+        " FROM ledger g WHERE g.entry_id IS NOT NULL GROUP BY g.tree_id, g.session_key, g.entry_id",
+        {"tree_id": "tree_id", "session_key": "session_key", "id": "entry_id"},
+        _columns("s.{}"),
+    ),
+    *_with_sums(
+        "SELECT * FROM (SELECT e.tree_id, e.lane_id, e.depth, "
+        + ", ".join(
+            f"CAST(SUM(e.{name}) OVER (PARTITION BY e.tree_id, e.lane_id ORDER BY e.depth) AS BIGINT) AS {name}"
+            for name in PAID_COLUMNS
+        )
+        + " FROM entries e) t WHERE t.paid_calls > 0",
+        {"tree_id": "tree_id", "lane_id": "lane_id", "depth": "depth"},
+        _columns("s.{}"),
+    ),
+    *_with_sums(
+        f"WITH RECURSIVE above(tree_id, lane_id, {_columns('{}')}) AS ("
+        "SELECT l.tree_id, l.lane_id, "
+        + ", ".join(["CAST(0 AS BIGINT)"] * len(PAID_COLUMNS))
+        + " FROM lanes l WHERE l.parent_lane IS NULL UNION ALL SELECT l.tree_id, l.lane_id, "
+        + ", ".join(f"a.{name} + e.{name}" for name in PAID_COLUMNS)
+        + " FROM above a JOIN lanes l ON l.tree_id = a.tree_id AND l.parent_lane = a.lane_id"
+        " JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.parent_lane AND e.depth = l.fork_depth)"
+        " SELECT * FROM above WHERE paid_calls > 0",
+        {"tree_id": "tree_id", "lane_id": "lane_id"},
+        _columns("entries.{0} + s.{0}"),
+    ),
+)
+"""Gives entries that have none the sums of what the ledger has of the path to each. O(entries), and sorts."""
 
 
 # -- for review -------------------------------------------------------------------------------------------------------

@@ -34,13 +34,8 @@ FIND_CALLS = Statement(
     _found_calls("json_array_elements(CAST(:ids AS json)) AS pair", "JOIN", "(pair.value ->> 0)", "(pair.value ->> 1)"),
 )
 
-_COMPARED = (*TOKEN_COLUMNS, "total_tokens")
-REFUSE_OTHER_NUMBERS = (
-    " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0 WHERE "
-    + " OR ".join(f"ledger.{name} <> excluded.{name}" for name in _COMPARED)
-    + " OR (ledger.price_source = 'reported' AND excluded.price_source = 'reported' AND ledger.cost <> excluded.cost)"
-)
-"""What PostgreSQL does with a call that is there, in one statement with all else: fail where it has other numbers."""
+REFUSE_KNOWN_CALLS = " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0"
+"""What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
 
 _TOKENS = (
     "CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE g.input_tokens + g.output_tokens + g.cache_read_tokens"
@@ -62,12 +57,14 @@ PAYERS_OF_TREES = _per_dialect(
     lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {_in_keys('n.tree_id', dialect)}"
 )
 
+# A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
+# session that had added it: what another session adds under it later is another entry.
 # A call is found by who paid for it, its entry by its id; the order of the joins is that in which there are indexes.
 ENTRY_COSTS = Statement(
     f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
     " FROM ledger_sessions n JOIN ledger g ON g.session_key = n.session_key"
-    " JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id"
+    " JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
     " JOIN reach r ON r.lane_id = e.lane_id AND r.high >= e.depth"
     " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id"
     " AND NOT EXISTS (SELECT 1 FROM marks m"
@@ -93,7 +90,7 @@ _PATH = (
     "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.parent_lane WHERE a.parent_lane IS NOT NULL) "
 )
 _WITH_ENTRY = (
-    " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id"
+    " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
     " LEFT JOIN active a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth"
 )
 _BRANCH = (

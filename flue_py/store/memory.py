@@ -7,7 +7,7 @@ never wait, so each is one transaction by itself; what is wrong is found before 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -50,9 +50,18 @@ from flue_py.errors import (
 from flue_py.store.backend import MAX_TASK_DEPTH
 from flue_py.store.memory_budgets import MemoryBudgets, unused
 from flue_py.store.memory_marks import MemoryMarks, row_value
-from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session
+from flue_py.store.memory_model import (
+    Content,
+    MoveNote,
+    Operation,
+    PayerNote,
+    Request,
+    Row,
+    Session,
+    with_paid_sums,
+)
 from flue_py.store.memory_pins import with_pins
-from flue_py.store.paying import check_spending, spent_by
+from flue_py.store.paying import check_path, check_spending, paid_by
 from flue_py.store.state import content_digest
 
 
@@ -266,11 +275,12 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         row = call_row(
             call, scope=session.info.scope, call_id=call_id, session_key=session.number, entry_id=None, at_us=now
         )
-        is_new = self._pay(session, [row], None)
-        if is_new:
+        calls = self._new_calls(session, [row], None)
+        if calls:
+            self._pay(session, calls)
             self._commit(session, None)
         known = self._ledger[row.identity]
-        return Recorded(row.provider, call_id, is_new, known.cost, known.price_source, session.info.revision)
+        return Recorded(row.provider, call_id, bool(calls), known.cost, known.price_source, session.info.revision)
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
@@ -518,7 +528,10 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             for new, row in zip(entries, rows, strict=True)
             for number, call in enumerate(new.calls if new.counted else ())
         ]
-        self._pay(session, reported, differing)
+        calls = self._new_calls(session, reported, differing)
+        rows[:] = with_paid_sums(rows, session.tree, calls.values())
+        check_path(row.paid for row in rows)
+        self._pay(session, calls)
         newest = max((row.entry.created_us for row in rows), default=info.active_us)
         active = max(newest, info.active_us) if session.created else newest
         session.tree.update((row.entry.id, row) for row in rows)
@@ -533,8 +546,10 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             ),
         )
 
-    def _pay(self, session: Session, reported: Sequence[CallRow], differing: list[CallDifference] | None) -> bool:
-        """Write calls into the ledger that are not there; return whether there were any. What raises changes nothing.
+    def _new_calls(
+        self, session: Session, reported: Sequence[CallRow], differing: list[CallDifference] | None
+    ) -> dict[tuple[str, str, str], CallRow]:
+        """Return the calls that are not in the ledger, each once, by what tells them apart. Changes nothing.
 
         One that is there with other numbers is a `CallConflict`, or is added to ``differing``.
         """
@@ -546,9 +561,13 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
                 raise CallConflict(call.provider, call.call_id, others)
             if others and differing is not None:
                 differing.append(CallDifference(call.provider, call.call_id, others))
-        info = session.info
-        spent = spent_by(list(calls.values()))
+        info, spent = session.info, paid_by(calls.values())
         check_spending(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)
+        return calls
+
+    def _pay(self, session: Session, calls: Mapping[tuple[str, str, str], CallRow]) -> None:
+        """Write new calls into the ledger."""
+        info, spent = session.info, paid_by(calls.values())
         self._ledger.update(calls)
         if calls:
             self._payers[session.number] = PayerNote(info.id, session.tree_id)
@@ -556,10 +575,9 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             info,
             spent_tokens=info.spent_tokens + spent.tokens,
             spent_picodollars=info.spent_picodollars + spent.picodollars,
-            unpriced_calls=info.unpriced_calls + spent.unpriced,
-            unknown_calls=info.unknown_calls + spent.unknown,
+            unpriced_calls=info.unpriced_calls + spent.unpriced_calls,
+            unknown_calls=info.unknown_calls + spent.unknown_calls,
         )
-        return bool(calls)
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

@@ -23,7 +23,7 @@ from flue_py.core.trees import (
 from flue_py.store.memory_budget_copying import MemoryBudgetCopying
 from flue_py.store.memory_lanes import lay_out
 from flue_py.store.memory_ledger import MemoryLedger
-from flue_py.store.memory_model import PayerNote, Session
+from flue_py.store.memory_model import PayerNote, Session, with_paid_sums
 from flue_py.store.memory_rows import (
     Rebuilding,
     entry_row,
@@ -152,12 +152,19 @@ class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
         )
         for call in copy.calls:
             self._ledger[call.identity] = call._replace(session_key=keys[call.session_key])
+        for tree_id in {note.tree_id for note in self._payers.values()} if is_again else {keys[copy.tree_id]}:
+            self._renew_paid_sums(tree_id)
         if is_again:
             paid = {call.session_key for call in self._ledger.values()}
             self._payers = {number: note for number, note in self._payers.items() if number in paid}
         for session_id in (*standing.removed, *(session.info.id for session in rebuilt)):
             self._notify(session_id)
         return standing
+
+    def _renew_paid_sums(self, tree_id: int) -> None:
+        """Derive anew what was paid on the paths of a tree: calls came into the ledger, or went to another session."""
+        for tree in [session.tree for session in self._members(tree_id)][:1]:
+            tree.update((row.entry.id, row) for row in with_paid_sums(tree.values(), {}, self._ledger.values()))
 
     def _check_calls(self, copy: TreeCopy, replaced: Container[str]) -> bool:
         """Return whether some of the calls are in the ledger already, by the copy or by sessions that are gone.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
+from typing import TypeAlias
 
 from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
@@ -11,6 +12,9 @@ from flue_py.core.sessions import Stored
 from flue_py.core.trees import CallRow
 from flue_py.errors import SessionNotFound
 from flue_py.store.memory_reads import MemoryReads
+
+_Booked: TypeAlias = tuple[int, int, str | None]
+"""What a call was for: a tree, the session that paid and added the entry, and the entry."""
 
 
 class MemoryLedger(MemoryReads):
@@ -24,7 +28,7 @@ class MemoryLedger(MemoryReads):
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         self._check_open()
         payers = None
-        on_path: set[tuple[int, str]] | None = None
+        on_path: set[_Booked] | None = None
         if query.session_id is not None and query.on_path:
             on_path = self._stretch(query.session_id, query)
             if on_path is None:
@@ -39,7 +43,7 @@ class MemoryLedger(MemoryReads):
             for call in self._ledger.values()
             if query.fits(call)
             and (payers is None or call.session_key in payers)
-            and (on_path is None or (self._payers[call.session_key].tree_id, call.entry_id) in on_path)
+            and (on_path is None or self._booked(call) in on_path)
             and (query.branch is None or self._branch(call, active) == query.branch)
         ]
         return usage_report(summed(calls), query.group_by)
@@ -49,13 +53,18 @@ class MemoryLedger(MemoryReads):
         seen = session.reach() - session.retracted
         found: dict[str, EntryCost] = {}
         for call in self._ledger.values():
-            if call.entry_id in seen and self._payers[call.session_key].tree_id == session.tree_id:
+            if call.entry_id not in seen or self._payers[call.session_key].tree_id != session.tree_id:
+                continue
+            if session.tree[call.entry_id].creator == call.session_key:
                 cost = EntryCost(1, int(call.cost is None), call.cost or 0)
                 found[call.entry_id] = found.get(call.entry_id, NO_CALLS).plus(cost)
         return found
 
-    def _stretch(self, session_id: str, query: LedgerQuery) -> set[tuple[int, str]] | None:
-        """Return the entries of a stretch of path, with their tree; None where it begins off the path."""
+    def _booked(self, call: CallRow) -> _Booked:
+        return self._payers[call.session_key].tree_id, call.session_key, call.entry_id
+
+    def _stretch(self, session_id: str, query: LedgerQuery) -> set[_Booked] | None:
+        """Return the entries of a stretch of path, as calls are booked on them; None where it begins off the path."""
         session = self._session(session_id)
         leaf = session.info.leaf_id if isinstance(query.leaf, Stored) else query.leaf
         session.check_sees(leaf)
@@ -64,7 +73,7 @@ class MemoryLedger(MemoryReads):
             if query.since not in path or not session.sees(query.since):
                 return None
             path = path[path.index(query.since) + 1 :]
-        return {(session.tree_id, entry_id) for entry_id in path}
+        return {(session.tree_id, session.tree[entry_id].creator, entry_id) for entry_id in path}
 
     def _payers_meant(self, session_id: str, query: LedgerQuery) -> set[int]:
         ids = self._task_ids(session_id) if query.tasks else {session_id}
@@ -80,24 +89,25 @@ class MemoryLedger(MemoryReads):
     def _payers_named(self, ids: Collection[str]) -> set[int]:
         return {number for number, note in self._payers.items() if note.session_id in ids}
 
-    def _active(self) -> set[tuple[int, str]]:
-        """Return every entry that is on the active path of a session, with its tree."""
+    def _active(self) -> set[_Booked]:
+        """Return every entry that is on the active path of a session, as calls are booked on it."""
         return {
-            (session.tree_id, entry.id)
+            (session.tree_id, session.tree[entry.id].creator, entry.id)
             for session in self._sessions.values()
             for entry in session.path(session.info.leaf_id)
         }
 
-    def _branch(self, call: CallRow, active: set[tuple[int, str]]) -> str:
+    def _branch(self, call: CallRow, active: set[_Booked]) -> str:
         if call.entry_id is None:
             return "alone"
-        tree_id = self._payers[call.session_key].tree_id
-        if (tree_id, call.entry_id) in active:
+        tree_id, payer, entry_id = self._booked(call)
+        if (tree_id, payer, entry_id) in active:
             return "active"
         trees = (session.tree for session in self._sessions.values() if session.tree_id == tree_id)
-        return "abandoned" if call.entry_id in next(trees, {}) else "gone"
+        row = next(trees, {}).get(call.entry_id)
+        return "abandoned" if row is not None and row.creator == payer else "gone"
 
-    def _group_value(self, name: Dimension, call: CallRow, active: set[tuple[int, str]]) -> str | date | None:
+    def _group_value(self, name: Dimension, call: CallRow, active: set[_Booked]) -> str | date | None:
         if name == "session":
             return self._payers[call.session_key].session_id
         if name == "branch":

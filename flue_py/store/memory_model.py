@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import NamedTuple, cast
@@ -24,7 +24,7 @@ from flue_py.core.log import (
 )
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow, EditRow
-from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload
 from flue_py.errors import EntryNotFound, LeafConflict
 
@@ -38,7 +38,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored entry with what it adds to its path's totals, and the totals from the root to it.
+    """A stored entry with what it adds to its path's totals, and the totals and what was paid from the root to it.
 
     ``creator`` is the number of the session that added it, which may be gone.
     """
@@ -48,6 +48,7 @@ class Row:
     totals: UsageTotals
     counted: bool
     creator: int
+    paid: Paid = NOTHING_PAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +244,35 @@ class Session:
         """Return what the path to ``leaf`` has used."""
         return NO_USAGE if leaf is None else self.tree[leaf].totals
 
+    def paid(self, leaf: str | None) -> Paid:
+        """Return what the ledger has of the path to ``leaf``."""
+        return NOTHING_PAID if leaf is None else self.tree[leaf].paid
+
     def has_visible_child(self, entry_id: str) -> bool:
         """Return whether the session sees an entry below this one."""
         return any(self.tree[other].entry.parent_id == entry_id for other in self.reach() - self.retracted)
 
 
-def tree_problems(tree: dict[str, Row]) -> list[Problem]:
-    """Return where an entry's depth, totals or usage differ from what its parent and its payload say."""
+def with_paid_sums(rows: Iterable[Row], tree: Mapping[str, Row], calls: Iterable[CallRow]) -> list[Row]:
+    """Return rows, parents before children, with what was paid on their paths: for the parent's, and for their own
+    ``calls``, which the ledger has. Parents are among them or in the ``tree``."""
+    own: dict[tuple[int, str], Paid] = {}
+    for call in calls:
+        if call.entry_id is not None:
+            place = (call.session_key, call.entry_id)
+            own[place] = own.get(place, NOTHING_PAID).plus(call.paid)
+    made: dict[str, Row] = {}
+    for row in rows:
+        parent_id = row.entry.parent_id
+        above = NOTHING_PAID if parent_id is None else (made.get(parent_id) or tree[parent_id]).paid
+        paid = above.plus(own.get((row.creator, row.entry.id), NOTHING_PAID))
+        made[row.entry.id] = replace(row, paid=paid)
+    return list(made.values())
+
+
+def tree_problems(tree: dict[str, Row], calls: Iterable[CallRow]) -> list[Problem]:
+    """Return where an entry's depth, totals or usage differ from what its parent and its payload say, or what was paid
+    on its path from what the ledger's ``calls`` of the tree say."""
     problems = []
     for entry_id, row in tree.items():
         entry = row.entry
@@ -265,6 +288,10 @@ def tree_problems(tree: dict[str, Row]) -> list[Problem]:
             problems.append(Problem("usage", entry_id, "what it adds is not what its payload reports"))
         if row.totals != (NO_USAGE if parent is None else parent.totals).plus(row.added):
             problems.append(Problem("totals", entry_id, "the running totals are not its parent's and its own"))
+    if not problems:
+        derived = with_paid_sums(tree.values(), {}, calls)
+        what = "the sums are not what the ledger has of its path"
+        problems = [Problem("paid", new.entry.id, what) for new in derived if tree[new.entry.id] != new]
     return problems
 
 

@@ -175,7 +175,8 @@ class MemoryReads:
         if since is not None and all(entry.id != since for entry in session.path(at)):
             return UsageWindow(Usage(), at, since, on_path=False)
         used = session.totals(at).minus(session.totals(since))
-        return UsageWindow(Usage.from_totals(used), at, since)
+        paid = session.paid(at).minus(session.paid(since))
+        return UsageWindow(Usage.from_totals(used), at, since, paid=paid)
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         session = self._session(session_id)
@@ -263,7 +264,7 @@ class MemoryReads:
     async def verify(self) -> VerifyReport:
         self._check_open()
         trees = {id(session.tree): session.tree for session in self._sessions.values()}
-        problems = [problem for tree in trees.values() for problem in tree_problems(tree)]
+        problems = [problem for tree in trees.values() for problem in tree_problems(tree, self._ledger.values())]
         held: dict[int, set[str]] = {number: set() for number in trees}
         for session in self._sessions.values():
             session.reach(held[id(session.tree)])

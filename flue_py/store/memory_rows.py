@@ -26,7 +26,7 @@ from flue_py.core.trees import (
     TreeHead,
     head_of,
 )
-from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage import NO_USAGE, PAID_COLUMNS, UsageTotals
 from flue_py.store.memory_lanes import parents_of
 from flue_py.store.memory_model import Content, MoveNote, Operation, Request, Row, Session
 from flue_py.store.payloads import checked_text
@@ -89,6 +89,7 @@ def entry_row(row: Row, lane_id: int, payload: str | None, packed: bytes | None,
         packed=packed,
         extra=entry.extra,
         payload=payload,
+        **dict(zip(PAID_COLUMNS, row.paid, strict=True)),
     )
 
 

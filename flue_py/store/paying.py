@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from functools import reduce
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import CallRow
-from flue_py.core.usage import MAX_AMOUNT
+from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid
 from flue_py.errors import CallConflict, InvalidEntry
 from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
@@ -97,29 +97,21 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
 
 
-class Spent(NamedTuple):
-    """What calls come to: tokens and picodollars as far as they are known, and of how many they are not."""
-
-    tokens: int = 0
-    picodollars: int = 0
-    unpriced: int = 0
-    unknown: int = 0
-
-
-def spent_by(calls: Sequence[CallRow]) -> Spent:
+def paid_by(calls: Iterable[CallRow]) -> Paid:
     """Return what calls come to."""
-    return Spent(
-        sum(call.tokens for call in calls),
-        sum(call.cost or 0 for call in calls),
-        sum(call.cost is None for call in calls),
-        sum(call.unknown for call in calls),
-    )
+    return reduce(Paid.plus, (call.paid for call in calls), NOTHING_PAID)
 
 
 def check_spending(tokens: int, picodollars: int) -> None:
     """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
     if max(tokens, picodollars) > MAX_AMOUNT:
         raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def check_path(sums: Iterable[Sequence[int]]) -> None:
+    """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
+    if any(max(each) > MAX_AMOUNT for each in sums):
+        raise InvalidEntry(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
 def payer_row(state: SessionState) -> dict[str, object]:
@@ -136,13 +128,14 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     if not insert_calls(tx, state.tree_id, [row]):
         known = _known(tx, row)
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    spent = spent_by([row])
+    spent = row.paid
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
     update = {
         "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
         "first_message": None, "spent_tokens": spent.tokens, "spent_cost": spent.picodollars,
-        "unpriced_calls": spent.unpriced, "unknown_calls": spent.unknown, "newest": None, "session_key": state.key,
+        "unpriced_calls": spent.unpriced_calls, "unknown_calls": spent.unknown_calls, "newest": None,
+        "session_key": state.key,
     }  # fmt: skip
     tx.run(queries.UPDATE_AFTER_APPEND, update)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

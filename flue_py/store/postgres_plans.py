@@ -12,11 +12,11 @@ from itertools import count
 from typing import NamedTuple
 
 from flue_py.core.sessions import Appended, SessionInfo
-from flue_py.core.usage import MAX_AMOUNT
+from flue_py.core.usage import MAX_AMOUNT, PAID_COLUMNS, Paid
 from flue_py.store import ledger_queries, queries
 from flue_py.store.appending import EntryBatch, PlannedAppend
 from flue_py.store.creating import PlannedFork
-from flue_py.store.paying import Spent, distinct_calls, spent_by
+from flue_py.store.paying import distinct_calls, paid_by
 from flue_py.store.postgres_errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres_transaction import PostgresTransaction
 from flue_py.store.transaction import Row, Statement, parameter_type
@@ -48,14 +48,15 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     try:
         written = tx.connection.fetch(_append_statement(parts), arguments)
     except DRIVER_ERRORS as error:
-        # A call that is in the ledger has other numbers: the other way of writing says which.
+        # A call is in the ledger already: the other way of writing counts it once, or says what differs.
         if sqlstate_of(error) != DIVISION_BY_ZERO:
             raise
         return None
     if not written:
         return None
     spent_tokens, spent_cost, *_ = written[0]
-    batch.note_spending(Spent(spent_tokens - batch.state.spent_tokens, spent_cost - batch.state.spent_cost))
+    new = Paid(tokens=spent_tokens - batch.state.spent_tokens, picodollars=spent_cost - batch.state.spent_cost)
+    batch.note_spending(new)
     if planned.move is None:
         tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
     return planned.result
@@ -87,8 +88,10 @@ def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]
 
 def _is_spending_in_range(batch: EntryBatch) -> bool:
     """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
-    spent = spent_by(batch.calls)
-    return max(batch.state.spent_tokens + spent.tokens, batch.state.spent_cost + spent.picodollars) <= MAX_AMOUNT
+    spent = paid_by(batch.calls)
+    on_paths = max((max(row[-len(PAID_COLUMNS) :]) for row in batch.rows), default=0)
+    session = max(batch.state.spent_tokens + spent.tokens, batch.state.spent_cost + spent.picodollars)
+    return max(on_paths, session) <= MAX_AMOUNT
 
 
 def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list[Row]:
@@ -149,7 +152,7 @@ def _fork_statement(parts: tuple[_Part, ...]) -> str:
 def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
     """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
     into, _, rest = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
-    on_conflict = ledger_queries.REFUSE_OTHER_NUMBERS if part.name == "calls" else rest.partition(")")[2]
+    on_conflict = ledger_queries.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
     return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from flue_py.core.listing import Ordering, SessionOrder
-from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.store.transaction import Statement
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
@@ -121,7 +121,7 @@ ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
     "digest", "payload", "packed", "blob",
 )  # fmt: skip
-_POSITION = ("lane_id", "depth", *TOTAL_COLUMNS)
+_POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
 
 
 def _payload_in(dialect: Dialect, text: str) -> str:
@@ -138,6 +138,7 @@ _PAYLOAD = f"e.digest, {_stored_bytes('sqlite', 'e.payload')} AS payload, e.pack
 _ENTRY = f"{_columns('e', ENTRY_COLUMNS[:-4])}, {_PAYLOAD}"
 _SESSION = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
 _TOTALS = _columns("e", TOTAL_COLUMNS)
+_PAID = _columns("e", PAID_COLUMNS)
 
 # -- store state --------------------------------------------------------------------------------------------------
 
@@ -310,6 +311,7 @@ INSERT_ENTRY = insert_into(
     (
         "tree_id", "lane_id", "depth", "id", "kind", "role", "source", "session_key", "revision", "ordinal",
         "created_at", "counted", *TOTAL_COLUMNS, "digest", "payload", "packed", "blob", "extra",
+        *PAID_COLUMNS,
     ),
 )  # fmt: skip
 INSERT_BLOB = _per_dialect(
@@ -725,7 +727,7 @@ LANE_ENTRIES = _per_dialect(
     lambda dialect: (
         "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
         f" e.digest, {_TOTALS}, {_stored_bytes(dialect, 'e.payload')}, e.packed, e.blob, CAST(e.ordinal AS BIGINT),"
-        f" {_storage_class(dialect, 'e.payload')}, CAST(e.created_at AS BIGINT) FROM entries e"
+        f" {_storage_class(dialect, 'e.payload')}, CAST(e.created_at AS BIGINT), {_PAID} FROM entries e"
         " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
     )
 )
@@ -750,6 +752,13 @@ LAST_KEY = Statement("SELECT MAX(s.session_key) FROM sessions s")
 DANGLING_MARKS = Statement(
     "SELECT s.id, m.entry_id, m.kind FROM marks m JOIN sessions s ON s.session_key = m.session_key"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL"
+)
+BOOKED_CALLS = Statement(
+    "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT),"
+    " CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
+    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
+    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0) FROM ledger g WHERE g.entry_id IS NOT NULL"
+    " GROUP BY g.tree_id, g.session_key, g.entry_id"
 )
 LEDGER_SUMS = Statement(
     "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"

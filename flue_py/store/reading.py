@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import pydantic_core
 
@@ -27,7 +27,7 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage import Usage, UsageTotals, UsageWindow
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, Usage, UsageTotals, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store import queries
 from flue_py.store.collector import collector_held
@@ -42,7 +42,6 @@ from flue_py.store.state import (
     read_state_with,
     see_entry,
     taken_ids,
-    totals_at,
 )
 from flue_py.store.transaction import Row, Statement, Transaction
 
@@ -344,11 +343,11 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafCh
     state = read_state(tx, session_id)
     at, position = place(tx, state, leaf)
     if since is None:
-        return UsageWindow(Usage.from_totals(totals_at(position)), at)
+        return _window(_NOTHING, position or _NOTHING, at, None)
     anchor = _ancestor(tx, state, since, position)
     if anchor is None:
         return UsageWindow(Usage(), at, since, on_path=False)
-    return UsageWindow(Usage.from_totals(totals_at(position).minus(anchor.totals)), at, since)
+    return _window(anchor, position or _NOTHING, at, since)
 
 
 def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> dict[str, object] | None:
@@ -370,12 +369,32 @@ def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
     """Return the window of a row of `queries.WINDOW`, or None where its ends are not one above the other in a lane."""
     if row is None:
         return None
-    _, at, anchor_lane, anchor_depth, *totals = row
-    before, (lane_id, depth), until = totals[:10], totals[10:12], totals[12:]
-    if anchor_lane != lane_id or anchor_depth > depth:
+    before, until = _Sums.of(row[2:19]), _Sums.of(row[19:36])
+    if before.lane_id != until.lane_id or before.depth > until.depth:
         return None
-    used = UsageTotals._make(until).minus(UsageTotals._make(before))
-    return UsageWindow(Usage.from_totals(used), at, since)
+    return _window(before, until, row[1], since)
+
+
+class _Sums(NamedTuple):
+    """An end of a usage window: a place, and the sums to it."""
+
+    lane_id: int
+    depth: int
+    totals: UsageTotals
+    paid: Paid
+
+    @classmethod
+    def of(cls, row: Row) -> _Sums:
+        return cls(row[0], row[1], UsageTotals._make(row[2:12]), Paid._make(row[12:17]))
+
+
+_NOTHING = _Sums(-1, -1, NO_USAGE, NOTHING_PAID)
+
+
+def _window(before: Position | _Sums, until: Position | _Sums, leaf: str | None, since: str | None) -> UsageWindow:
+    """Return what lies between two places of a path."""
+    used = until.totals.minus(before.totals)
+    return UsageWindow(Usage.from_totals(used), leaf, since, paid=until.paid.minus(before.paid))
 
 
 def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -165,6 +165,7 @@ entries = Table(
     Column("packed", LargeBinary),
     Column("extra", TEXT),
     Column("payload", TEXT),
+    *[Column(name, BigInteger, nullable=False, server_default=text("0")) for name in PAID_COLUMNS],
     PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
     UniqueConstraint("tree_id", "id"),
     CheckConstraint(

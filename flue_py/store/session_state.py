@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flue_py.core.sessions import LeafChoice, Stored
-from flue_py.core.usage import UsageTotals
+from flue_py.core.usage import Paid, UsageTotals
 from flue_py.errors import LeafConflict
 
 
 class Position(NamedTuple):
-    """The place of an entry: its lane and depth, the totals to it, and what decides where a child goes."""
+    """The place of an entry: its lane and depth, the sums to it, and what decides where a child goes."""
 
     lane_id: int
     depth: int
     totals: UsageTotals
+    paid: Paid
     owner_key: int
     parent_lane: int | None
     fork_depth: int

@@ -9,7 +9,7 @@ from hashlib import blake2b
 import pydantic_core
 
 from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable, require_meant
-from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage import Paid, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store import queries
 from flue_py.store.session_state import Position, SessionState
@@ -44,11 +44,12 @@ def read_state_with(tx: Transaction, session_id: str, statement: Statement) -> t
 
 
 # How many columns `queries` gives the place of an entry.
-_PLACE_COLUMNS = 16
+_PLACE_COLUMNS = 21
 
 
 def _position(row: Row) -> Position:
-    return Position(row[0], row[1], UsageTotals._make(row[2:12]), row[12], row[13], row[14], row[15] is not None)
+    totals, paid = UsageTotals._make(row[2:12]), Paid._make(row[12:17])
+    return Position(row[0], row[1], totals, paid, row[17], row[18], row[19], row[20] is not None)
 
 
 def see_entry(tx: Transaction, state: SessionState, entry_id: str) -> Position:
@@ -106,11 +107,6 @@ def place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str |
     if leaf is None:
         return None, None
     return leaf, see_entry(tx, state, leaf)
-
-
-def totals_at(position: Position | None) -> UsageTotals:
-    """Return the running totals at a place; zero before the first entry."""
-    return NO_USAGE if position is None else position.totals
 
 
 _IDS_AT_ONCE = 5_000

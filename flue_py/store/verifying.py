@@ -11,7 +11,7 @@ from flue_py.core.entries import MESSAGE, message_preview, message_text, message
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.lanes import Lane
 from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable
-from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown
 from flue_py.store import queries
@@ -21,11 +21,15 @@ from flue_py.store.transaction import Row, Transaction
 
 @dataclass(slots=True)
 class _Found:
-    """What the scan of the entries found, for the checks that compare it with other tables."""
+    """What the scan of the entries found, for the checks that compare it with other tables.
 
+    ``booked`` is what the ledger has of single entries, by tree, payer and entry.
+    """
+
+    booked: dict[tuple[int, int, str], Paid]
     problems: list[Problem] = field(default_factory=list)
     # Totals at the places that a lane forks from, needed when the child lane's turn comes.
-    totals: dict[tuple[int, int, int], UsageTotals] = field(default_factory=dict)
+    totals: dict[tuple[int, int, int], tuple[UsageTotals, Paid]] = field(default_factory=dict)
     places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     tips: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     entry_counts: Counter[int] = field(default_factory=Counter)
@@ -70,7 +74,7 @@ def verify(tx: Transaction) -> VerifyReport:
     lanes = [Lane(*row) for row in tx.rows(queries.ALL_LANES, {})]
     sessions = tx.rows(queries.ALL_SESSIONS, {})
     retracted = {(row[0], row[1]) for row in tx.rows(queries.ALL_RETRACTED, {})}
-    found = _Found()
+    found = _Found({(row[0], row[1], row[2]): Paid._make(row[3:]) for row in tx.rows(queries.BOOKED_CALLS, {})})
     forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
     for lane in lanes:
         _check_lane(tx, lane, forks, found, retracted)
@@ -105,12 +109,12 @@ def _check_lane(
     tx: Transaction, lane: Lane, forks: set[tuple[int, int | None, int]], found: _Found, retracted: set[tuple[int, str]]
 ) -> None:
     where = f"lane {lane.lane_id} of tree {lane.tree_id}"
-    totals = NO_USAGE
+    totals, paid = NO_USAGE, NOTHING_PAID
     if lane.parent_lane is not None:
         place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
         if place not in found.totals:
             found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
-        totals = found.totals.get(place, NO_USAGE)
+        totals, paid = found.totals.get(place, (NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
     for row in tx.rows(queries.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
         depth, entry_id, creator = row[:3]
@@ -119,9 +123,10 @@ def _check_lane(
         if depth != expected_depth:
             found.report("wrong depth", f"entry {entry_id}", f"is at depth {depth}, not {expected_depth}")
         totals = _check_entry(tx, lane, row, totals, found)
+        paid = _check_paid(lane, row, paid, found)
         expected_depth = depth + 1
         if (lane.tree_id, lane.lane_id, depth) in forks:
-            found.totals[lane.tree_id, lane.lane_id, depth] = totals
+            found.totals[lane.tree_id, lane.lane_id, depth] = (totals, paid)
         found.places[lane.tree_id, entry_id] = (lane.lane_id, depth)
         found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
         found.newest[creator] = max(row[23], found.newest.get(creator, row[23]))
@@ -167,6 +172,16 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
     if stored != derived and not (counted and agrees_with_payload(stored.minus(before), kind, role, fields)):
         found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
     return stored
+
+
+def _check_paid(lane: Lane, row: Row, before: Paid, found: _Found) -> Paid:
+    """Check what was paid on the path to an entry; return the stored sums, so that one error is reported once."""
+    stored = Paid._make(row[24:29])
+    derived = before.plus(found.booked.get((lane.tree_id, row[2], row[1]), NOTHING_PAID))
+    if stored != derived:
+        detail = f"stores {tuple(stored)}, the ledger has {tuple(derived)} of its path"
+        found.report("wrong sums of calls", f"entry {row[1]}", detail)
+    return stored if all(isinstance(amount, int) for amount in stored) else derived
 
 
 def _payload_text(

@@ -27,6 +27,7 @@ from flue_py.errors import FlueError, LeafConflict
 from flue_py.store.backend import Backend, Sources
 from flue_py.store.memory import MemoryBackend
 from flue_py.testing import samples, strategies
+from flue_py.testing.checks import check_window
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot
 from flue_py.testing.sources import OpenBackend, StepSources
 
@@ -524,8 +525,11 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
     assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
+    await check_window(backend, session_id, None)
     if path:
         middle = path[len(path) // 2].id
+        await check_window(backend, session_id, middle)
+        await check_window(backend, session_id, None, middle)
         whole = await backend.read_usage(session_id, None)
         before = await backend.read_usage(session_id, None, leaf=middle)
         after = await backend.read_usage(session_id, middle)

@@ -18,16 +18,17 @@ from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import CallConflict
 from flue_py.store.backend import Backend
-from flue_py.testing.samples import ids_of, placed, session_info, user
+from flue_py.testing.checks import check_window
+from flue_py.testing.samples import ids_of, path_ids, placed, session_info, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 
 Step: TypeAlias = Literal[
-    "answer", "branch", "compact", "summarize", "record", "record again", "conflict", "import", "import again", "fork",
-    "move", "retract", "undo", "delete",
+    "answer", "answer again", "branch", "compact", "summarize", "record", "record again", "conflict", "import",
+    "import again", "fork", "move", "retract", "undo", "delete",
 ]  # fmt: skip
 _STEPS: tuple[Step, ...] = (
-    "answer", "answer", "answer", "branch", "compact", "summarize", "record", "record again", "conflict", "import",
-    "import again", "fork", "fork", "move", "move", "retract", "undo", "delete",
+    "answer", "answer", "answer", "answer again", "branch", "compact", "summarize", "record", "record again",
+    "conflict", "import", "import again", "fork", "fork", "move", "move", "retract", "undo", "delete",
 )  # fmt: skip
 _picks = st.integers(0, 119)
 histories: st.SearchStrategy[list[tuple[Step, int, int]]] = st.lists(
@@ -82,8 +83,10 @@ class _Spending:
         return call
 
     def _answer(self, other: int) -> NewEntry:
-        message = new_message({"role": "assistant", "content": [], "usage": {"input": other}})
-        return replace(message, calls=(self._call(other),))
+        return replace(self._answer_of(other), calls=(self._call(other),))
+
+    def _answer_of(self, other: int) -> NewEntry:
+        return new_message({"role": "assistant", "content": [], "usage": {"input": other}})
 
     async def do(self, step: Step, session: int, other: int) -> None:
         """Take one step with a session that is there."""
@@ -93,6 +96,9 @@ class _Spending:
         match step:
             case "answer":
                 await backend.append(session_id, [user(), self._answer(other)])
+            case "answer again" if self.calls:
+                entries = [self._answer_again(other), self._answer(other), self._answer_again(session)]
+                await backend.append(session_id, [*entries, entries[1]])
             case "branch":
                 await backend.append(session_id, [self._answer(other)], expected=entry_id, on_conflict="branch")
             case "compact" if entry_id is not None:
@@ -142,12 +148,19 @@ class _Spending:
 
     async def _report_again(self, session_id: str, other: int) -> None:
         """Report a call a second time, with the same numbers, from whichever session."""
+        assert not (await self.backend.record_call(session_id, self._call_again(other))).is_new
+
+    def _call_again(self, other: int) -> PaidCall:
+        """Return one of the calls that were reported, with the same numbers."""
         calls, tally = self.calls, dict(self.tally)
         self.calls = other % calls
         noted = self.tally[f"c{self.calls + 1}"]
         again = self._call(noted[1])
         self.calls, self.tally = calls, tally
-        assert not (await self.backend.record_call(session_id, again)).is_new
+        return again
+
+    def _answer_again(self, other: int) -> NewEntry:
+        return replace(self._answer_of(other), calls=(self._call_again(other),))
 
     async def _import(self, entries: list[NewEntry]) -> None:
         info = await self.backend.import_session(NewSession(), entries, leaf=entries[-1].id)
@@ -163,3 +176,7 @@ class _Spending:
                 total.reasoning, total.picodollars,
             )  # fmt: skip
             assert (total.calls, sums) == (len(self.tally), expected)
+        for session_id in self.sessions:
+            path = await path_ids(self.backend, session_id)
+            for since in (None, *path[len(path) // 2 :][:1]):
+                await check_window(self.backend, session_id, since)

@@ -210,11 +210,13 @@ _known_calls: st.SearchStrategy[JsonObject] = st.sampled_from(sorted(_numbers_of
 )
 _paid_calls: st.SearchStrategy[JsonObject] = st.one_of(
     st.builds(lambda usage: {**usage, "provider": "p"}, usages),
+    st.just({"provider": "p", "surely": 7}),
     _known_calls,
     _known_calls,
     _known_calls.map(lambda call: {**call, "output": 8}),
 )
-"""Calls without an id, calls that are reported again and again, and now and then with other numbers."""
+"""Calls without an id, one in which nothing is recognised, and calls that are reported again and again, now and then
+with other numbers."""
 
 calls: st.SearchStrategy[PaidCall] = st.builds(
     lambda reported, purpose, outcome: replace(read_call(reported, "usage", purpose), outcome=outcome),

@@ -1,4 +1,4 @@
-"""The time of each session's last activity, where tasks began, imported sub-agents as tasks, and unknown usage.
+"""The time of each session's last activity, where tasks began, imported sub-agents as tasks, and what paths cost.
 
 Revision: 0003
 Follows: 0002
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, PAID_SUMS
 
 revision = "0003"
 down_revision = "0002"
@@ -25,6 +25,7 @@ def upgrade() -> None:
     op.add_column("task_links", sa.Column("entry_id", TEXT))
     _note_activity()
     _note_unknown_calls()
+    _sum_up_paths()
     op.execute(IMPORTED_AGENTS_ARE_TASKS)
 
 
@@ -58,6 +59,14 @@ def _note_unknown_calls() -> None:
         "UPDATE sessions SET unknown_calls = (SELECT COUNT(*) FROM ledger g"
         " WHERE g.session_key = sessions.session_key AND g.unknown = 1)"
     )
+
+
+def _sum_up_paths() -> None:
+    """Derive, for each entry, what the ledger has of the path to it."""
+    for name in ("paid_calls", "unpriced_calls", "unknown_calls", "paid_tokens", "paid_cost"):
+        op.add_column("entries", sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
+    for statement in PAID_SUMS:
+        op.execute(statement)
 
 
 def downgrade() -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pydantic_core
 
 from flue_py.core.salvaging import Loss, SalvageReport
-from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store import queries
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.backing_up import verify_connection
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, PAID_SUMS
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import require_not_open
 from flue_py.store.private_files import Part
@@ -118,6 +118,8 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         _write_entries(connection, history, names)
         _write_rows_of_sessions(connection, history)
         calls = _write_ledger(connection, history)
+        for statement in PAID_SUMS:
+            connection.execute(statement)
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         _write_state(connection, history)
         stamp = history.found.stamp
@@ -177,6 +179,7 @@ def _place(row: Found, entry: EntryRow, placed: Placed) -> None:
         counted=int(entry.counted),
     )  # fmt: skip
     row.update(zip(TOTAL_COLUMNS, placed.totals, strict=True))
+    row.update(dict.fromkeys(PAID_COLUMNS, 0))
 
 
 def _write_rows_of_sessions(connection: sqlite3.Connection, history: History) -> None:

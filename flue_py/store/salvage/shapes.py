@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.store.ddl import schema_statements, stamp_statements
 from flue_py.store.salvage.pages import Cell, Value
 
 _DERIVED = frozenset(
     {
         *TOTAL_COLUMNS,
+        *PAID_COLUMNS,
         "entry_count",
         "message_count",
         "first_message",
         "spent_tokens",
         "spent_cost",
-        "unpriced_calls",
         "active_at",
-        "unknown_calls",
     }
 )
 """Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
@@ -44,6 +43,7 @@ _WORDS = {
 
 _ADDED: dict[str, dict[str, Value]] = {
     "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0},
+    "entries": dict.fromkeys(PAID_COLUMNS, 0),
     "task_links": {"entry_id": None},
     "leaf_moves": {"why": None},
     "ledger": {"outcome": None, "unknown": 0},
