@@ -446,7 +446,7 @@ def test_the_patches_of_codex_are_diffs(chromium: Chromium, tmp_path: Path) -> N
     chromium.look(written(tmp_path, session), look)
 
 
-def test_rows_have_time_tokens_and_cost(chromium: Chromium, pi_report: Path) -> None:
+def test_rows_have_time_size_and_cost(chromium: Chromium, pi_report: Path) -> None:
     leaf = entries_of(pi_report)[-1]
     assert leaf["paid"] == [57_591_750_000, 1, 0]
 
@@ -456,7 +456,7 @@ def test_rows_have_time_tokens_and_cost(chromium: Chromium, pi_report: Path) -> 
         assert figures == ["11-21 02:14", "51", "$0.0576"]
         assert [row.locator(name).is_visible() for name in (".time", ".size", ".cost")] == [True, True, True]
         said = page.locator("#panel .message.chosen header .figures > *").all_text_contents()
-        assert said == ["11-21 02:14", "51 tokens", "$0.0576"]
+        assert said == ["11-21 02:14", "size 51", "$0.0576"]
         assert row.locator(".time").get_attribute("title") == f"{leaf['at']} UTC"
         # A folded run has the sum of its own.
         run = page.locator("#tree [data-run]").last
