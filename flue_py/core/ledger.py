@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -110,6 +110,25 @@ def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
     if known.price_source == again.price_source == REPORTED and known.cost != again.cost:
         differing.append(f"cost {known.cost:,} and {again.cost:,} picodollars")
     return tuple(differing)
+
+
+def is_part_of(one: CallRow, whole: CallRow) -> bool:
+    """Return whether a report of a call counts no more of anything than another: it may be an earlier one."""
+    return one.tokens <= whole.tokens and all(getattr(one, name) <= getattr(whole, name) for name in TOKEN_COLUMNS)
+
+
+def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallRow | None]) -> list[CallRow]:
+    """Return the rows that a report takes the place of: those under these ids that its session paid, and that differ.
+
+    ``find`` gives the row that has an id, of the scope and the provider of the call.
+    """
+    found = [known for name in dict.fromkeys(names) if (known := find(name)) is not None]
+    return [
+        known
+        for known in found
+        if known.session_key == call.session_key
+        and (known.call_id != call.call_id or call.entry_id not in (None, known.entry_id) or differences(known, call))
+    ]
 
 
 @dataclass(frozen=True, slots=True)

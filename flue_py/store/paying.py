@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from flue_py.core.calls import CallDifference, PaidCall
-from flue_py.core.ledger import CallId, Recorded, call_row, differences
+from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import MAX_AMOUNT
@@ -58,6 +59,28 @@ def _insert_many(
     return new
 
 
+def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+    """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
+    gone = []
+    for call, names in calls:
+        for known in replaced_by(call, names, partial(_call_of, tx, call)):
+            where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
+            tx.run(ledger_queries.DELETE_CALL, where)
+            gone.append(known)
+    return gone
+
+
+def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
+    return find_call(tx, call.scope, CallId(call.provider, name))
+
+
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+    """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "entry_id": entry_id}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.CALLS_OF_ENTRY, where)]
+
+
 def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
     differing = differences(known, call)
     if differing and conflict is None:
@@ -96,6 +119,12 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
 
 
+def spent_more(new: Sequence[CallRow], gone: Sequence[CallRow]) -> tuple[int, int, int]:
+    """Return what new calls come to, as `spent_by` does, less what those came to whose place they took."""
+    tokens, cost, unpriced = (now - before for now, before in zip(spent_by(new), spent_by(gone), strict=True))
+    return tokens, cost, unpriced
+
+
 def spent_by(calls: Sequence[CallRow]) -> tuple[int, int, int]:
     """Return what calls come to: tokens, picodollars as far as they are known, and how many have no known cost."""
     return (
@@ -122,10 +151,14 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
     row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
-    if not insert_calls(tx, state.tree_id, [row]):
+    gone = take_back(tx, [(row, call.replaces)])
+    # What stands for the report that an entry brought belongs to that entry.
+    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    new = insert_calls(tx, state.tree_id, [row])
+    if not new and not gone:
         known = _known(tx, row)
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    tokens, picodollars, unpriced = spent_by([row])
+    tokens, picodollars, unpriced = spent_more(new, gone)
     check_spending(state.spent_tokens + tokens, state.spent_cost + picodollars)
     tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
     update = {
