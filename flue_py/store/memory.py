@@ -563,8 +563,8 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             if others and differing is not None:
                 differing.append(CallDifference(call.provider, call.call_id, others))
         info = session.info
-        tokens, picodollars, unpriced = spent_more(list(calls.values()), gone)
-        check_spending(info.spent_tokens + tokens, info.spent_picodollars + picodollars)
+        spent = spent_more(list(calls.values()), gone)
+        check_spending(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)
         for identity in left:
             del self._ledger[identity]
         self._ledger.update(calls)
@@ -572,9 +572,10 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             self._payers[session.number] = PayerNote(info.id, session.tree_id)
         session.info = replace(
             info,
-            spent_tokens=info.spent_tokens + tokens,
-            spent_picodollars=info.spent_picodollars + picodollars,
-            unpriced_calls=info.unpriced_calls + unpriced,
+            spent_tokens=info.spent_tokens + spent.tokens,
+            spent_picodollars=info.spent_picodollars + spent.picodollars,
+            unpriced_calls=info.unpriced_calls + spent.unpriced,
+            unknown_calls=info.unknown_calls + spent.unknown,
         )
         return bool(calls or gone)
 
