@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.trees import CallRow
@@ -112,7 +113,7 @@ def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
     return tuple(differing)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recorded:
     """What recording a paid call did. ``is_new`` is False where it had been reported before, and nothing was changed.
 
@@ -135,7 +136,7 @@ class Recorded:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerQuery:
     """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC."""
 
@@ -170,7 +171,7 @@ class LedgerQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageRow:
     """What some paid calls used: tokens by kind, and cost.
 
@@ -239,7 +240,7 @@ def _json(value: str | date | None) -> str | None:
     return value.isoformat() if isinstance(value, date) else value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageReport:
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 

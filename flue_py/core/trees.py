@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.frozen import frozen
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class SessionHead(NamedTuple):
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeHead:
     """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
 
@@ -245,7 +246,7 @@ class TreeHead:
         return sum(session.entry_count for session in self.sessions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeCopy:
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
@@ -294,7 +295,7 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
     return replace(copy, sessions=sessions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GonePayer:
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
@@ -324,7 +325,7 @@ def head_of(session: SessionRow) -> SessionHead:
 TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundTree:
     """A tree of the target in which a session of the source's tree was found.
 
@@ -336,7 +337,7 @@ class FoundTree:
     stamps: frozenset[bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a target stands to a tree of the source.
 
