@@ -79,7 +79,7 @@ def sessions(
             if cursor is None:
                 break
         listed = found[:limit]
-        return listed, await _models(store), {} if as_json else await _sources(store, listed)
+        return listed, await _models(store, listed), {} if as_json else await _sources(store, listed)
 
     found, models, sources = run(place, work, bar="reading")
     if as_json:
@@ -88,9 +88,9 @@ def sessions(
         print_lines(session_lines(found, look(), models=models, sources=sources), paged=True)
 
 
-async def _models(store: Store) -> dict[str, str]:
-    """Return, by session, the model that most of its calls were made to. O(ledger), in one statement."""
-    report = await store.usage(group_by=("session", "model"))
+async def _models(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]:
+    """Return, by session, the model that most of its calls were made to. O(their calls)."""
+    report = await store.usage(listed, group_by=("session", "model"))
     calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
     return {session: model for _, session, model in calls if model}
 

@@ -28,7 +28,8 @@ class PaidCall:
     that was reasoning. ``cost`` is in picodollars, None where nobody knows it; ``price_source`` says who does.
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
     is when it was made, where that is not the time of its entry. ``is_unknown`` says that nobody knows what it used:
-    its numbers are zero for that reason alone.
+    its numbers are zero for that reason alone. ``replaces`` are ids of calls of the same provider whose place this
+    report takes where the same session paid them: what an import met of the call before.
     """
 
     usage: UsageTotals
@@ -43,6 +44,7 @@ class PaidCall:
     outcome: str | None = None
     at_us: int | None = None
     is_unknown: bool = False
+    replaces: tuple[str, ...] = ()
 
     @property
     def known_cost(self) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from flue_py.core.calls import PaidCall, checked_tag, read_call
 from flue_py.core.entries import to_microseconds
@@ -143,7 +143,7 @@ def paid_call(
 
 
 def ledger_query(
-    session: HasId | str | None,
+    session: HasId | str | Sequence[HasId | str] | None,
     *,
     tree: bool,
     tasks: bool,
@@ -160,7 +160,9 @@ def ledger_query(
     for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
         checked_flag(flag, what)
     on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
-    if session is None and (tree or tasks or on_path):
+    several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
+    single = None if several is not None else cast("HasId | str | None", session)
+    if single is None and (tree or tasks or on_path):
         raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
     if on_path and (tree or tasks):
         raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
@@ -174,7 +176,8 @@ def ledger_query(
         checked_choice(name, "group_by", DIMENSIONS)
     first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
     return LedgerQuery(
-        None if session is None else id_of(session),
+        None if single is None else id_of(single),
+        None if several is None else tuple(id_of(each) for each in several),
         tree=tree,
         tasks=tasks,
         on_path=on_path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.sessions import SessionInfo
@@ -44,6 +45,10 @@ class Target:
     parent: str | None = None
     began: dict[str, str] = field(default_factory=dict)
     tasks: list[TaskOf] = field(default_factory=list)
+    calls: list[PaidCall] = field(default_factory=list)
+    """What was paid for what is no entry, or not as it was paid for."""
+
+    booked: int = 0
     metadata: JsonObject | None = None
 
     def stands_for(self, entry_id: str | None) -> str | None:
@@ -141,6 +146,7 @@ class Target:
             self.session.leaf_id,
             self.leaf_kept,
             self.parent,
+            self.booked,
         )
 
 

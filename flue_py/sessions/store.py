@@ -270,7 +270,7 @@ class Store(StoreBudgets):
 
     async def usage(
         self,
-        session: HasId | str | None = None,
+        session: HasId | str | Sequence[HasId | str] | None = None,
         *,
         tree: bool = False,
         tasks: bool = False,
@@ -289,10 +289,11 @@ class Store(StoreBudgets):
     ) -> UsageReport:
         """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
 
-        Without a session: of the whole store. With one: the calls it paid for, also after it was deleted; ``tasks``
-        adds the task sessions it links to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``,
-        or ``since`` take the calls of the entries on its path instead, whoever paid: after ``since``, up to ``leaf``;
-        where ``since`` is not on the path the report is empty, and says so (``on_path``).
+        Without a session: of the whole store. With several: the calls they paid for; an id that is nobody's adds
+        nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
+        to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``, or ``since`` take the calls of
+        the entries on its path instead, whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the
+        path the report is empty, and says so (``on_path``).
 
         ``scope``, ``provider``, ``model``, ``purpose`` and ``outcome`` take the calls of that value, ``first_day`` and
         ``last_day`` those of the days from one to the other (in UTC, both included). ``branch`` takes those whose entry

@@ -153,7 +153,8 @@ class Backend(Protocol):
 
         A ``parent_id`` of None is a root; any other must be an entry the session sees or an earlier one of the
         same call. ``leaf`` must be one the session then sees, or None. A paid call that was reported before with other
-        numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises `EntryNotFound`, `InvalidEntry`.
+        numbers is told in ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces``
+        that one, and this session paid it. Raises `EntryNotFound`, `InvalidEntry`.
         """
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
@@ -208,12 +209,15 @@ class Backend(Protocol):
     async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
         """Write a paid call that made no entry, and count one revision; what was reported before changes nothing.
 
-        A call without an id gets one. Raises `CallConflict` where it was reported with other numbers, as `append` does.
-        O(1).
+        A call without an id gets one. What it ``replaces`` is taken out, where this session paid it and it differs, and
+        leaves it its entry. Raises `CallConflict` where it was reported with other numbers, as `append` does. O(1).
         """
 
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
         """Return those of these calls that are in the ledger, in no order."""
+
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        """Return the calls that the session reported with an entry, by provider and id. O(calls of the session)."""
 
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         """Sum up the paid calls that the query means, by the groups it names.

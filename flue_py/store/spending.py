@@ -38,6 +38,9 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters.update(place)
     elif query.session_id is not None:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
+    elif query.session_ids is not None:
+        named = {"ids": json.dumps([name for name in query.session_ids if is_storable(name)])}
+        parameters["keys"] = json.dumps([row[0] for row in tx.rows(ledger_queries.PAYERS_OF, named)])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_queries.ledger_sums(
@@ -91,8 +94,9 @@ def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
         name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
     }
     numbers = [int(number or 0) for number in row[len(query.group_by) :]]
-    halves = numbers[2:]
-    return UsageRow(group, *numbers[:2], *(high << 32 | low for high, low in _pairs(halves)))
+    calls, unpriced, unknown, *halves = numbers
+    sums = (high << 32 | low for high, low in _pairs(halves))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:

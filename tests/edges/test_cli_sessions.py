@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import flue_py.sync
+from flue_py.core.ledger import Dimension, UsageReport
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.views import spent
+from flue_py.sessions.store import Store
 from tests.edges.cli_runs import Flue
 
 
@@ -52,6 +54,20 @@ def test_sessions_are_sorted_in_every_order(flue: Flue) -> None:
     assert keys(flue, "--sort", "title") == "cba"
     assert keys(flue, "--sort", "title", "--reverse") == "abc"
     assert "title" in flue.run("sessions", "--sort", "size", code=2).stderr
+
+
+def test_only_the_ledger_of_the_sessions_listed_is_read(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    read = Store.usage
+
+    async def usage(store: Store, sessions: list[SessionInfo], *, group_by: tuple[Dimension, ...]) -> UsageReport:
+        asked.append([info.key or "" for info in sessions])
+        return await read(store, sessions, group_by=group_by)
+
+    monkeypatch.setattr(Store, "usage", usage)
+    assert keys(flue, "--limit", "2") == "cb"
+    assert keys(flue, "--title", "made") == ""
+    assert asked == [["c", "b"], []]
 
 
 def test_sessions_are_found_by_the_title_that_is_shown(flue: Flue) -> None:
