@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported
@@ -20,7 +20,7 @@ _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _OUTCOMES = {"error": "failed", "aborted": "aborted"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PaidCall:
     """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``.
 
@@ -59,7 +59,7 @@ class PaidCall:
         return self.price_source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallDifference:
     """A paid call that an import met again with other numbers than the ledger has. The ledger keeps the first."""
 

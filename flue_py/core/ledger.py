@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.trees import CallRow
@@ -132,7 +133,7 @@ def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallR
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recorded:
     """What recording a paid call did. ``is_new`` is False where it had been reported before, and nothing was changed.
 
@@ -155,7 +156,7 @@ class Recorded:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerQuery:
     """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
 
@@ -194,7 +195,7 @@ class LedgerQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageRow:
     """What some paid calls used: tokens by kind, and cost.
 
@@ -274,7 +275,7 @@ def _json(value: str | date | None) -> str | None:
     return value.isoformat() if isinstance(value, date) else value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageReport:
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 

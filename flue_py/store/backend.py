@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +20,7 @@ from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reserva
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
@@ -64,7 +64,7 @@ class CommittedBeforeCancellation(asyncio.CancelledError):
         super().__init__()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sources:
     """Where time and ids come from. Tests inject them; generated ids that collide are asked for again."""
 
