@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
 
@@ -14,6 +14,7 @@ from flue_py.cli.place import Place
 from flue_py.cli.running import all_sessions, find_session, run, sources_of
 from flue_py.core.costs import EntryCost, entry_costs
 from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.branches import Plan, plan_tree
 from flue_py.render.costs import plan_costs
@@ -21,14 +22,14 @@ from flue_py.render.entries import Cost, cost_text
 from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
-from flue_py.render.views import session_name, spent
+from flue_py.render.views import session_name, spent, spent_tokens
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 _MOST_TASKS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Tree:
     """Everything that is read to draw a tree.
 
@@ -100,7 +101,7 @@ def _title(found: _Tree, width: int, cut: str) -> str:
     parts = [
         counted(len(found.entries), "entry", "entries"),
         counted(len(found.plan.branches), "branch", "branches"),
-        f"{counted(found.info.spent_tokens, 'token')} used" if found.info.spent_tokens else "",
+        f"{spent_tokens(found.info)} tokens used" if found.info.spent_tokens else "",
         _spent(found),
     ]
     numbers = "".join(f", {part}" for part in parts if part)

@@ -8,11 +8,13 @@ The fields of the rows are named and ordered as the columns that `docs/format.md
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.frozen import frozen
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -47,6 +49,7 @@ class SessionRow(NamedTuple):
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_at: int = 0
+    unknown_calls: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -161,7 +164,10 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was."""
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was.
+
+    ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone.
+    """
 
     scope: str
     provider: str
@@ -181,6 +187,7 @@ class CallRow(NamedTuple):
     price_source: str | None
     at: int
     outcome: str | None = None
+    unknown: int = 0
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -191,6 +198,11 @@ class CallRow(NamedTuple):
     def tokens(self) -> int:
         """All tokens: the reported total, or the sum of the kinds where none was reported."""
         return self.total_tokens or sum(self[7:12])
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is said of it: so a version before format 3 wrote usage in which it recognised nothing."""
+        return self.cost is None and not self.total_tokens and not any(self[7:13])
 
     @property
     def is_summed(self) -> bool:
@@ -226,7 +238,7 @@ class SessionHead(NamedTuple):
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeHead:
     """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
 
@@ -245,7 +257,7 @@ class TreeHead:
         return sum(session.entry_count for session in self.sessions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeCopy:
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
@@ -294,7 +306,20 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
     return replace(copy, sessions=sessions)
 
 
-@dataclass(frozen=True, slots=True)
+def with_unknown_calls(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose blank calls are called unknown, and whose sessions count those that they paid for."""
+    calls = [call_with_unknown(call) for call in copy.calls]
+    counts = Counter(call.session_key for call in calls if call.unknown)
+    sessions = [row._replace(unknown_calls=counts[row.session_key]) for row in copy.sessions]
+    return replace(copy, calls=calls, sessions=sessions)
+
+
+def call_with_unknown(call: CallRow) -> CallRow:
+    """Return a call that was written before format 3 as unknown where nothing is said of it."""
+    return call._replace(unknown=int(call.is_blank))
+
+
+@frozen
 class GonePayer:
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
@@ -324,7 +349,7 @@ def head_of(session: SessionRow) -> SessionHead:
 TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundTree:
     """A tree of the target in which a session of the source's tree was found.
 
@@ -336,7 +361,7 @@ class FoundTree:
     stamps: frozenset[bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a target stands to a tree of the source.
 

@@ -84,9 +84,10 @@ def tree_row(
         "sessionId": session.id,
         "name": name,
         "leafId": session.leaf_id,
-        "spentTokens": session.spent_tokens,
+        "spentTokens": session.known_tokens,
         "spent": None if (known := session.known_spent) is None else exact(known),
         "unpricedCalls": session.unpriced_calls,
+        "unknownCalls": session.unknown_calls,
         "entries": rows,
         "branches": [
             {
@@ -168,9 +169,10 @@ def session_row(info: SessionInfo, name: str) -> JsonObject:
         "entryCount": info.entry_count,
         "messageCount": info.message_count,
         "firstMessage": info.first_message,
-        "spentTokens": info.spent_tokens,
+        "spentTokens": info.known_tokens,
         "spent": None if (known := info.known_spent) is None else exact(known),
         "unpricedCalls": info.unpriced_calls,
+        "unknownCalls": info.unknown_calls,
         "metadata": info.metadata,
         "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
         "createdAt": iso(info.created_at),

@@ -16,6 +16,15 @@ FIND_CALL = Statement(
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
 )
 
+DELETE_CALL = Statement(
+    "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+    " AND session_key = :session_key"
+)
+CALLS_OF_ENTRY = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
+)
+
 
 def _found_calls(pairs: str, join: str, provider: str, call_id: str) -> str:
     """The calls of a scope that a JSON array of [provider, call id] names."""
@@ -115,7 +124,11 @@ def ledger_sums(
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
     sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
-    counts = ["COUNT(*)", "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)"]
+    counts = [
+        "COUNT(*)",
+        "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
+        "CAST(SUM(g.unknown) AS BIGINT)",
+    ]
     needs_entry = by_branch or on_path or "branch" in group_by
     joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if "session" in group_by else "") + (
         _WITH_ENTRY if needs_entry else ""

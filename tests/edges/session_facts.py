@@ -92,7 +92,7 @@ def facts_of_store(flue: Flue) -> Told:
     told = Told()
     info, rows = flue.json("info"), flue.json("sessions")
     told.tell("info --json", sessions=info["sessions"], entries=info["entries"], calls=info["ledgerRows"])
-    told.tell("sessions --json", sessions=len(rows), tokens=sum(row["spentTokens"] for row in rows))
+    told.tell("sessions --json", sessions=len(rows), tokens=sum(row["spentTokens"] or 0 for row in rows))
     told.tell("sessions --json", cost=sum((_exact(row["spent"]) or Decimal(0) for row in rows), Decimal(0)))
     made = flue.json("bundle", str(flue.folder / "again.bundle"))
     told.tell("bundle --json", sessions=made["sessions"], entries=made["entries"], calls=made["calls"])
@@ -214,19 +214,19 @@ def _bill(row: Any) -> dict[str, Any]:
         "tokens": row["totalTokens"],
     }
     if "costUsd" in row:
-        facts.update(calls=row["calls"], unpriced=row["unpricedCalls"], **_billed(row["calls"], row["costUsd"]))
-    return facts
+        facts.update(calls=row["calls"], unpriced=row["unpricedCalls"], cost=_exact(row["costUsd"]))
+    return _billed(facts)
 
 
-def _billed(calls: int, cost: str | None) -> dict[str, Any]:
-    """Return the cost on a bill; none where it has no calls: that nothing was told of what was said is not on it."""
-    return {"cost": _exact(cost)} if calls else {}
+def _billed(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what a bill says; nothing but that where it has no calls: what nothing was told of is not on it."""
+    return facts if facts.get("calls", 1) else {"calls": 0}
 
 
 def _printed_bill(lines: list[str]) -> dict[str, Any]:
     calls, *counts, cost = lines[1].split()
     facts: dict[str, Any] = dict(zip(_KINDS, map(_count, counts), strict=True))
-    return {**facts, "calls": _count(calls), **_billed(int(calls.replace(",", "")), cost)}
+    return _billed({**facts, "calls": _count(calls), "cost": _exact(cost)})
 
 
 def _printed_window(lines: list[str]) -> dict[str, Any]:
@@ -254,14 +254,16 @@ def _tell_tree(told: Told, flue: Flue, session_id: str) -> None:
     title = flue.run("tree", session_id, "--no-sizes", env=_WIDE).stdout.splitlines()[0]
     found = re.fullmatch(
         r"(?P<name>.*), (?P<entries>[\d,]+) entr\w+, (?P<branches>[\d,]+) branch\w*"
-        r"(, (?P<tokens>[\d,]+) tokens? used)?(, (?P<cost>\$[\d.,+ ?]+|no known cost))?",
+        r"(, (?P<tokens>[\d,]+)( \+ \?)? tokens used)?(, (?P<cost>\$[\d.,+ ?]+|no known cost))?",
         title,
     )
     assert found, title
     told.tell(
         "tree", name=found["name"], entries=_count(found["entries"]), branches=_count(found["branches"]),
-        own_tokens=_count(found["tokens"] or "0"), own_cost=_printed_money(found["cost"] or "$0.00"),
+        own_cost=_printed_money(found["cost"] or "$0.00"),
     )  # fmt: skip
+    if found["tokens"]:
+        told.tell("tree", own_tokens=_count(found["tokens"]))
 
 
 def _tell_paths(told: Told, flue: Flue, session_id: str) -> None:
@@ -359,7 +361,8 @@ def _tell_library(told: Told, store: Store, session_id: str) -> None:
         folder=info.cwd or "",
         own_entries=info.entry_count,
         own_messages=info.message_count,
-        own_tokens=info.spent_tokens,
+        own_tokens=info.known_tokens,
+        own_cost=info.known_spent,
         own_unpriced=info.unpriced_calls,
         created=_moment(info.created_at.isoformat()),
         last_active=_moment(info.active_at.isoformat()),
