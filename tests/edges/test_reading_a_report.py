@@ -556,7 +556,7 @@ def test_turns_are_questions_everywhere_and_money_is_in_sight_on_a_phone(chromiu
         page.locator("#turns table").wait_for()
         text = page.locator("body").inner_text()
         assert re.findall(r"\bturns?\b", text, re.IGNORECASE) == ["turns"]
-        assert "1,018\nentries, 88 turns" in text
+        assert "1,018\nentries, 84 turns" in text
         assert re.search(r"\d answers", text)
         assert not re.search(r"\$\d+\.\d{5}", text)
         for cell in (page.locator("#bills tbody tr:first-child td").last, page.locator("#bills tfoot td").last):
