@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.calls import program_of
+from flue_py.core.jsontext import decode_object
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was."""
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it."""
 
     scope: str
     provider: str
@@ -181,6 +183,7 @@ class CallRow(NamedTuple):
     price_source: str | None
     at: int
     outcome: str | None = None
+    agent: str | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -201,12 +204,14 @@ class CallRow(NamedTuple):
 class Payer(NamedTuple):
     """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
 
-    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`).
+    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`). ``project`` is
+    the folder that it worked in at its first paid call.
     """
 
     session_key: int
     session_id: str
     task_of: str | None = None
+    project: str | None = None
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------
@@ -292,6 +297,23 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
         newest[entry.session_key] = max(entry.created_at, newest.get(entry.session_key, entry.created_at))
     sessions = [row._replace(active_at=newest.get(row.session_key, row.created_at)) for row in copy.sessions]
     return replace(copy, sessions=sessions)
+
+
+def with_origins(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose payers name the folder that they worked in, and whose imported calls name their program."""
+    folders = {row.session_key: row.cwd or None for row in copy.sessions}
+    programs = {row.session_key: program_of(decode_object(row.metadata)) for row in copy.sessions}
+    imports = {(move.session_key, move.revision) for move in copy.moves if move.reason == "import"}
+    of_entries = {
+        entry.id: programs.get(entry.session_key)
+        for entry in copy.entries
+        if (entry.session_key, entry.revision) in imports
+    }
+    return replace(
+        copy,
+        payers=[payer._replace(project=folders.get(payer.session_key)) for payer in copy.payers],
+        calls=[call._replace(agent=of_entries.get(call.entry_id or "")) for call in copy.calls],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,7 @@ class EntryBatch:
             old.forked_from_entry,
             old.spent_tokens + self._spent[0],
             old.spent_cost + self._spent[1],
+            old.cwd,
             self._placed[leaf],
         )
 

@@ -551,7 +551,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         check_spending(info.spent_tokens + tokens, info.spent_picodollars + picodollars)
         self._ledger.update(calls)
         if calls:
-            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+            self._payers[session.number] = PayerNote(info.id, session.tree_id, project=info.cwd or None)
         session.info = replace(
             info,
             spent_tokens=info.spent_tokens + tokens,

@@ -288,6 +288,7 @@ ledger = Table(
     Column("price_source", TEXT),
     Column("at", BigInteger, nullable=False),
     Column("outcome", TEXT),
+    Column("agent", TEXT),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
     Index("ix_ledger_session_key", "session_key"),
     sqlite_with_rowid=False,
@@ -301,6 +302,7 @@ ledger_sessions = Table(
     Column("session_id", TEXT, nullable=False),
     Column("tree_id", BigInteger),
     Column("task_of", TEXT),
+    Column("project", TEXT),
     UniqueConstraint("session_id", "session_key"),
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )

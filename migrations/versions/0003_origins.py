@@ -1,4 +1,5 @@
-"""The time of each session's last activity, where tasks began, and imported sub-agents as task sessions.
+"""The time of each session's last activity, where tasks began, imported sub-agents as task sessions, and what paid
+calls were made for and by: a project and an agent.
 
 Revision: 0003
 Follows: 0002
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, imported_calls_have_agents
 
 revision = "0003"
 down_revision = "0002"
@@ -25,6 +26,9 @@ def upgrade() -> None:
     op.add_column("task_links", sa.Column("entry_id", TEXT))
     _note_activity()
     op.execute(IMPORTED_AGENTS_ARE_TASKS)
+    op.add_column("ledger", sa.Column("agent", TEXT))
+    op.add_column("ledger_sessions", sa.Column("project", TEXT))
+    _note_origins()
 
 
 def _note_activity() -> None:
@@ -42,6 +46,16 @@ def _note_activity() -> None:
             "scope", "kind", "created_at", "completed_at", "updated_at",
         ],
     )  # fmt: skip
+
+
+def _note_origins() -> None:
+    """Derive which folder sessions worked in, and which program made the calls that were imported."""
+    op.execute(
+        "UPDATE ledger_sessions SET project = (SELECT NULLIF(s.cwd, '') FROM sessions s"
+        " WHERE s.session_key = ledger_sessions.session_key)"
+        " WHERE session_key IN (SELECT s.session_key FROM sessions s WHERE s.cwd <> '')"
+    )
+    op.execute(imported_calls_have_agents(op.get_context().dialect.name))
 
 
 def downgrade() -> None:

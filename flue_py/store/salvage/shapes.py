@@ -45,8 +45,8 @@ _ADDED: dict[str, dict[str, Value]] = {
     "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0},
     "task_links": {"entry_id": None},
     "leaf_moves": {"why": None},
-    "ledger": {"outcome": None},
-    "ledger_sessions": {"tree_id": None, "task_of": None},
+    "ledger": {"outcome": None, "agent": None},
+    "ledger_sessions": {"tree_id": None, "task_of": None, "project": None},
 }
 """The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""
 
