@@ -119,6 +119,8 @@ def _check_parts(call: PaidCall, where: str) -> None:
         tokens = getattr(call, name)
         if type(tokens) is not int or not 0 <= tokens <= most:
             raise InvalidEntry(f"{where}.{name}: {shown(tokens)} is not a whole number from 0 to {most}")
+    if type(call.is_unknown) is not bool or (call.is_unknown and (any(call.usage) or call.cost is not None)):
+        raise InvalidEntry(f"{where}.is_unknown: should be a bool, and True only where there are no numbers")
     if call.cost is not None and not (type(call.cost) is int and 0 <= call.cost <= MAX_AMOUNT):
         raise InvalidEntry(f"{where}.cost: {shown(call.cost)} is not a whole number of picodollars")
     if call.at_us is not None and not is_moment(call.at_us):

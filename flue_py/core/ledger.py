@@ -82,6 +82,7 @@ def call_row(
         call.source,
         at_us if call.at_us is None else call.at_us,
         call.outcome,
+        int(call.is_unknown),
         call.agent,
     )
 
@@ -216,7 +217,8 @@ class UsageRow:
     ``group`` says what they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the Monday that it
     begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
     ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
-    costs that are known; ``unpriced_calls`` counts the calls without one.
+    costs that are known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those of
+    which nobody knows the tokens either: they add nothing to any of the sums.
     """
 
     group: Mapping[str, str | date | None] = field(default_factory=dict)
@@ -230,6 +232,7 @@ class UsageRow:
     reasoning: int = 0
     total_tokens: int = 0
     picodollars: int = 0
+    unknown_calls: int = 0
 
     @property
     def cache_write(self) -> int:
@@ -243,25 +246,27 @@ class UsageRow:
             return None
         return picodollars_to_usd(self.picodollars)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there are calls, and nobody knows what any of them used: the tokens are then no numbers to show."""
+        return bool(self.calls) and self.unknown_calls == self.calls
+
     def plus(self, other: UsageRow) -> UsageRow:
         """Return the sum of two rows, under the group of this one."""
         return UsageRow(self.group, *(mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)))
 
     @property
     def sums(self) -> tuple[int, ...]:
-        """The ten numbers, in their order: calls, unpriced calls, tokens by kind, all tokens, picodollars."""
+        """The eleven numbers: calls, unpriced calls, tokens by kind, all tokens, picodollars, unknown calls."""
         return (
             self.calls, self.unpriced_calls, self.input, self.output, self.cache_read, self.cache_write_5m,
-            self.cache_write_1h, self.reasoning, self.total_tokens, self.picodollars,
+            self.cache_write_1h, self.reasoning, self.total_tokens, self.picodollars, self.unknown_calls,
         )  # fmt: skip
 
     def to_json(self) -> JsonObject:
-        """Return the row as JSON: ``costUsd`` is the exact decimal as text, null where the cost is not known."""
+        """Return the row as JSON: ``costUsd`` is the exact decimal as text. What is not known is null, never 0."""
         cost = self.cost
-        return {
-            **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
-            "calls": self.calls,
-            "unpricedCalls": self.unpriced_calls,
+        tokens: JsonObject = {
             "input": self.input,
             "output": self.output,
             "cacheRead": self.cache_read,
@@ -269,6 +274,13 @@ class UsageRow:
             "cacheWrite1h": self.cache_write_1h,
             "reasoning": self.reasoning,
             "totalTokens": self.total_tokens,
+        }
+        return {
+            **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
+            "calls": self.calls,
+            "unpricedCalls": self.unpriced_calls,
+            "unknownCalls": self.unknown_calls,
+            **(dict.fromkeys(tokens) if self.is_unknown else tokens),
             "costPicodollars": None if cost is None else self.picodollars,
             "costUsd": None if cost is None else f"{cost.normalize():f}",
         }
@@ -345,6 +357,7 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
             call.reasoning_tokens,
             call.tokens,
             call.cost or 0,
+            call.unknown,
         )
         for call, group in calls
     )

@@ -42,9 +42,10 @@ class SessionInfo:
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
     ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported, of which ``unpriced_calls`` are not in
-    the cost: nothing said what they cost. ``title`` was given by a person, ``auto_title`` made by a program.
-    ``active_us`` is the time of the newest entry that it added, by the entries' own times, so that an imported session
-    was last active when its file says; of a session that has added none, a fork for one, it is that of its creation.
+    the cost: nothing said what they cost. Of ``unknown_calls`` among them nobody knows the tokens either. ``title`` was
+    given by a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by
+    the entries' own times, so that an imported session was last active when its file says; of a session that has added
+    none, a fork for one, it is that of its creation.
     """
 
     id: str
@@ -71,6 +72,7 @@ class SessionInfo:
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_us: int = 0
+    unknown_calls: int = 0
     session_key: int = field(default=0, compare=False, repr=False)
 
     @property

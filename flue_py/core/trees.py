@@ -8,6 +8,7 @@ The fields of the rows are named and ordered as the columns that `docs/format.md
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -49,6 +50,7 @@ class SessionRow(NamedTuple):
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_at: int = 0
+    unknown_calls: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -163,7 +165,10 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it."""
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it.
+
+    ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone.
+    """
 
     scope: str
     provider: str
@@ -183,6 +188,7 @@ class CallRow(NamedTuple):
     price_source: str | None
     at: int
     outcome: str | None = None
+    unknown: int = 0
     agent: str | None = None
 
     @property
@@ -194,6 +200,11 @@ class CallRow(NamedTuple):
     def tokens(self) -> int:
         """All tokens: the reported total, or the sum of the kinds where none was reported."""
         return self.total_tokens or sum(self[7:12])
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is said of it: so a version before format 3 wrote usage in which it recognised nothing."""
+        return self.cost is None and not self.total_tokens and not any(self[7:13])
 
     @property
     def is_summed(self) -> bool:
@@ -297,6 +308,19 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
         newest[entry.session_key] = max(entry.created_at, newest.get(entry.session_key, entry.created_at))
     sessions = [row._replace(active_at=newest.get(row.session_key, row.created_at)) for row in copy.sessions]
     return replace(copy, sessions=sessions)
+
+
+def with_unknown_calls(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose blank calls are called unknown, and whose sessions count those that they paid for."""
+    calls = [call_with_unknown(call) for call in copy.calls]
+    counts = Counter(call.session_key for call in calls if call.unknown)
+    sessions = [row._replace(unknown_calls=counts[row.session_key]) for row in copy.sessions]
+    return replace(copy, calls=calls, sessions=sessions)
+
+
+def call_with_unknown(call: CallRow) -> CallRow:
+    """Return a call that was written before format 3 as unknown where nothing is said of it."""
+    return call._replace(unknown=int(call.is_blank))
 
 
 def with_origins(copy: TreeCopy) -> TreeCopy:

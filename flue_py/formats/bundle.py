@@ -38,8 +38,10 @@ from flue_py.core.trees import (
     RequestRow,
     SessionRow,
     TreeCopy,
+    call_with_unknown,
     with_activity,
     with_origins,
+    with_unknown_calls,
 )
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 
@@ -392,7 +394,7 @@ class BundleReader:
             raise self._unreadable("ends a tree without sessions")
         tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
         if self._version == 1:
-            tree = with_origins(with_activity(tree))
+            tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
         return tree
 
@@ -414,6 +416,8 @@ class BundleReader:
         if not _is_text(payer) or not are_texts or not _is_count(count):
             raise self._unreadable("should name a session that is gone, and count its calls")
         calls = [cast("CallRow", self._row("calls")) for _ in range(cast("int", count))]
+        if self._version == 1:
+            calls = [call_with_unknown(call) for call in calls]
         # Those without a living relative share no tree: each is one of its own.
         return GonePayer(Payer(self._number, payer, task_of, project), self._number, member, calls)
 

@@ -21,13 +21,23 @@ def bill_lines(report: UsageReport, group_by: Sequence[str]) -> list[Line]:
     rows += [_row([_shown(name, row.group[name]) for name in group_by], row, "") for row in report.rows]
     rows.append(_row(["total", *[""] * (len(group_by) - 1)][: len(group_by)], report.total, "bold"))
     lines = table(rows, right=frozenset(range(len(group_by), len(group_by) + len(_NUMBERS))))
-    unpriced = report.total.unpriced_calls
-    if unpriced:
-        calls = "1 call has" if unpriced == 1 else f"{unpriced:,} calls have"
-        lines.append(((f"{calls} no known cost: the tokens are counted, the dollars are not", "yellow"),))
+    lines += [((note, "yellow"),) for note in gaps(report.total)]
     if not report.on_path:
         lines.append((("that entry is not on the path: nothing is counted", "yellow"),))
     return lines
+
+
+def gaps(paid: UsageRow) -> list[str]:
+    """Return, in words, of how many calls the cost, or the tokens too, are not in the sums."""
+    notes = []
+    unpriced = paid.unpriced_calls - paid.unknown_calls
+    if unpriced:
+        calls = "1 call has" if unpriced == 1 else f"{unpriced:,} calls have"
+        notes.append(f"{calls} no known cost: the tokens are counted, the dollars are not")
+    if paid.unknown_calls:
+        calls = "1 call has" if paid.unknown_calls == 1 else f"{paid.unknown_calls:,} calls have"
+        notes.append(f"{calls} unknown usage: neither tokens nor dollars are counted")
+    return notes
 
 
 def _shown(name: str, value: str | date | None) -> str:
@@ -45,6 +55,7 @@ def short_folder(folder: str) -> str:
 
 
 def _row(group: list[str], row: UsageRow, style: str) -> list[Span]:
-    tokens = (row.calls, row.input, row.output, row.cache_read, row.cache_write, row.total_tokens)
+    tokens = (row.input, row.output, row.cache_read, row.cache_write, row.total_tokens)
+    shown = [DASH if row.is_unknown else f"{number:,}" for number in tokens]
     cost = DASH if row.cost is None else dollars(row.cost)
-    return [(text, style) for text in (*group, *(f"{number:,}" for number in tokens), cost)]
+    return [(text, style) for text in (*group, f"{row.calls:,}", *shown, cost)]

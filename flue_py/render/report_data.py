@@ -18,7 +18,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.usage_shapes import read_usage
+from flue_py.core.usage_shapes import read_reported
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
 from flue_py.render.report_edits import edits_of
@@ -187,10 +187,11 @@ def _used(entry: Entry, fields: JsonObject) -> JsonObject:
     reported = fields.get("usage")
     if not isinstance(reported, dict):
         return {}
-    usage = read_usage(reported)
-    used: JsonObject = {
-        "usage": [usage.input, usage.output, usage.cache_read, usage.cache_write, usage.tokens],
-    }
+    read = read_reported(reported)
+    usage = read.totals
+    used: JsonObject = {}
+    if read.is_known:
+        used["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write, usage.tokens]
     if entry.kind == MESSAGE:
         used["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
     return used
@@ -300,8 +301,9 @@ def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
 
 def _bill_json(row: UsageRow) -> JsonObject:
     return {
-        "usage": [row.input, row.output, row.cache_read, row.cache_write],
+        "usage": None if row.is_unknown else [row.input, row.output, row.cache_read, row.cache_write],
         "paid": [row.picodollars, row.calls, row.unpriced_calls],
+        "unknown": row.unknown_calls,
     }
 
 
@@ -310,7 +312,7 @@ def _spent_json(info: SessionInfo) -> JsonObject:
     is_untold = info.message_count and not info.spent_tokens and not info.spent_picodollars
     unpriced = info.unpriced_calls or int(bool(is_untold))
     return {
-        "tokens": info.spent_tokens,
+        "tokens": None if info.unknown_calls and not info.spent_tokens else info.spent_tokens,
         "paid": [info.spent_picodollars, unpriced + (info.spent_picodollars > 0), unpriced],
     }
 

@@ -83,6 +83,7 @@ def tree_row(
         "leafId": session.leaf_id,
         "spent": exact(session.spent),
         "unpricedCalls": session.unpriced_calls,
+        "unknownCalls": session.unknown_calls,
         "entries": rows,
         "branches": [
             {
@@ -163,9 +164,10 @@ def session_row(info: SessionInfo) -> JsonObject:
         "entryCount": info.entry_count,
         "messageCount": info.message_count,
         "firstMessage": info.first_message,
-        "spentTokens": info.spent_tokens,
+        "spentTokens": None if info.unknown_calls and not info.spent_tokens else info.spent_tokens,
         "spent": exact(info.spent),
         "unpricedCalls": info.unpriced_calls,
+        "unknownCalls": info.unknown_calls,
         "metadata": info.metadata,
         "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
         "createdAt": iso(info.created_at),

@@ -28,7 +28,7 @@ from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage_shapes import read_usage
+from flue_py.core.usage_shapes import read_reported
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
 from flue_py.render.views import session_name
@@ -210,17 +210,18 @@ def _own_turn(entry: Entry) -> int | None:
 
 
 def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost]) -> list[str]:
-    """Return tokens and cost in words. A cost that nobody knows is a dash: it is not known to be nothing.
+    """Return tokens and cost in words. What nobody knows of them is a dash: it is not known to be nothing.
 
     A copy says nothing of its cost: that was paid where it was said first.
     """
     reported = fields.get("usage")
     if not isinstance(reported, dict):
         return []
-    used = read_usage(reported)
+    read = read_reported(reported)
+    used = read.totals
     cached = f" cached:{used.cache_read:,}" if used.cache_read else ""
     written = f" cache-written:{used.cache_write:,}" if used.cache_write else ""
-    facts = [f"in:{used.input:,} out:{used.output:,}{cached}{written}"]
+    facts = [f"in:{used.input:,} out:{used.output:,}{cached}{written}" if read.is_known else "in:– out:–"]
     cost = entry_cost(entry, costs)
     if cost is not None:
         facts.append(f"${whole_cost_text(cost)}" if cost.is_known else "$–")

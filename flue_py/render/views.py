@@ -151,6 +151,13 @@ def spent(info: SessionInfo, amount: str) -> str:
     return "-" if is_untold else amount
 
 
+def spent_tokens(info: SessionInfo) -> str:
+    """Return the tokens that a session itself has paid for, with a mark where of some calls nobody knows them."""
+    if info.unknown_calls:
+        return f"{info.spent_tokens:,} + ?" if info.spent_tokens else "-"
+    return f"{info.spent_tokens:,}"
+
+
 def minute(moment: datetime) -> str:
     """Return a moment to the minute, in UTC."""
     return moment.strftime("%Y-%m-%d %H:%M")
@@ -183,7 +190,7 @@ def session_facts(info: SessionInfo) -> list[tuple[str, str]]:
         ("forked from", _fork_point(info)),
         ("leaf", info.leaf_id or "(before the first entry)"),
         ("own entries", f"{info.entry_count:,}, {info.message_count:,} of them messages"),
-        ("spent", f"{info.spent_tokens:,} tokens, {spent(info, f'${dollars(info.spent)}')}"),
+        ("spent", f"{spent_tokens(info)} tokens, {spent(info, f'${dollars(info.spent)}')}"),
         ("revision", f"{info.revision:,}"),
         ("folder", one_line(info.cwd or "")),
         ("created", f"{minute(info.created_at)} UTC"),

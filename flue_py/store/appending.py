@@ -30,7 +30,7 @@ from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import create_session, require_session
-from flue_py.store.paying import check_spending, insert_calls, payer_row, spent_by
+from flue_py.store.paying import Spent, check_spending, insert_calls, payer_row, spent_by
 from flue_py.store.payloads import pack
 from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
@@ -236,7 +236,7 @@ class EntryBatch:
         self.message_count = 0
         self.newest_us: int | None = None
         self.preview: str | None = None
-        self._spent = (0, 0, 0)
+        self._spent = Spent()
 
     def look_up(self, ids: Sequence[str]) -> None:
         """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
@@ -287,7 +287,7 @@ class EntryBatch:
             tx.run(queries.INSERT_LANE, lane)
         tx.insert(queries.INSERT_ENTRY, self.rows)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
-        self.note_spending(*spent_by(reported))
+        self.note_spending(spent_by(reported))
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.run(ledger_queries.INSERT_PAYER, self.payer)
@@ -303,10 +303,10 @@ class EntryBatch:
         """The session as the ledger names it."""
         return payer_row(self.state)
 
-    def note_spending(self, tokens: int, cost: int, unpriced: int) -> None:
+    def note_spending(self, spent: Spent) -> None:
         """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
-        check_spending(self.state.spent_tokens + tokens, self.state.spent_cost + cost)
-        self._spent = (tokens, cost, unpriced)
+        check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
+        self._spent = spent
 
     def session_update(self, leaf: str | None) -> dict[str, object]:
         """Return the parameters of `queries.UPDATE_AFTER_APPEND`."""
@@ -317,9 +317,10 @@ class EntryBatch:
             "entry_count": len(self.ids),
             "message_count": self.message_count,
             "first_message": self.preview,
-            "spent_tokens": self._spent[0],
-            "spent_cost": self._spent[1],
-            "unpriced_calls": self._spent[2],
+            "spent_tokens": self._spent.tokens,
+            "spent_cost": self._spent.picodollars,
+            "unpriced_calls": self._spent.unpriced,
+            "unknown_calls": self._spent.unknown,
             "newest": self.newest_us,
             "session_key": self.state.key,
         }
@@ -337,8 +338,8 @@ class EntryBatch:
             old.kind,
             old.task_depth,
             old.forked_from_entry,
-            old.spent_tokens + self._spent[0],
-            old.spent_cost + self._spent[1],
+            old.spent_tokens + self._spent.tokens,
+            old.spent_cost + self._spent.picodollars,
             old.cwd,
             self._placed[leaf],
         )

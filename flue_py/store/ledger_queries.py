@@ -123,7 +123,11 @@ def ledger_sums(
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
     sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
-    counts = ["COUNT(*)", "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)"]
+    counts = [
+        "COUNT(*)",
+        "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
+        "CAST(SUM(g.unknown) AS BIGINT)",
+    ]
     needs_entry = by_branch or on_path or "branch" in group_by
     needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
     joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else "") + (

@@ -547,16 +547,17 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             if others and differing is not None:
                 differing.append(CallDifference(call.provider, call.call_id, others))
         info = session.info
-        tokens, picodollars, unpriced = spent_by(list(calls.values()))
-        check_spending(info.spent_tokens + tokens, info.spent_picodollars + picodollars)
+        spent = spent_by(list(calls.values()))
+        check_spending(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)
         self._ledger.update(calls)
         if calls:
             self._payers[session.number] = PayerNote(info.id, session.tree_id, project=info.cwd or None)
         session.info = replace(
             info,
-            spent_tokens=info.spent_tokens + tokens,
-            spent_picodollars=info.spent_picodollars + picodollars,
-            unpriced_calls=info.unpriced_calls + unpriced,
+            spent_tokens=info.spent_tokens + spent.tokens,
+            spent_picodollars=info.spent_picodollars + spent.picodollars,
+            unpriced_calls=info.unpriced_calls + spent.unpriced,
+            unknown_calls=info.unknown_calls + spent.unknown,
         )
         return bool(calls)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences
@@ -96,12 +97,22 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
 
 
-def spent_by(calls: Sequence[CallRow]) -> tuple[int, int, int]:
-    """Return what calls come to: tokens, picodollars as far as they are known, and how many have no known cost."""
-    return (
+class Spent(NamedTuple):
+    """What calls come to: tokens and picodollars as far as they are known, and of how many they are not."""
+
+    tokens: int = 0
+    picodollars: int = 0
+    unpriced: int = 0
+    unknown: int = 0
+
+
+def spent_by(calls: Sequence[CallRow]) -> Spent:
+    """Return what calls come to."""
+    return Spent(
         sum(call.tokens for call in calls),
         sum(call.cost or 0 for call in calls),
         sum(call.cost is None for call in calls),
+        sum(call.unknown for call in calls),
     )
 
 
@@ -125,13 +136,13 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     if not insert_calls(tx, state.tree_id, [row]):
         known = _known(tx, row)
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    tokens, picodollars, unpriced = spent_by([row])
-    check_spending(state.spent_tokens + tokens, state.spent_cost + picodollars)
+    spent = spent_by([row])
+    check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
     update = {
         "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
-        "first_message": None, "spent_tokens": tokens, "spent_cost": picodollars, "unpriced_calls": unpriced,
-        "newest": None, "session_key": state.key,
+        "first_message": None, "spent_tokens": spent.tokens, "spent_cost": spent.picodollars,
+        "unpriced_calls": spent.unpriced, "unknown_calls": spent.unknown, "newest": None, "session_key": state.key,
     }  # fmt: skip
     tx.run(queries.UPDATE_AFTER_APPEND, update)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

@@ -115,7 +115,7 @@ SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
     "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls", "active_at",
-    "session_key",
+    "unknown_calls", "session_key",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
@@ -152,7 +152,7 @@ INSERT_SESSION = insert_into(
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
         "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
         "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
-        "auto_title", "unpriced_calls", "active_at",
+        "auto_title", "unpriced_calls", "active_at", "unknown_calls",
     ),
 )  # fmt: skip
 SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
@@ -280,7 +280,8 @@ UPDATE_AFTER_APPEND = _per_dialect(
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
         " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
-        f" unpriced_calls = unpriced_calls + :unpriced_calls, {ACTIVE_SINCE}"
+        " unpriced_calls = unpriced_calls + :unpriced_calls, unknown_calls = unknown_calls + :unknown_calls,"
+        f" {ACTIVE_SINCE}"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -713,7 +714,7 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at,"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at, s.created_at,"
     " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
@@ -753,7 +754,8 @@ DANGLING_MARKS = Statement(
 LEDGER_SUMS = Statement(
     "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
     " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
-    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0), COUNT(*) - COUNT(g.cost) FROM ledger g"
+    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0), COUNT(*) - COUNT(g.cost),"
+    " CAST(SUM(g.unknown) AS BIGINT) FROM ledger g"
     " GROUP BY g.session_key"
 )
 STRAY_PAYERS = Statement(

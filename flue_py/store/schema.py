@@ -78,6 +78,7 @@ sessions = Table(
     Column("auto_title", TEXT),
     Column("unpriced_calls", BigInteger, nullable=False, server_default=text("0")),
     Column("active_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("unknown_calls", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
     UniqueConstraint("id"),
     Index(
@@ -288,6 +289,7 @@ ledger = Table(
     Column("price_source", TEXT),
     Column("at", BigInteger, nullable=False),
     Column("outcome", TEXT),
+    Column("unknown", BigInteger, nullable=False, server_default=text("0")),
     Column("agent", TEXT),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
     Index("ix_ledger_session_key", "session_key"),

@@ -98,8 +98,9 @@ def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
         name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
     }
     numbers = [int(number or 0) for number in row[len(query.group_by) :]]
-    halves = numbers[2:]
-    return UsageRow(group, *numbers[:2], *(high << 32 | low for high, low in _pairs(halves)))
+    calls, unpriced, unknown, *halves = numbers
+    sums = (high << 32 | low for high, low in _pairs(halves))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:

@@ -82,6 +82,18 @@ class LedgerContract:
         assert (total.calls, total.unpriced_calls, total.cost) == (4, 3, Decimal(0))
         assert by(await ask(backend, session.id, "price_source"), "price_source") == {None: 3, "reported": 1}
 
+    async def test_usage_in_which_nothing_is_recognised_is_unknown_and_not_nothing(self, backend: Backend) -> None:
+        odd, zeros = answer(surely=7), answer(input=0, output=0)
+        session = await new_session(backend, odd, zeros, answer(input=5), answer())
+        assert (session.unknown_calls, session.unpriced_calls, session.spent_tokens) == (2, 4, 5)
+        await backend.record_call(session.id, read_call({"surely": 7, "callId": "c"}, "usage", "title"))
+        assert (await session_info(backend, session.id)).unknown_calls == 3
+        report = await ask(backend, session.id, "purpose")
+        assert [(row.calls, row.unknown_calls, row.is_unknown) for row in report.rows] == [(1, 1, True), (4, 2, False)]
+        title, turns = (row.to_json() for row in report.rows)
+        assert (title["unknownCalls"], title["totalTokens"], title["input"], title["costUsd"]) == (1, None, None, None)
+        assert (turns["unknownCalls"], turns["totalTokens"], report.total.unknown_calls) == (2, 5, 3)
+
     async def test_a_cost_in_parts_is_their_sum(self, backend: Backend) -> None:
         session = await new_session(backend, answer(cost={"input": 0.01, "cacheRead": 0.02}))
         assert (session.spent_picodollars, session.unpriced_calls) == (3 * CENT, 0)

@@ -1,5 +1,4 @@
-"""The time of each session's last activity, where tasks began, imported sub-agents as task sessions, and what paid
-calls were made for and by: a project and an agent.
+"""Last activity, where tasks began, sub-agents as tasks, unknown usage, and whom paid calls were made for and by.
 
 Revision: 0003
 Follows: 0002
@@ -25,6 +24,7 @@ def upgrade() -> None:
     op.add_column("sessions", sa.Column("active_at", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.add_column("task_links", sa.Column("entry_id", TEXT))
     _note_activity()
+    _note_unknown_calls()
     op.execute(IMPORTED_AGENTS_ARE_TASKS)
     op.add_column("ledger", sa.Column("agent", TEXT))
     op.add_column("ledger_sessions", sa.Column("project", TEXT))
@@ -46,6 +46,21 @@ def _note_activity() -> None:
             "scope", "kind", "created_at", "completed_at", "updated_at",
         ],
     )  # fmt: skip
+
+
+def _note_unknown_calls() -> None:
+    """Call the calls unknown of which nothing is said: so formats 1 and 2 kept usage that they did not understand."""
+    for table, name in (("sessions", "unknown_calls"), ("ledger", "unknown")):
+        op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
+    op.execute(
+        "UPDATE ledger SET unknown = 1 WHERE cost IS NULL AND total_tokens = 0 AND input_tokens = 0"
+        " AND output_tokens = 0 AND cache_read_tokens = 0 AND cache_write_5m_tokens = 0"
+        " AND cache_write_1h_tokens = 0 AND reasoning_tokens = 0"
+    )
+    op.execute(
+        "UPDATE sessions SET unknown_calls = (SELECT COUNT(*) FROM ledger g"
+        " WHERE g.session_key = sessions.session_key AND g.unknown = 1)"
+    )
 
 
 def _note_origins() -> None:

@@ -57,6 +57,24 @@ def test_what_was_paid_by_model_shows_a_dash_for_what_nobody_knows(spent: Flue) 
     assert by_model == {"large": "0.35", "local": None}
 
 
+def test_what_nobody_recognised_is_a_dash_in_every_view(flue: Flue, tmp_path: Path) -> None:
+    odd: JsonObject = {"role": "assistant", "content": "ok", "model": "odd", "usage": {"surely": 7}}
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        store.create_session(key="k").append_messages([{"role": "user", "content": "Why?"}, odd])
+        store.create_session(key="both").append_messages([odd, answer("large", 0.1)])
+    lines = [line.split() for line in flue.lines("usage", "k", "--by", "model")]
+    assert lines[1] == ["odd", "1", "-", "-", "-", "-", "-", "-"]
+    assert " ".join(lines[3]) == "1 call has unknown usage: neither tokens nor dollars are counted"
+    (row,) = flue.json("usage", "k", "--by", "model")["rows"]
+    assert (row["unknownCalls"], row["totalTokens"], row["costUsd"]) == (1, None, None)
+    told = {each["key"]: (each["unknownCalls"], each["spentTokens"]) for each in flue.json("sessions")}
+    assert told == {"k": (1, None), "both": (1, 100)}
+    assert "spent        - tokens, -" in flue.lines("show", "k")
+    assert "spent        100 + ? tokens, $0.10 + ?" in flue.lines("show", "both")
+    assert flue.json("tree", "k")["unknownCalls"] == 1
+    assert "in:– out:–" in flue.run("transcript", "k").stdout
+
+
 @pytest.mark.parametrize(
     ("asked", "cost"),
     [

@@ -119,6 +119,25 @@ async def test_who_paid_is_known_by_tree_and_calls_without_a_price_are_counted(t
     assert set(unpriced.values()) == {0}
 
 
+@pytest.mark.parametrize("number", [1, 2])
+async def test_calls_of_which_nothing_was_understood_are_unknown_usage(number: int, tmp_path: Path) -> None:
+    old = unpack(number, tmp_path / "old.db")
+    kinds = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning", "total")
+    zeros = ", ".join(f"{kind}_tokens = 0" for kind in kinds)
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute(f"UPDATE ledger SET {zeros}, cost = NULL, price_source = NULL WHERE session_key = 1")
+        (calls,) = connection.execute("SELECT COUNT(*) FROM ledger WHERE session_key = 1").fetchone()
+        connection.execute("UPDATE sessions SET spent_cost = 0, spent_tokens = 0 WHERE session_key = 1")
+        if number == 2:
+            connection.execute("UPDATE sessions SET unpriced_calls = ? WHERE session_key = 1", (calls,))
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        unknown = dict(connection.execute("SELECT session_key, unknown_calls FROM sessions"))
+        assert connection.execute("SELECT SUM(unknown) FROM ledger WHERE session_key <> 1").fetchone() == (0,)
+    assert (calls > 1, unknown.pop(1), set(unknown.values())) == (True, calls, {0})
+
+
 def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(tmp_path: Path) -> None:
     old = unpack(2, tmp_path / "old.db")
     migrate.open_file(old, "full", 5).close()

@@ -54,7 +54,8 @@ function showSession(place) {
   const session = view.session;
   [...byId("sessions").querySelectorAll("button")].forEach((button, each) =>
     button.setAttribute("aria-current", String(each === place)));
-  const spent = ["spent", `${number(session.spent.tokens)} tokens, ${moneyText(session.spent.paid)}`];
+  const { tokens, paid } = session.spent;
+  const spent = ["spent", `${tokens === null ? "—" : number(tokens)} tokens, ${moneyText(paid)}`];
   byId("facts").replaceChildren(...factList([...session.facts, spent]).childNodes);
   byId("tree").setAttribute("aria-label", `Entries of ${session.name}`);
   drawTiles(session);
@@ -87,9 +88,10 @@ function totalText() {
 }
 
 function moneyNote() {
-  const [, calls, unpriced] = data.models.total.paid;
+  const { paid: [, calls, unpriced], unknown } = data.models.total;
   if (!calls) return "no call was paid for";
-  return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") + (sessions.length > 1 ? ", with tasks" : "");
+  return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") +
+    (unknown ? `, ${number(unknown)} of unknown usage` : "") + (sessions.length > 1 ? ", with tasks" : "");
 }
 
 const MOST_LEAVES = 500;
