@@ -229,6 +229,7 @@ class Session(_Twin[AsyncSession]):
     append_custom = _blocking(AsyncSession.append_custom)
     import_entries = _blocking(AsyncSession.import_entries)
     record_call = _blocking(AsyncSession.record_call)
+    import_call = _blocking(AsyncSession.import_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
     rewind = _blocking(AsyncSession.rewind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
 
@@ -14,6 +14,7 @@ from flue_py.cli.place import Place
 from flue_py.cli.running import all_sessions, find_session, run
 from flue_py.core.costs import EntryCost, entry_costs
 from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.render.branches import Plan, plan_tree
 from flue_py.render.costs import plan_costs
@@ -28,7 +29,7 @@ from flue_py.sessions.store import Store
 _MOST_TASKS = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Tree:
     """Everything that is read to draw a tree.
 

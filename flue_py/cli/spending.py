@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from os.path import abspath, expanduser
 
@@ -12,6 +11,7 @@ from flue_py.cli.history import leaf_option
 from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageReport
 from flue_py.core.sessions import STORED
@@ -133,7 +133,7 @@ def usage(
         print_lines([*heading, *bill_lines(report, groups)])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Days:
     """The days, first and last included, that a bill is of; None is without end. The heading says so to people."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported
@@ -20,7 +20,7 @@ _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _OUTCOMES = {"error": "failed", "aborted": "aborted"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PaidCall:
     """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``.
 
@@ -28,8 +28,9 @@ class PaidCall:
     that was reasoning. ``cost`` is in picodollars, None where nobody knows it; ``price_source`` says who does.
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
     is when it was made, where that is not the time of its entry. ``agent`` is the agent or the program that made it,
-    None where nobody says. ``is_unknown`` says that nobody knows what it used:
-    its numbers are zero for that reason alone.
+    None where nobody says. ``is_unknown`` says that nobody knows what it used: its numbers are zero for that reason
+    alone. ``replaces`` are ids of calls of the same provider whose place this report takes where the same session paid
+    them: what an import met of the call before.
     """
 
     usage: UsageTotals
@@ -44,6 +45,7 @@ class PaidCall:
     outcome: str | None = None
     at_us: int | None = None
     is_unknown: bool = False
+    replaces: tuple[str, ...] = ()
     agent: str | None = None
 
     @property
@@ -59,7 +61,7 @@ class PaidCall:
         return self.price_source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallDifference:
     """A paid call that an import met again with other numbers than the ledger has. The ledger keeps the first."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.merging import provenance_of
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.core.usage_shapes import read_reported
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EntryCost:
     """What the paid calls behind an entry, or behind several, cost.
 

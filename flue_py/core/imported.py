@@ -17,7 +17,7 @@ from flue_py.core.entries import (
     is_moment,
 )
 from flue_py.core.jsontext import JsonValue, decode_json
-from flue_py.core.sessions import NewSession, check_label
+from flue_py.core.sessions import NewSession, check_label, is_storable
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
 
@@ -98,20 +98,36 @@ def _check_numbers(entry: NewEntry) -> None:
         raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
 
 
+def check_imported_call(call: PaidCall) -> None:
+    """Raise `InvalidEntry` for what is no paid call that a store can hold. O(1)."""
+    if not isinstance(call, PaidCall):
+        raise InvalidEntry(f"call: should be a PaidCall, not {type(call).__name__}")
+    _check_usage(call.usage, "call.usage")
+    _check_call(call, "call")
+
+
 def _check_calls(entry: NewEntry) -> None:
     if not isinstance(entry.calls, tuple) or not all(isinstance(call, PaidCall) for call in entry.calls):
         raise InvalidEntry("calls: should be a tuple of PaidCall")
     for number, call in enumerate(entry.calls):
         if call.usage is not entry.usage:
             _check_usage(call.usage, f"calls[{number}].usage")
-        _check_parts(call, f"calls[{number}]")
-        for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source", "agent"):
-            text = getattr(call, name)
-            if type(text) is str and text.isascii() and "\0" not in text:
-                continue
-            if text is None and name not in ("call_id", "outcome", "price_source", "agent"):
-                raise InvalidEntry(f"calls[{number}].{name}: should be a string, not None")
-            check_label(text, f"calls[{number}].{name}")
+        _check_call(call, f"calls[{number}]")
+
+
+def _check_call(call: PaidCall, where: str) -> None:
+    _check_parts(call, where)
+    for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source", "agent"):
+        text = getattr(call, name)
+        if type(text) is str and text.isascii() and "\0" not in text:
+            continue
+        if text is None and name not in ("call_id", "outcome", "price_source", "agent"):
+            raise InvalidEntry(f"{where}.{name}: should be a string, not None")
+        check_label(text, f"{where}.{name}")
+    if call.replaces != () and not (
+        isinstance(call.replaces, tuple) and all(isinstance(name, str) and is_storable(name) for name in call.replaces)
+    ):
+        raise InvalidEntry(f"{where}.replaces: should be a tuple of ids of calls")
 
 
 def _check_parts(call: PaidCall, where: str) -> None:

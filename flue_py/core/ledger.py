@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.trees import CallRow
@@ -126,7 +127,26 @@ def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
     return tuple(differing)
 
 
-@dataclass(frozen=True, slots=True)
+def is_part_of(one: CallRow, whole: CallRow) -> bool:
+    """Return whether a report of a call counts no more of anything than another: it may be an earlier one."""
+    return one.tokens <= whole.tokens and all(getattr(one, name) <= getattr(whole, name) for name in TOKEN_COLUMNS)
+
+
+def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallRow | None]) -> list[CallRow]:
+    """Return the rows that a report takes the place of: those under these ids that its session paid, and that differ.
+
+    ``find`` gives the row that has an id, of the scope and the provider of the call.
+    """
+    found = [known for name in dict.fromkeys(names) if (known := find(name)) is not None]
+    return [
+        known
+        for known in found
+        if known.session_key == call.session_key
+        and (known.call_id != call.call_id or call.entry_id not in (None, known.entry_id) or differences(known, call))
+    ]
+
+
+@frozen
 class Recorded:
     """What recording a paid call did. ``is_new`` is False where it had been reported before, and nothing was changed.
 
@@ -149,7 +169,7 @@ class Recorded:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerQuery:
     """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
 
@@ -210,7 +230,7 @@ class LedgerQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageRow:
     """What some paid calls used: tokens by kind, and cost.
 
@@ -290,7 +310,7 @@ def _json(value: str | date | None) -> str | None:
     return value.isoformat() if isinstance(value, date) else value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageReport:
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.core.calls import program_of
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import decode_object
 from flue_py.errors import SessionExists
 
@@ -242,7 +243,7 @@ class SessionHead(NamedTuple):
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeHead:
     """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
 
@@ -261,7 +262,7 @@ class TreeHead:
         return sum(session.entry_count for session in self.sessions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeCopy:
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
@@ -340,7 +341,7 @@ def with_origins(copy: TreeCopy) -> TreeCopy:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GonePayer:
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
@@ -370,7 +371,7 @@ def head_of(session: SessionRow) -> SessionHead:
 TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundTree:
     """A tree of the target in which a session of the source's tree was found.
 
@@ -382,7 +383,7 @@ class FoundTree:
     stamps: frozenset[bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a target stands to a tree of the source.
 

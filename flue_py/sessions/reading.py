@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar, cast
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import MESSAGE, Entry, from_microseconds
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.projection import ContextEntry, context_of
@@ -47,7 +48,7 @@ _WATCH_PAGE = 100
 _AMBIGUOUS = 6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Path:
     """The active path as last read, good while the stamp holds."""
 
@@ -55,7 +56,7 @@ class _Path:
     entries: list[Entry]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Context:
     """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from."""
 

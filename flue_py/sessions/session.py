@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from flue_py.core.calls import program_of
+from flue_py.core.calls import PaidCall, program_of
 from flue_py.core.entries import (
     NewEntry,
     checked_source,
@@ -16,7 +16,7 @@ from flue_py.core.entries import (
     new_compaction,
     new_custom,
 )
-from flue_py.core.imported import checked_imported_entries
+from flue_py.core.imported import check_imported_call, checked_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.core.ledger import Recorded
 from flue_py.core.log import Note
@@ -240,6 +240,16 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         call = paid_call(usage, provider, model, call_id, purpose, outcome, agent, at)
         priced = self._pricer.price_call(call)
+        return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
+
+    async def import_call(self, call: PaidCall) -> Recorded:
+        """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
+
+        What the call ``replaces`` of this session's is taken out. Raises `InvalidEntry`, and `CallConflict` for a call
+        that was reported with other numbers. O(1).
+        """
+        check_imported_call(call)
+        priced = self._pricer.price_call(replace(call, agent=call.agent or program_of(self.metadata)))
         return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
 
     # -- moving the leaf --------------------------------------------------------------------------------------

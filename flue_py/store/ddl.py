@@ -7,10 +7,10 @@ the tests compare by what the catalogs say. Migration NNNN makes format NNNN.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flue_py.core.frozen import frozen
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.sqlite_file import APPLICATION_ID
@@ -34,7 +34,7 @@ SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
 """Waits until nobody else makes or upgrades a store in the same schema; held until the transaction ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Migrated:
     """What bringing a database to the current format did; ``found`` is the format it had, None where it was empty."""
 

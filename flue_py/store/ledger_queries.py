@@ -18,6 +18,15 @@ FIND_CALL = Statement(
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
 )
 
+DELETE_CALL = Statement(
+    "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+    " AND session_key = :session_key"
+)
+CALLS_OF_ENTRY = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
+)
+
 
 def _found_calls(pairs: str, join: str, provider: str, call_id: str) -> str:
     """The calls of a scope that a JSON array of [provider, call id] names."""

@@ -150,6 +150,8 @@ class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
             (keys[payer.session_key], PayerNote(payer.session_id, keys[copy.tree_id], *payer[2:]))
             for payer in copy.payers
         )
+        live = {session.number for session in rebuilt}
+        self._ledger = {name: call for name, call in self._ledger.items() if call.session_key not in live}
         for call in copy.calls:
             self._ledger[call.identity] = call._replace(session_key=keys[call.session_key])
         if is_again:

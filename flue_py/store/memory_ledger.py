@@ -21,6 +21,11 @@ class MemoryLedger(MemoryReads):
         found = {self._ledger.get((scope, *identity)) for identity in identities}
         return [call for call in found if call is not None]
 
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        number = self._session(session_id).number
+        found = [call for call in self._ledger.values() if (call.session_key, call.entry_id) == (number, entry_id)]
+        return sorted(found, key=lambda call: call.identity)
+
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         self._check_open()
         payers = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from flue_py.core.calls import CallDifference, PaidCall
-from flue_py.core.ledger import CallId, Recorded, call_row, differences
+from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import MAX_AMOUNT
@@ -59,6 +60,28 @@ def _insert_many(
     return new
 
 
+def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+    """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
+    gone = []
+    for call, names in calls:
+        for known in replaced_by(call, names, partial(_call_of, tx, call)):
+            where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
+            tx.run(ledger_queries.DELETE_CALL, where)
+            gone.append(known)
+    return gone
+
+
+def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
+    return find_call(tx, call.scope, CallId(call.provider, name))
+
+
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+    """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "entry_id": entry_id}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.CALLS_OF_ENTRY, where)]
+
+
 def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
     differing = differences(known, call)
     if differing and conflict is None:
@@ -106,6 +129,11 @@ class Spent(NamedTuple):
     unknown: int = 0
 
 
+def spent_more(new: Sequence[CallRow], gone: Sequence[CallRow]) -> Spent:
+    """Return what new calls come to, less what those came to whose place they took."""
+    return Spent(*(now - before for now, before in zip(spent_by(new), spent_by(gone), strict=True)))
+
+
 def spent_by(calls: Sequence[CallRow]) -> Spent:
     """Return what calls come to."""
     return Spent(
@@ -133,10 +161,14 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
     row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
-    if not insert_calls(tx, state.tree_id, [row]):
+    gone = take_back(tx, [(row, call.replaces)])
+    # What stands for the report that an entry brought belongs to that entry.
+    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    new = insert_calls(tx, state.tree_id, [row])
+    if not new and not gone:
         known = _known(tx, row)
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    spent = spent_by([row])
+    spent = spent_more(new, gone)
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
     update = {

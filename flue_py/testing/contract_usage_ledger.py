@@ -184,6 +184,39 @@ class LedgerContract:
         await backend.import_session(NewSession(), [placed(grown, "g")], leaf="g")
         assert await spent(backend) == (1, 1)
 
+    async def test_an_import_takes_the_place_of_what_its_session_reported_of_a_call(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        other = await new_session(backend, user())
+        await backend.record_call(session.id, call("part"))
+        await backend.record_call(other.id, call("theirs"))
+        whole = replace(call("whole", input=9), replaces=("part", "theirs", "nobody's"))
+        await backend.import_entries(
+            session.id, [placed(replace(answer(input=9), calls=(whole,)), "g", session.leaf_id)], leaf="g"
+        )
+        (paid,) = await backend.calls_of_entry(session.id, "g")
+        assert (paid.call_id, paid.input_tokens, paid.entry_id) == ("whole", 9, "g")
+        assert await backend.calls_of_entry(other.id, "g") == await backend.calls_of_entry(session.id, "x") == []
+        assert {row.call_id for row in await backend.find_calls("", [CallId("", "part"), CallId("", "theirs")])} == {
+            "theirs"
+        }
+        assert await spent(backend) == (2, 2)
+        after = await session_info(backend, session.id)
+        assert (after.spent_tokens, after.spent_picodollars) == (call(input=9).usage.total_tokens or 10, CENT)
+
+    async def test_a_later_report_of_a_call_keeps_the_entry_of_the_one_it_replaces(self, backend: Backend) -> None:
+        session = await new_session(backend, user(), replace(answer(input=5), calls=(call(),)))
+        more = replace(call(input=9), replaces=("c",))
+        first = await backend.record_call(session.id, more)
+        again = await backend.record_call(session.id, more)
+        assert (first.is_new, again.is_new, again.revision) == (True, False, first.revision)
+        assert session.leaf_id is not None
+        (paid,) = await backend.calls_of_entry(session.id, session.leaf_id)
+        assert paid.input_tokens == 9
+        other = await new_session(backend, user())
+        async with refused(backend, CallConflict):
+            await backend.record_call(other.id, replace(call(input=10), replaces=("c",)))
+        assert await spent(backend) == (1, 1)
+
     async def test_many_calls_at_once_are_each_counted_once(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         await backend.record_call(session.id, call("c3"))
