@@ -10,10 +10,10 @@ every call of its id answers nothing.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
@@ -50,7 +50,7 @@ class Call(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolGroup:
     """A message with tool calls (``caller``) and the answer of each, by index: what is kept or left out as one.
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.calls import program_of
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import decode_object
 from flue_py.core.usage import Paid
 from flue_py.errors import SessionExists
 
@@ -169,7 +172,7 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was.
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it.
 
     ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone.
     """
@@ -193,6 +196,7 @@ class CallRow(NamedTuple):
     at: int
     outcome: str | None = None
     unknown: int = 0
+    agent: str | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -223,12 +227,14 @@ class CallRow(NamedTuple):
 class Payer(NamedTuple):
     """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
 
-    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`).
+    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`). ``project`` is
+    the folder that it worked in at its first paid call.
     """
 
     session_key: int
     session_id: str
     task_of: str | None = None
+    project: str | None = None
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------
@@ -248,7 +254,7 @@ class SessionHead(NamedTuple):
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeHead:
     """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
 
@@ -267,7 +273,7 @@ class TreeHead:
         return sum(session.entry_count for session in self.sessions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeCopy:
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
@@ -329,7 +335,24 @@ def call_with_unknown(call: CallRow) -> CallRow:
     return call._replace(unknown=int(call.is_blank))
 
 
-@dataclass(frozen=True, slots=True)
+def with_origins(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose payers name the folder that they worked in, and whose imported calls name their program."""
+    folders = {row.session_key: row.cwd or None for row in copy.sessions}
+    programs = {row.session_key: program_of(decode_object(row.metadata)) for row in copy.sessions}
+    imports = {(move.session_key, move.revision) for move in copy.moves if move.reason == "import"}
+    of_entries = {
+        entry.id: programs.get(entry.session_key)
+        for entry in copy.entries
+        if (entry.session_key, entry.revision) in imports
+    }
+    return replace(
+        copy,
+        payers=[payer._replace(project=folders.get(payer.session_key)) for payer in copy.payers],
+        calls=[call._replace(agent=of_entries.get(call.entry_id or "")) for call in copy.calls],
+    )
+
+
+@frozen
 class GonePayer:
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
@@ -359,7 +382,7 @@ def head_of(session: SessionRow) -> SessionHead:
 TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundTree:
     """A tree of the target in which a session of the source's tree was found.
 
@@ -371,7 +394,7 @@ class FoundTree:
     stamps: frozenset[bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a target stands to a tree of the source.
 

@@ -30,7 +30,8 @@ from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import create_session, require_session
-from flue_py.store.paying import check_path, check_spending, insert_calls, paid_by, payer_row
+from flue_py.store.path_sums import renew_sums
+from flue_py.store.paying import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
 from flue_py.store.payloads import pack
 from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
@@ -227,6 +228,7 @@ class EntryBatch:
         self.lanes: list[dict[str, object]] = []
         self.blobs: dict[bytes, dict[str, object]] = {}
         self.calls: list[CallRow] = []
+        self._replaced: list[tuple[CallRow, Sequence[str]]] = []
         self._conflict = conflict
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
@@ -292,8 +294,9 @@ class EntryBatch:
             tx.run(queries.INSERT_BLOB, blob)
         for lane in self.lanes:
             tx.run(queries.INSERT_LANE, lane)
+        gone = take_back(tx, self._replaced)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
-        self.note_spending(paid_by(reported))
+        self.note_spending(paid_by(reported).minus(paid_by(gone)))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
         self.check_sums()
@@ -302,6 +305,8 @@ class EntryBatch:
         if reported and self.names_payer:
             tx.run(ledger_queries.INSERT_PAYER, self.payer)
         tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
+        if gone:
+            renew_sums(tx, self.state.tree_id, self.state.key)
 
     def check_sums(self) -> None:
         """Raise `InvalidEntry` where the sums of what a path paid would leave 64 bits."""
@@ -369,6 +374,7 @@ class EntryBatch:
             old.forked_from_entry,
             old.spent_tokens + self._spent.tokens,
             old.spent_cost + self._spent.picodollars,
+            old.cwd,
             self._placed[leaf],
         )
 
@@ -437,19 +443,14 @@ class EntryBatch:
 
     def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
         """Note what an entry paid; return those of its calls that no other entry of this batch has reported."""
-        if not new.calls or not new.counted:
-            return []
-        made = [
-            call_row(
-                call,
-                scope=self.state.scope,
-                call_id=call.call_id or default_call_id(entry_id, number),
-                session_key=self.state.key,
-                entry_id=entry_id,
-                at_us=at,
-            )
-            for number, call in enumerate(new.calls)
-        ]
+        made: list[CallRow] = []
+        for number, call in enumerate(new.calls if new.counted else ()):
+            call_id = call.call_id or default_call_id(entry_id, number)
+            scope, key = self.state.scope, self.state.key
+            row = call_row(call, scope=scope, call_id=call_id, session_key=key, entry_id=entry_id, at_us=at)
+            made.append(row)
+            if call.replaces and self._conflict is not None:
+                self._replaced.append((row, call.replaces))
         self.calls += made
         first = {call.identity: call for call in reversed(made) if call.identity not in self._reported}
         self._reported.update(first)

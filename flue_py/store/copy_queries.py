@@ -135,21 +135,7 @@ OWNER_OF_CALL = Statement(
     " LEFT JOIN sessions s ON s.session_key = g.session_key"
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
 )
-PATHS = Statement(
-    "SELECT e.lane_id, e.depth, e.session_key, e.id, e.paid_calls, e.unpriced_calls, e.unknown_calls, e.paid_tokens,"
-    " e.paid_cost FROM entries e WHERE e.tree_id = :tree_id ORDER BY e.depth, e.lane_id"
-)
-BOOKED_CALLS = Statement(
-    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger_sessions n"
-    " JOIN ledger g ON g.session_key = n.session_key"
-    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
-)
-UPDATE_SUMS = Statement(
-    "UPDATE entries SET paid_calls = :paid_calls, unpriced_calls = :unpriced_calls, unknown_calls = :unknown_calls,"
-    " paid_tokens = :paid_tokens, paid_cost = :paid_cost"
-    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
-)
-SESSIONS_OF_TREE = Statement("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
+DELETE_CALLS_OF = Statement("DELETE FROM ledger WHERE session_key = :session_key")
 COUNT_CALLS = Statement("SELECT COUNT(*) FROM ledger WHERE session_key = :session_key")
 GIVE_CALL = Statement(
     "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"

@@ -31,12 +31,12 @@ from flue_py.core.trees import (
     check_is_earlier,
     standing_of,
 )
-from flue_py.core.usage import NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import CorruptStore
 from flue_py.store import copy_queries as statements
 from flue_py.store import queries
 from flue_py.store.budgeting import delete_session_budgets
 from flue_py.store.collector import collector_held
+from flue_py.store.path_sums import renew_sums
 from flue_py.store.transaction import Row, Statement, Transaction
 
 # Rows that are handed to the driver at once.
@@ -177,7 +177,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     _write_sessions(tx, copy, keys, found.keys)
     _write_history(tx, copy, keys)
     for tree_id in (keys[copy.tree_id], *_write_calls(tx, copy, keys)):
-        _renew_sums(tx, tree_id)
+        renew_sums(tx, tree_id)
     if copy.epoch:
         tx.run(statements.RAISE_EPOCH, {"number": copy.epoch})
     return standing
@@ -298,7 +298,8 @@ def _insert(tx: Transaction, statement: Statement, rows: Iterable[Row]) -> None:
 def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> set[int]:
     """Write what the tree's sessions paid; return the other trees that it was for until now.
 
-    What was copied before is there, and stays. Raises `SessionExists` where another session has reported a call.
+    What sessions paid that are there no more stays, as it was copied before. Raises `SessionExists` where another
+    session has reported one of the calls.
     """
     left: set[int] = set()
     tree_id = keys[copy.tree_id]
@@ -306,6 +307,8 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
     for payer in copy.payers:
         _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
+    # What an import met only a part of is written anew since, perhaps under another id.
+    tx.run_many(statements.DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
     _insert(tx, statements.INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
     names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}
@@ -335,32 +338,6 @@ def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRo
         tx.run(statements.DROP_PAYER, {"session_key": owner_key})
         left.add(owner_tree)
     return left
-
-
-def _renew_sums(tx: Transaction, tree_id: int) -> None:
-    """Derive what was paid on the paths of a tree from the ledger as it is here: it may have had some of the calls."""
-    where = {"tree_id": tree_id}
-    sessions: dict[int, str] = dict(tx.rows(statements.SESSIONS_OF_TREE, where))
-    if not tx.is_alone:
-        tx.lock_sessions(sessions)
-    for session_id in sessions.values():
-        tx.states.pop(session_id, None)
-    own: dict[tuple[int, str], Paid] = {}
-    for call in map(CallRow._make, tx.rows(statements.BOOKED_CALLS, where)):
-        booked_on = (call.session_key, call.entry_id or "")
-        own[booked_on] = own.get(booked_on, NOTHING_PAID).plus(call.paid)
-    forks = {row[0]: (row[2], row[3]) for row in tx.rows(statements.LANES, where)}
-    sums: dict[tuple[int | None, int], Paid] = {}
-    changed: list[dict[str, object]] = []
-    for lane_id, depth, session_key, entry_id, *stored in tx.rows(statements.PATHS, where):
-        fork = forks.get(lane_id, (None, -1))
-        above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), NOTHING_PAID)
-        paid = above.plus(own.get((session_key, entry_id), NOTHING_PAID))
-        sums[lane_id, depth] = paid
-        if paid != tuple(stored):
-            place = {"tree_id": tree_id, "lane_id": lane_id, "depth": depth}
-            changed.append({**place, **dict(zip(PAID_COLUMNS, paid, strict=True))})
-    tx.run_many(statements.UPDATE_SUMS, changed)
 
 
 def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:

@@ -10,10 +10,21 @@ from flue_py.store.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
 from flue_py.store.transaction import Statement
 
 INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
-INSERT_PAYER = insert_into("ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING")
+INSERT_PAYER = insert_into(
+    "ledger_sessions", ("session_key", "session_id", "tree_id", "project"), " ON CONFLICT DO NOTHING"
+)
 FIND_CALL = Statement(
     "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+)
+
+DELETE_CALL = Statement(
+    "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+    " AND session_key = :session_key"
+)
+CALLS_OF_ENTRY = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
 )
 
 
@@ -42,6 +53,26 @@ _TOKENS = (
     " + g.cache_write_5m_tokens + g.cache_write_1h_tokens END"
 )
 SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), _TOKENS, "COALESCE(g.cost, 0)")
+
+# What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
+PATHS = Statement(
+    "SELECT e.lane_id, e.depth, e.session_key, e.id, e.paid_calls, e.unpriced_calls, e.unknown_calls, e.paid_tokens,"
+    " e.paid_cost FROM entries e WHERE e.tree_id = :tree_id ORDER BY e.depth, e.lane_id"
+)
+FORKS = Statement("SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id")
+BOOKED_CALLS = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger_sessions n"
+    " JOIN ledger g ON g.session_key = n.session_key"
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
+)
+UPDATE_SUMS = Statement(
+    "UPDATE entries SET paid_calls = :paid_calls, unpriced_calls = :unpriced_calls, unknown_calls = :unknown_calls,"
+    " paid_tokens = :paid_tokens, paid_cost = :paid_cost"
+    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
+)
+OUTDATE_STATES = Statement(
+    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
+)
 
 PAYERS_OF = Statement(
     "SELECT n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
@@ -99,12 +130,18 @@ _BRANCH = (
 )
 # Whole days since 1970, rounded down before it, too.
 _DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
-_GROUPS = {"session": "n.session_id", "branch": _BRANCH, "day": _DAY}
+_GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
 
 
 @lru_cache(maxsize=256)
 def ledger_sums(
-    group_by: tuple[Dimension, ...], *, matches: tuple[str, ...], by_keys: bool, by_branch: bool, on_path: bool
+    group_by: tuple[Dimension, ...],
+    *,
+    matches: tuple[str, ...] = (),
+    by_keys: bool = False,
+    by_project: bool = False,
+    by_branch: bool = False,
+    on_path: bool = False,
 ) -> Statement:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
@@ -118,11 +155,14 @@ def ledger_sums(
         "CAST(SUM(g.unknown) AS BIGINT)",
     ]
     needs_entry = by_branch or on_path or "branch" in group_by
-    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if "session" in group_by else "") + (
+    needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
+    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else "") + (
         _WITH_ENTRY if needs_entry else ""
     )
     conditions = [f"g.{name} = :{name}" for name in matches]
     conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if by_project:
+        conditions.append("(n.project = :project OR (n.project >= :project_from AND n.project < :project_to))")
     if by_branch:
         conditions.append(f"{_BRANCH} = :branch_name")
     if on_path:

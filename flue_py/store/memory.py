@@ -14,7 +14,7 @@ from typing import Literal
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
-from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks
+from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
@@ -58,6 +58,7 @@ from flue_py.store.memory_model import (
     Request,
     Row,
     Session,
+    renew_paid_sums,
     with_paid_sums,
 )
 from flue_py.store.memory_pins import with_pins
@@ -275,12 +276,17 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         row = call_row(
             call, scope=session.info.scope, call_id=call_id, session_key=session.number, entry_id=None, at_us=now
         )
-        calls = self._new_calls(session, [row], None)
-        if calls:
-            self._pay(session, calls)
+        gone = self._replaced(row, call.replaces)
+        row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+        calls = self._new_calls(session, [row], None, gone)
+        if calls or gone:
+            self._pay(session, calls, gone)
+            renew_paid_sums(session.tree, self._ledger.values())
             self._commit(session, None)
         known = self._ledger[row.identity]
-        return Recorded(row.provider, call_id, bool(calls), known.cost, known.price_source, session.info.revision)
+        return Recorded(
+            row.provider, call_id, bool(calls or gone), known.cost, known.price_source, session.info.revision
+        )
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
@@ -516,25 +522,29 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         differing: list[CallDifference] | None = None,
     ) -> None:
         info = session.info
-        reported = [
-            call_row(
-                call,
-                scope=info.scope,
-                call_id=call.call_id or default_call_id(row.entry.id, number),
-                session_key=session.number,
-                entry_id=row.entry.id,
-                at_us=row.entry.created_us,
-            )
-            for new, row in zip(entries, rows, strict=True)
-            for number, call in enumerate(new.calls if new.counted else ())
-        ]
-        calls = self._new_calls(session, reported, differing)
+        reported: list[CallRow] = []
+        gone: list[CallRow] = []
+        for new, row in zip(entries, rows, strict=True):
+            for number, call in enumerate(new.calls if new.counted else ()):
+                paid = call_row(
+                    call,
+                    scope=info.scope,
+                    call_id=call.call_id or default_call_id(row.entry.id, number),
+                    session_key=session.number,
+                    entry_id=row.entry.id,
+                    at_us=row.entry.created_us,
+                )
+                reported.append(paid)
+                gone += [] if differing is None else self._replaced(paid, call.replaces)
+        calls = self._new_calls(session, reported, differing, gone)
         rows[:] = with_paid_sums(rows, session.tree, calls.values())
         check_path(row.paid for row in rows)
-        self._pay(session, calls)
+        self._pay(session, calls, gone)
         newest = max((row.entry.created_us for row in rows), default=info.active_us)
         active = max(newest, info.active_us) if session.created else newest
         session.tree.update((row.entry.id, row) for row in rows)
+        if gone:
+            renew_paid_sums(session.tree, self._ledger.values())
         session.created += [row.entry.id for row in rows]
         session.info = replace(
             session.info,
@@ -546,31 +556,45 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             ),
         )
 
+    def _replaced(self, call: CallRow, names: Sequence[str]) -> list[CallRow]:
+        return replaced_by(call, names, lambda name: self._ledger.get((call.scope, call.provider, name)))
+
     def _new_calls(
-        self, session: Session, reported: Sequence[CallRow], differing: list[CallDifference] | None
+        self,
+        session: Session,
+        reported: Sequence[CallRow],
+        differing: list[CallDifference] | None,
+        gone: Sequence[CallRow] = (),
     ) -> dict[tuple[str, str, str], CallRow]:
         """Return the calls that are not in the ledger, each once, by what tells them apart. Changes nothing.
 
-        One that is there with other numbers is a `CallConflict`, or is added to ``differing``.
+        One that is there with other numbers is a `CallConflict`, or is added to ``differing``. Those of ``gone`` will
+        be taken out before.
         """
         calls: dict[tuple[str, str, str], CallRow] = {}
+        left = {call.identity for call in gone}
         for call in reported:
-            known = self._ledger.get(call.identity) or calls.setdefault(call.identity, call)
+            known = None if call.identity in left else self._ledger.get(call.identity)
+            known = known or calls.setdefault(call.identity, call)
             others = differences(known, call)
             if others and differing is None:
                 raise CallConflict(call.provider, call.call_id, others)
             if others and differing is not None:
                 differing.append(CallDifference(call.provider, call.call_id, others))
-        info, spent = session.info, paid_by(calls.values())
+        info, spent = session.info, paid_by(calls.values()).minus(paid_by(gone))
         check_spending(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)
         return calls
 
-    def _pay(self, session: Session, calls: Mapping[tuple[str, str, str], CallRow]) -> None:
-        """Write new calls into the ledger."""
-        info, spent = session.info, paid_by(calls.values())
+    def _pay(
+        self, session: Session, calls: Mapping[tuple[str, str, str], CallRow], gone: Sequence[CallRow] = ()
+    ) -> None:
+        """Write new calls into the ledger, and take out those that are ``gone``."""
+        info, spent = session.info, paid_by(calls.values()).minus(paid_by(gone))
+        for call in gone:
+            self._ledger.pop(call.identity, None)
         self._ledger.update(calls)
         if calls:
-            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+            self._payers[session.number] = PayerNote(info.id, session.tree_id, project=info.cwd or None)
         session.info = replace(
             info,
             spent_tokens=info.spent_tokens + spent.tokens,

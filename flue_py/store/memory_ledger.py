@@ -25,6 +25,11 @@ class MemoryLedger(MemoryReads):
         found = {self._ledger.get((scope, *identity)) for identity in identities}
         return [call for call in found if call is not None]
 
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        number = self._session(session_id).number
+        found = [call for call in self._ledger.values() if (call.session_key, call.entry_id) == (number, entry_id)]
+        return sorted(found, key=lambda call: call.identity)
+
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         self._check_open()
         payers = None
@@ -42,6 +47,7 @@ class MemoryLedger(MemoryReads):
             (call, {name: self._group_value(name, call, active) for name in query.group_by})
             for call in self._ledger.values()
             if query.fits(call)
+            and query.fits_project(self._payers[call.session_key].project)
             and (payers is None or call.session_key in payers)
             and (on_path is None or self._booked(call) in on_path)
             and (query.branch is None or self._branch(call, active) == query.branch)
@@ -110,6 +116,8 @@ class MemoryLedger(MemoryReads):
     def _group_value(self, name: Dimension, call: CallRow, active: set[_Booked]) -> str | date | None:
         if name == "session":
             return self._payers[call.session_key].session_id
+        if name == "project":
+            return self._payers[call.session_key].project
         if name == "branch":
             return self._branch(call, active)
         if name in ("day", "week", "month"):

@@ -80,11 +80,15 @@ class MoveNote(NamedTuple):
 
 
 class PayerNote(NamedTuple):
-    """Who paid, under a session's number: its id, its tree's number, whose task it was. It outlives the session."""
+    """Who paid, under a session's number: its id, its tree's number, whose task it was, its folder.
+
+    It outlives the session.
+    """
 
     session_id: str
     tree_id: int
     task_of: str | None = None
+    project: str | None = None
 
 
 @dataclass(slots=True)
@@ -268,6 +272,11 @@ def with_paid_sums(rows: Iterable[Row], tree: Mapping[str, Row], calls: Iterable
         paid = above.plus(own.get((row.creator, row.entry.id), NOTHING_PAID))
         made[row.entry.id] = replace(row, paid=paid)
     return list(made.values())
+
+
+def renew_paid_sums(tree: dict[str, Row], calls: Iterable[CallRow]) -> None:
+    """Derive anew what was paid on the paths of a tree, from what the ledger has now. O(tree and ledger)."""
+    tree.update((row.entry.id, row) for row in with_paid_sums(tree.values(), {}, calls))
 
 
 def tree_problems(tree: dict[str, Row], calls: Iterable[CallRow]) -> list[Problem]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from flue_py.core.calls import CallDifference, PaidCall
-from flue_py.core.ledger import CallId, Recorded, call_row, differences
+from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid
 from flue_py.errors import CallConflict, InvalidEntry
 from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
+from flue_py.store.path_sums import renew_sums
 from flue_py.store.session_state import SessionState
 from flue_py.store.state import read_state
 from flue_py.store.transaction import Transaction
@@ -57,6 +58,28 @@ def _insert_many(
             _compare(first, call, conflict)
     tx.insert(ledger_queries.INSERT_CALL, [(tree_id, *call) for call in new])
     return new
+
+
+def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+    """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
+    gone = []
+    for call, names in calls:
+        for known in replaced_by(call, names, partial(_call_of, tx, call)):
+            where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
+            tx.run(ledger_queries.DELETE_CALL, where)
+            gone.append(known)
+    return gone
+
+
+def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
+    return find_call(tx, call.scope, CallId(call.provider, name))
+
+
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+    """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "entry_id": entry_id}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.CALLS_OF_ENTRY, where)]
 
 
 def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
@@ -116,7 +139,7 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
 
 def payer_row(state: SessionState) -> dict[str, object]:
     """Return the session as the ledger names it."""
-    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id}
+    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id, "project": state.cwd or None}
 
 
 def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
@@ -125,10 +148,14 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
     row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
-    if not insert_calls(tx, state.tree_id, [row]):
+    gone = take_back(tx, [(row, call.replaces)])
+    # What stands for the report that an entry brought belongs to that entry.
+    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    new = insert_calls(tx, state.tree_id, [row])
+    if not new and not gone:
         known = _known(tx, row)
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    spent = row.paid
+    spent = paid_by(new).minus(paid_by(gone))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
     update = {
@@ -138,4 +165,6 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
         "session_key": state.key,
     }  # fmt: skip
     tx.run(queries.UPDATE_AFTER_APPEND, update)
+    if gone:
+        renew_sums(tx, state.tree_id, state.key)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)
