@@ -178,15 +178,13 @@ async def _find(store: Store, name: str | None) -> tuple[Session | None, str | N
 
 
 def _show_path(place: Place, session: str, since: str | None, leaf: str | None, *, as_json: bool) -> None:
-    async def work(store: Store) -> tuple[UsageWindow, UsageReport | None]:
+    async def work(store: Store) -> UsageWindow:
         found = await find_session(store, session)
         before = None if since is None else await found.resolve_entry_id(since)
-        at = await leaf_of(found, leaf)
-        window = await found.aggregate_usage_since(before, leaf=at)
-        return window, None if as_json else await store.usage(found, path=True, since=before, leaf=at)
+        return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
 
-    window, paid = run(place, work, bar="reading")
-    if paid is None:
+    window = run(place, work, bar="reading")
+    if as_json:
         print_json(usage_row(window))
     else:
-        print_lines(usage_lines(window, paid.total))
+        print_lines(usage_lines(window))

@@ -8,7 +8,7 @@ from decimal import Decimal
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.merging import provenance_of
-from flue_py.core.usage import picodollars_to_usd
+from flue_py.core.usage import UsageWindow, picodollars_to_usd
 from flue_py.core.usage_shapes import read_reported
 
 
@@ -93,3 +93,24 @@ def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
         sum(cost.picodollars for cost in each),
         sum(cost.untold for cost in each),
     )
+
+
+def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
+    """Return what the input, the output, cache reads and cache writes of a window cost, and all of it, in picodollars.
+
+    All of it is what the ledger knows, or what the entries report where that is more: another session may have paid.
+    None is what nobody knows, as what a kind of tokens cost of which only the total was reported, or priced.
+    """
+    usage, reported = window.usage, window.usage.cost
+    total = max(reported.total, window.picodollars)
+    parts = (reported.input, reported.output, reported.cache_read, reported.cache_write)
+    # Without calls of its own and without a cost that was reported, a path is known to cost nothing if it used nothing.
+    is_told = total > 0 or (window.cost is not None and (window.calls > 0 or not any(usage.totals)))
+    is_split = is_told and sum(parts) == total and not window.unpriced_calls
+    kinds = zip(usage.totals, parts, strict=False)
+    return (*(cost if cost or is_split or not tokens else None for tokens, cost in kinds), total if is_told else None)
+
+
+def is_unknown(window: UsageWindow) -> bool:
+    """Return whether there are calls in a window, and nobody knows what any of them used."""
+    return window.calls > 0 and window.unknown_calls == window.calls and not any(window.usage.totals)

@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from flue_py.core.costs import EntryCost
+from flue_py.core.costs import EntryCost, is_unknown, window_costs
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
@@ -120,9 +120,18 @@ def entry_cost_fields(cost: EntryCost) -> JsonObject:
 
 
 def usage_row(window: UsageWindow) -> JsonObject:
-    """Return a usage window: tokens as integers, costs as exact decimal strings."""
+    """Return a usage window: tokens as integers, costs as exact decimal strings; null is what nobody knows."""
+    made = tokens_and_cost(window.usage)
+    names = ("input", "output", "cacheRead", "cacheWrite", "total")
+    costs = dict(zip(names, window_costs(window), strict=True))
+    tokens = {name: None if is_unknown(window) else count for name, count in made.items() if name != "cost"}
     return {
-        **tokens_and_cost(window.usage),
+        **tokens,
+        "cost": {name: None if cost is None else exact(picodollars_to_usd(cost)) for name, cost in costs.items()},
+        "calls": window.calls,
+        "unpricedCalls": window.unpriced_calls,
+        "unknownCalls": window.unknown_calls,
+        "paidTokens": None if is_unknown(window) else window.tokens,
         "sinceId": window.since,
         "leafId": window.leaf,
         "onPath": window.on_path,

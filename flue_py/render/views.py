@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from flue_py.core.costs import is_unknown, window_costs
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonValue
-from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
-from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
+from flue_py.core.usage import UsageWindow, picodollars_to_usd
 from flue_py.render.entries import Look, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, shortest_ids, table
 
-NOTHING_PAID = UsageRow()
 _NAMELESS = "(empty)"
 
 
@@ -94,39 +93,28 @@ def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: 
     return text
 
 
-def usage_lines(window: UsageWindow, paid: UsageRow = NOTHING_PAID) -> list[Line]:
-    """Return a usage window as a table: tokens, and dollars to the last digit.
-
-    ``paid`` is what the ledger has of the same entries: it tells whether what was not reported is known to be nothing.
-    """
+def usage_lines(window: UsageWindow) -> list[Line]:
+    """Return a usage window as a table: tokens, and dollars to the last digit; what nobody knows is a dash."""
     usage = window.usage
+    kinds = ("input", "output", "cache read", "cache write", "total")
+    counts = (*usage.totals[:4], usage.total_tokens)
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
-    is_partial = paid.unpriced_calls > 0
-    priced = paid.picodollars - usage.cost.total
-    for name, tokens, cost in _usage_rows(usage):
+    for name, tokens, cost in zip(kinds, counts, window_costs(window), strict=True):
         style = "bold" if name == "total" else ""
-        amount = "-" if (is_partial or priced > 0) and tokens and not cost else dollars(picodollars_to_usd(cost))
-        rows.append([(name, style), (f"{tokens:,}", style), (amount, style)])
+        used = "-" if is_unknown(window) else f"{tokens:,}"
+        rows.append([(name, style), (used, style), ("-" if cost is None else dollars(picodollars_to_usd(cost)), style)])
     lines = table(rows, right=frozenset({1, 2}))
-    if is_partial:
-        unpriced = counted(paid.unpriced_calls, "call")
-        lines.append(((f"what {unpriced} of {paid.calls:,} cost is not known, and not in the sum", "yellow"),))
-    if priced > 0:
-        lines.append(((f"priced by the ledger beside that: {dollars(picodollars_to_usd(priced))}; see --path", ""),))
+    if window.unpriced_calls:
+        unpriced = counted(window.unpriced_calls, "call")
+        lines.append(((f"what {unpriced} of {window.calls:,} cost is not known, and not in the sum", "yellow"),))
+    if window.unknown_calls:
+        unknown = counted(window.unknown_calls, "call")
+        lines.append(((f"what {unknown} of {window.calls:,} used is not known, and not in the sum", "yellow"),))
+    if window.calls and window.tokens != usage.total_tokens:
+        lines.append(((f"paid for {counted(window.tokens, 'token')}, branch summaries included; see --path", ""),))
     if not window.on_path:
         lines.append(((f"entry {window.since} is not on the path to {window.leaf}: nothing is counted", "yellow"),))
     return lines
-
-
-def _usage_rows(usage: Usage) -> list[tuple[str, int, int]]:
-    cost = usage.cost
-    return [
-        ("input", usage.input, cost.input),
-        ("output", usage.output, cost.output),
-        ("cache read", usage.cache_read, cost.cache_read),
-        ("cache write", usage.cache_write, cost.cache_write),
-        ("total", usage.total_tokens, cost.total),
-    ]
 
 
 def dollars(amount: Decimal) -> str:

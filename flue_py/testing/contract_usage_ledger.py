@@ -13,11 +13,11 @@ from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, n
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import DIMENSIONS, BranchState, CallId, Dimension, LedgerQuery, UsageReport, UsageRow
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.core.usage import MAX_AMOUNT
+from flue_py.core.usage import MAX_AMOUNT, Paid
 from flue_py.errors import CallConflict, EntryNotFound, InvalidEntry, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
-from flue_py.testing.samples import UNKNOWN, add, assistant, new_session, placed, session_info, user
+from flue_py.testing.checks import check_window, refused, unchanged
+from flue_py.testing.samples import UNKNOWN, add, assistant, new_session, path_ids, placed, session_info, user
 
 CENT = 10**10
 
@@ -93,6 +93,46 @@ class LedgerContract:
         title, turns = (row.to_json() for row in report.rows)
         assert (title["unknownCalls"], title["totalTokens"], title["input"], title["costUsd"]) == (1, None, None, None)
         assert (turns["unknownCalls"], turns["totalTokens"], report.total.unknown_calls) == (2, 5, 3)
+
+    async def test_a_window_says_what_the_ledger_has_of_the_same_calls(self, backend: Backend) -> None:
+        priced = replace(call("priced", "turn"), cost=3 * CENT, price_source="book")
+        calls: list[JsonObject] = [
+            {"input": 1, "callId": "one"},
+            {"input": 2, "cost": {"total": 0.02}, "callId": "two"},
+        ]
+        session = await new_session(backend, user(), replace(answer(input=5), calls=(priced,)), answer(surely=7))
+        asked = (await path_ids(backend, session.id))[0]
+        compaction = new_compaction("so far", first_kept_entry_id=asked, tokens_before=9, calls=calls)
+        summary = new_branch_summary("left", from_id=None, calls=[{"input": 4, "callId": "four"}])
+        middle = (await add(backend, session.id, compaction, summary))[0]
+        window = await backend.read_usage(session.id, asked)
+        assert window.paid == Paid(5, 3, 1, 12, 5 * CENT)
+        assert (window.cost, window.usage.total_tokens, window.usage.cost.total) == (Decimal("0.05"), 8, 2 * CENT)
+        # What another entry has reported adds nothing, and neither does a second report in one batch.
+        again, new = replace(answer(input=5), calls=(priced,)), replace(answer(input=9), calls=(call("new", "turn"),))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        ids = [*await add(backend, fork.id, again, new), *await add(backend, fork.id, new, user())]
+        assert (await backend.read_usage(fork.id, None)).paid == Paid(6, 3, 1, 17, 6 * CENT)
+        # A later report takes the place of a call below entries that are there, of the fork's too.
+        await backend.record_call(session.id, replace(call("more", "turn", input=8), replaces=("priced",)))
+        assert (await backend.read_usage(fork.id, None)).paid == Paid(6, 3, 1, 20, 4 * CENT)
+        await add(backend, fork.id, answer(input=1))
+        await backend.delete_tree(session.id)
+        for since in (None, asked, middle, *ids):
+            await check_window(backend, fork.id, since)
+        assert (await backend.verify()).problems == []
+
+    async def test_an_id_that_is_used_again_brings_no_calls_of_its_deleted_entry(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        other = await backend.fork(session.id, STORED, NewSession())
+        await backend.import_entries(session.id, [placed(answer(input=5), "x", session.leaf_id)], leaf="x")
+        await backend.delete_tree(session.id)
+        later = replace(answer(input=7), calls=(call("later"),))
+        await backend.import_entries(other.id, [placed(later, "x", session.leaf_id)], leaf="x")
+        assert (await backend.read_usage(other.id, None)).paid == Paid(1, 0, 0, 5, CENT)
+        await check_window(backend, other.id, None)
+        assert by(await ask(backend, None, "branch"), "branch") == {"gone": 1, "active": 1}
+        assert (await backend.verify()).problems == []
 
     async def test_a_cost_in_parts_is_their_sum(self, backend: Backend) -> None:
         session = await new_session(backend, answer(cost={"input": 0.01, "cacheRead": 0.02}))

@@ -42,7 +42,8 @@ def spent(flue: Flue) -> Flue:
 def test_without_options_it_is_the_path_as_before(spent: Flue) -> None:
     told = spent.json("usage", "triage")
     assert list(told) == [
-        "input", "output", "cacheRead", "cacheWrite", "totalTokens", "cost", "sinceId", "leafId", "onPath",
+        "input", "output", "cacheRead", "cacheWrite", "totalTokens", "cost", "calls", "unpricedCalls", "unknownCalls",
+        "paidTokens", "sinceId", "leafId", "onPath",
     ]  # fmt: skip
     assert (told["input"], told["cost"]["total"]) == (180, "0.2")
 

@@ -4,10 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
-from flue_py.core.usage import Cost, Usage, UsageWindow
+from flue_py.core.usage import Cost, Paid, Usage, UsageWindow
 from flue_py.render.entries import Look, entry_text
 from flue_py.render.lines import Line, text_of
 from flue_py.render.rows import deletion_row, entry_row, exact, session_row, tree_row, usage_row
@@ -88,8 +87,8 @@ def test_usage_shows_every_digit_of_the_cost() -> None:
     assert plain(usage_lines(WINDOW)) == [
         "                 tokens       US dollars",
         "input             1,049         0.003147",
-        "output           83,156             0.00",
-        "cache read   43,229,469             0.00",
+        "output           83,156                -",
+        "cache read   43,229,469                -",
         "cache write           0             0.00",
         "total                 0  30.330197700001",
     ]
@@ -109,7 +108,11 @@ def test_usage_as_json_has_camel_case_tokens_and_exact_cost_strings() -> None:
         "cacheRead": 43229469,
         "cacheWrite": 0,
         "totalTokens": 0,
-        "cost": {"input": "0.003147", "output": "0", "cacheRead": "0", "cacheWrite": "0", "total": "30.330197700001"},
+        "cost": {"input": "0.003147", "output": None, "cacheRead": None, "cacheWrite": "0", "total": "30.330197700001"},
+        "calls": 0,
+        "unpricedCalls": 0,
+        "unknownCalls": 0,
+        "paidTokens": 0,
         "sinceId": "before",
         "leafId": "leaf",
         "onPath": True,
@@ -189,14 +192,18 @@ def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
 
 
 def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:
-    window = UsageWindow(Usage(input=5, output=7, total_tokens=12), "leaf")
-    shown = plain(usage_lines(window, UsageRow(calls=2, unpriced_calls=2)))
-    assert [line.split()[-1] for line in shown[1:6]] == ["-", "-", "0.00", "0.00", "-"]
-    assert shown[6] == "what 2 calls of 2 cost is not known, and not in the sum"
-    priced = plain(usage_lines(window, UsageRow(calls=2, unpriced_calls=1, picodollars=10**10)))
-    assert priced[-1] == "priced by the ledger beside that: 0.01; see --path"
-    # Nobody said what it cost: that the ledger has a price does not make what was reported 0.
-    whole = plain(usage_lines(window, UsageRow(calls=2, picodollars=10**10)))
-    assert [line.split()[-1] for line in whole[1:6]] == ["-", "-", "0.00", "0.00", "-"]
-    free = plain(usage_lines(window, UsageRow(calls=2)))
-    assert free[-1].split() == ["total", "12", "0.00"]
+    def shown(paid: Paid, usage: Usage = Usage(input=5, output=7, total_tokens=12)) -> list[str]:  # noqa: B008
+        return plain(usage_lines(UsageWindow(usage, "leaf", paid=paid)))
+
+    unpriced = shown(Paid(2, 2, tokens=12))
+    assert [line.split()[-1] for line in unpriced[1:6]] == ["-", "-", "0.00", "0.00", "-"]
+    assert unpriced[6] == "what 2 calls of 2 cost is not known, and not in the sum"
+    # The ledger's price is of whole calls: what a kind of tokens cost nobody said.
+    for paid in (Paid(2, 1, tokens=12, picodollars=10**10), Paid(2, tokens=12, picodollars=10**10)):
+        assert [line.split()[-1] for line in shown(paid)[1:6]] == ["-", "-", "0.00", "0.00", "0.01"]
+    free = shown(Paid(2, tokens=12))
+    assert [line.split()[-1] for line in free[1:6]] == ["0.00"] * 5
+    assert shown(Paid(3, tokens=20))[-1] == "paid for 20 tokens, branch summaries included; see --path"
+    unknown = shown(Paid(2, 2, 2), Usage())
+    assert [line.split()[-2:] for line in unknown[1:6:4]] == [["-", "0.00"], ["-", "-"]]
+    assert unknown[-1] == "what 2 calls of 2 used is not known, and not in the sum"

@@ -127,7 +127,7 @@ def template_of(path: Path) -> Template:
 
     def note(shape: Shape, _: int, cell: Cell, live: bool) -> None:
         assert live
-        values, where = cell.values or (), frozenset({cell.image.number, *cell.overflow})
+        values, where = shape.values(cell) or (), frozenset({cell.image.number, *cell.overflow})
         names = [column.name for column in shape.columns]
         if shape.name == "entries":
             row = dict(zip(names, values, strict=True))

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from flue_py.core.sessions import NewSession, Problem, VerifyReport
-from flue_py.core.usage import TOTAL_COLUMNS
+from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import FixTheStore
 from flue_py.store.backend import Backend
 from flue_py.store.schema import metadata
@@ -239,6 +239,11 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     **{
         f"wrong {column}": entry(f"{column} = {column} + 1", second, "wrong totals") for column in TOTAL_COLUMNS
     },
+    **{
+        f"wrong {column} of a path": entry(f"{column} = {column} + 1", second, "wrong sums of calls")
+        for column in PAID_COLUMNS
+    },
+    "a sum of a path that is text": entry("paid_cost = 'much'", second, "wrong sums of calls"),
     "a negative total": entry("total_cost = -1", first, "wrong totals"),
     "a total beyond the range": entry("input_tokens = 9223372036854775807", first, "wrong totals"),
     "a total that is text": entry("input_tokens = 'many'", first, "wrong totals"),

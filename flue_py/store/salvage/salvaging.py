@@ -53,7 +53,9 @@ def salvage(damaged: Path, new: Path) -> SalvageReport:
     require_not_open(damaged)
     with Part(new) as part, PageFile(damaged) as file:
         scan, found = _read(file, damaged)
-        names = {column.name: n for n, column in enumerate(shapes(file.page_size).by_name["entries"].columns)}
+        columns = [column.name for column in shapes(file.page_size).by_name["entries"].columns]
+        # Rows of older formats end before the sums of what was paid, which are derived anew anyway.
+        names = {name: place for place, name in enumerate(columns) if name not in PAID_COLUMNS}
         history = History(found, list(found.checked_entries(names)))
         history.rebuild()
         _report_pages(scan, found)
