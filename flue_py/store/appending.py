@@ -296,7 +296,7 @@ class EntryBatch:
             tx.run(queries.INSERT_LANE, lane)
         gone = take_back(tx, self._replaced)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
-        self.note_spending(paid_by(reported).minus(paid_by(gone)))
+        self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
         self.check_sums()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, reduce
+from functools import partial
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
@@ -122,7 +122,10 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
     """Return what calls come to."""
-    return reduce(Paid.plus, (call.paid for call in calls), NOTHING_PAID)
+    total = NOTHING_PAID
+    for call in calls:
+        total = call.paid if total is NOTHING_PAID else total.plus(call.paid)
+    return total
 
 
 def check_spending(tokens: int, picodollars: int) -> None:
