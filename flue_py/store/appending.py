@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
-
-import pydantic_core
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
@@ -133,7 +132,7 @@ def plan_append(
 
 
 def _replayed(stored: str) -> Appended:
-    ids, leaf, revision, on_branch, replaced = pydantic_core.from_json(stored)
+    ids, leaf, revision, on_branch, replaced = json.loads(stored)
     return Appended(tuple(ids), leaf, revision, on_branch, True, replaced)
 
 

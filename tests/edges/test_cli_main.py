@@ -43,6 +43,7 @@ NEEDED_BY_NONE = (
     "difflib",
     "greenlet",
     "pydantic",
+    "pydantic_core",
     "rich",
     "sqlalchemy",
     "flue_py.formats.pi",
@@ -56,6 +57,8 @@ NEEDED_BY_NONE = (
         (["sessions"], ["tiktoken", "tempfile"]),
         (["sessions", "--json"], ["tiktoken", "tempfile"]),
         (["show", "one"], ["tiktoken", "tempfile"]),
+        (["log", "one"], ["tiktoken", "tempfile"]),
+        (["history", "one"], ["tiktoken"]),
         (["usage", "one"], ["tiktoken", "tempfile"]),
         (["tree", "one", "--no-sizes"], ["tiktoken", "tempfile"]),
         (["tree", "one"], []),  # sizes in tokens are counted
