@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from flue_py.core.calls import PaidCall as PaidCall  # noqa: PLC0414 - it is named here by importers, too
-from flue_py.core.calls import call_of, outcome_of, read_call, read_calls
+from flue_py.core.calls import agent_of, call_of, outcome_of, read_call, read_calls
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import (
     JsonObject,
@@ -232,6 +232,7 @@ def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> 
         provider=message.get("provider"),
         model=message.get("model"),
         outcome=outcome_of(message.get("stopReason")),
+        agent=agent_of(message),
     )
 
 

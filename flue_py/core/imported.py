@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import (
@@ -32,12 +33,13 @@ def check_imported_session(new: NewSession) -> None:
         raise InvalidEntry(f"metadata_text: {shown(new.metadata_text)} is not the text of a JSON object")
 
 
-def checked_imported_entries(entries: Sequence[NewEntry]) -> list[NewEntry]:
+def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> list[NewEntry]:
     """Return entries with the usage and the preview that their payloads say, whoever made them, and the calls of it.
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
-    say more than the payload. Ids and parents are checked where they are stored. Raises `InvalidArgument` for what is
-    no sequence of entries, `InvalidEntry` for one that no store can hold. O(size).
+    say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
+    stored. Raises `InvalidArgument` for what is no sequence of entries, `InvalidEntry` for one that no store can hold.
+    O(size).
     """
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
@@ -46,10 +48,16 @@ def checked_imported_entries(entries: Sequence[NewEntry]) -> list[NewEntry]:
         if not isinstance(entry, NewEntry):
             raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; see new_message()")
         try:
-            checked.append(_checked(entry))
+            checked.append(_of_program(_checked(entry), program))
         except FixTheCall as error:
             raise InvalidEntry(f"entry {number} of {len(entries)}: {error}") from error
     return checked
+
+
+def _of_program(entry: NewEntry, program: str | None) -> NewEntry:
+    if program is None or all(call.agent is not None for call in entry.calls):
+        return entry
+    return replace(entry, calls=tuple(replace(call, agent=call.agent or program) for call in entry.calls))
 
 
 def _checked(entry: NewEntry) -> NewEntry:
@@ -109,11 +117,11 @@ def _check_calls(entry: NewEntry) -> None:
 
 def _check_call(call: PaidCall, where: str) -> None:
     _check_parts(call, where)
-    for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source"):
+    for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source", "agent"):
         text = getattr(call, name)
         if type(text) is str and text.isascii() and "\0" not in text:
             continue
-        if text is None and name not in ("call_id", "outcome", "price_source"):
+        if text is None and name not in ("call_id", "outcome", "price_source", "agent"):
             raise InvalidEntry(f"{where}.{name}: should be a string, not None")
         check_label(text, f"{where}.{name}")
     if call.replaces != () and not (

@@ -21,7 +21,19 @@ DAY_US = 86_400_000_000
 
 Period: TypeAlias = Literal["day", "week", "month"]
 Dimension: TypeAlias = Literal[
-    "session", "scope", "provider", "model", "purpose", "outcome", "price_source", "branch", "day", "week", "month"
+    "session",
+    "scope",
+    "project",
+    "agent",
+    "provider",
+    "model",
+    "purpose",
+    "outcome",
+    "price_source",
+    "branch",
+    "day",
+    "week",
+    "month",
 ]
 PERIODS: tuple[Period, ...] = get_args(Period)
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -72,6 +84,7 @@ def call_row(
         at_us if call.at_us is None else call.at_us,
         call.outcome,
         int(call.is_unknown),
+        call.agent,
     )
 
 
@@ -160,7 +173,8 @@ class Recorded:
 class LedgerQuery:
     """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
 
-    ``session_ids`` takes what these sessions paid; an id that is nobody's adds nothing.
+    ``session_ids`` takes what these sessions paid; an id that is nobody's adds nothing. ``project`` takes what sessions
+    paid that worked in this folder, or below it.
     """
 
     session_id: str | None = None
@@ -175,6 +189,8 @@ class LedgerQuery:
     model: str | None = None
     purpose: str | None = None
     outcome: str | None = None
+    agent: str | None = None
+    project: str | None = None
     branch: BranchState | None = None
     from_us: int | None = None
     before_us: int | None = None
@@ -183,8 +199,27 @@ class LedgerQuery:
     @property
     def matches(self) -> dict[str, str]:
         """The columns that have to have a value, and the value."""
-        names = ("scope", "provider", "model", "purpose", "outcome")
+        names = ("scope", "provider", "model", "purpose", "outcome", "agent")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def folders(self) -> tuple[str, str, str] | None:
+        """The folder of the project, and the first and the last bound of what is below it; None for all projects.
+
+        A path is below it that is not less than the first, and less than the last.
+        """
+        if self.project is None:
+            return None
+        stem = self.project.rstrip("/")
+        # "0" comes right after the slash.
+        return self.project, f"{stem}/", f"{stem}0"
+
+    def fits_project(self, project: str | None) -> bool:
+        """Return whether a session that worked there is one of those asked for."""
+        if self.folders is None:
+            return True
+        folder, first, last = self.folders
+        return project is not None and (project == folder or first <= project < last)
 
     def fits(self, call: CallRow) -> bool:
         """Return whether a call has those values, and was made in that time."""

@@ -14,7 +14,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import decode_object
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was.
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it.
 
     ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone.
     """
@@ -188,6 +190,7 @@ class CallRow(NamedTuple):
     at: int
     outcome: str | None = None
     unknown: int = 0
+    agent: str | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -213,12 +216,14 @@ class CallRow(NamedTuple):
 class Payer(NamedTuple):
     """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
 
-    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`).
+    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`). ``project`` is
+    the folder that it worked in at its first paid call.
     """
 
     session_key: int
     session_id: str
     task_of: str | None = None
+    project: str | None = None
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------
@@ -317,6 +322,23 @@ def with_unknown_calls(copy: TreeCopy) -> TreeCopy:
 def call_with_unknown(call: CallRow) -> CallRow:
     """Return a call that was written before format 3 as unknown where nothing is said of it."""
     return call._replace(unknown=int(call.is_blank))
+
+
+def with_origins(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose payers name the folder that they worked in, and whose imported calls name their program."""
+    folders = {row.session_key: row.cwd or None for row in copy.sessions}
+    programs = {row.session_key: program_of(decode_object(row.metadata)) for row in copy.sessions}
+    imports = {(move.session_key, move.revision) for move in copy.moves if move.reason == "import"}
+    of_entries = {
+        entry.id: programs.get(entry.session_key)
+        for entry in copy.entries
+        if (entry.session_key, entry.revision) in imports
+    }
+    return replace(
+        copy,
+        payers=[payer._replace(project=folders.get(payer.session_key)) for payer in copy.payers],
+        calls=[call._replace(agent=of_entries.get(call.entry_id or "")) for call in copy.calls],
+    )
 
 
 @frozen

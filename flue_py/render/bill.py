@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 
 from flue_py.core.ledger import UsageReport, UsageRow
-from flue_py.render.lines import Line, Span, table
+from flue_py.render.lines import Line, Span, one_line, table
 from flue_py.render.views import dollars
 
 DASH = "-"
+_FOLDER = 36
 _NUMBERS = ("calls", "input", "output", "cache read", "cache write", "tokens", "US dollars")
 
 
 def bill_lines(report: UsageReport, group_by: Sequence[str]) -> list[Line]:
     """Return a report as a table with a line for each group, and the total."""
     rows: list[list[Span]] = [[(name.replace("_", " "), "dim") for name in (*group_by, *_NUMBERS)]]
-    rows += [_row([_shown(row.group[name]) for name in group_by], row, "") for row in report.rows]
+    rows += [_row([_shown(name, row.group[name]) for name in group_by], row, "") for row in report.rows]
     rows.append(_row(["total", *[""] * (len(group_by) - 1)][: len(group_by)], report.total, "bold"))
     lines = table(rows, right=frozenset(range(len(group_by), len(group_by) + len(_NUMBERS))))
     lines += [((note, "yellow"),) for note in gaps(report.total)]
@@ -38,8 +40,18 @@ def gaps(paid: UsageRow) -> list[str]:
     return notes
 
 
-def _shown(value: str | date | None) -> str:
-    return value.isoformat() if isinstance(value, date) else value or DASH
+def _shown(name: str, value: str | date | None) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    return short_folder(value) if name == "project" and value else value or DASH
+
+
+def short_folder(folder: str) -> str:
+    """Return a folder on one line, with ``~`` for the home of whoever reads it; of a long one the end alone."""
+    home = str(Path.home()).rstrip("/\\")
+    rest = folder[len(home) :]
+    text = one_line(f"~{rest}" if home and folder.startswith(home) and rest[:1] in ("", "/", "\\") else folder)
+    return text if len(text) <= _FOLDER else f"…{text[1 - _FOLDER :]}"
 
 
 def _row(group: list[str], row: UsageRow, style: str) -> list[Span]:

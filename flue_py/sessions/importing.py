@@ -105,6 +105,7 @@ class _FileImport:
             self._rewritten.add(session_id)
         target = await self._add(session_id, part)
         target.calls += part.calls
+        target.note_beginning(part)
         target.completed_us = part.completed_us or target.completed_us
         if part.is_rewritten:
             target.about = imported_in(part.session.metadata_text)
@@ -308,6 +309,7 @@ class _FileImport:
             await target.restate()
             await target.set_completed()
             await target.remember_about()
+            await target.remember_beginning()
             if self._source is not None and self._source.format.is_chained:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:

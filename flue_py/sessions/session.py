@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from flue_py.core.calls import PaidCall
+from flue_py.core.calls import PaidCall, program_of
 from flue_py.core.entries import (
     NewEntry,
     checked_source,
@@ -207,7 +207,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         use is what their payloads report; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
-        entries = checked_imported_entries(entries)
+        entries = checked_imported_entries(entries, program_of(self.metadata))
         checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
         priced = self._pricer.price_entries(entries)
@@ -226,17 +226,19 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         call_id: str | None = None,
         purpose: str = "turn",
         outcome: str | None = None,
+        agent: str | None = None,
         at: datetime | None = None,
     ) -> Recorded:
         """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
 
         ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
-        ...) and ``outcome`` (failed, aborted ...) are names of your own; ``at`` is when it was made, by default now.
+        ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
+        when it was made, by default now.
         With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
         Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was reported with other numbers.
         O(1).
         """
-        call = paid_call(usage, provider, model, call_id, purpose, outcome, at)
+        call = paid_call(usage, provider, model, call_id, purpose, outcome, agent, at)
         priced = self._pricer.price_call(call)
         return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
 
@@ -247,7 +249,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         that was reported with other numbers. O(1).
         """
         check_imported_call(call)
-        priced = self._pricer.price_call(call)
+        priced = self._pricer.price_call(replace(call, agent=call.agent or program_of(self.metadata)))
         return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
 
     # -- moving the leaf --------------------------------------------------------------------------------------

@@ -341,6 +341,7 @@ class EntryBatch:
             old.forked_from_entry,
             old.spent_tokens + self._spent.tokens,
             old.spent_cost + self._spent.picodollars,
+            old.cwd,
             self._placed[leaf],
         )
 

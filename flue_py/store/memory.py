@@ -569,7 +569,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             del self._ledger[identity]
         self._ledger.update(calls)
         if calls:
-            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+            self._payers[session.number] = PayerNote(info.id, session.tree_id, project=info.cwd or None)
         session.info = replace(
             info,
             spent_tokens=info.spent_tokens + spent.tokens,

@@ -43,6 +43,7 @@ class MemoryLedger(MemoryReads):
             (call, {name: self._group_value(name, call, active) for name in query.group_by})
             for call in self._ledger.values()
             if query.fits(call)
+            and query.fits_project(self._payers[call.session_key].project)
             and (payers is None or call.session_key in payers)
             and (on_path is None or (self._payers[call.session_key].tree_id, call.entry_id) in on_path)
             and (query.branch is None or self._branch(call, active) == query.branch)
@@ -105,6 +106,8 @@ class MemoryLedger(MemoryReads):
     def _group_value(self, name: Dimension, call: CallRow, active: set[tuple[int, str]]) -> str | date | None:
         if name == "session":
             return self._payers[call.session_key].session_id
+        if name == "project":
+            return self._payers[call.session_key].project
         if name == "branch":
             return self._branch(call, active)
         if name in ("day", "week", "month"):

@@ -79,11 +79,15 @@ class MoveNote(NamedTuple):
 
 
 class PayerNote(NamedTuple):
-    """Who paid, under a session's number: its id, its tree's number, whose task it was. It outlives the session."""
+    """Who paid, under a session's number: its id, its tree's number, whose task it was, its folder.
+
+    It outlives the session.
+    """
 
     session_id: str
     tree_id: int
     task_of: str | None = None
+    project: str | None = None
 
 
 @dataclass(slots=True)

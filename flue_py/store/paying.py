@@ -152,7 +152,7 @@ def check_spending(tokens: int, picodollars: int) -> None:
 
 def payer_row(state: SessionState) -> dict[str, object]:
     """Return the session as the ledger names it."""
-    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id}
+    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id, "project": state.cwd or None}
 
 
 def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:

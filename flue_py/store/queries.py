@@ -173,7 +173,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "cost": "s.spent_cost",
 }
 _COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
-_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
 _WHERE = {
     "scope": "s.scope = :scope",
     "kind": "s.kind = :kind",
@@ -245,7 +245,7 @@ def _place(entry: str, lane: str) -> str:
 
 _STATE = (
     "s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
-    f" s.spent_tokens, s.spent_cost, {_place('e', 'l')}"
+    f" s.spent_tokens, s.spent_cost, s.cwd, {_place('e', 'l')}"
 )
 _STATE_FROM = (
     " FROM sessions s"
@@ -762,6 +762,10 @@ STRAY_PAYERS = Statement(
     "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
     " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
     " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
+)
+STRAY_PROJECTS = Statement(
+    "SELECT n.session_id, n.project, s.cwd FROM ledger_sessions n JOIN sessions s ON s.session_key = n.session_key"
+    " WHERE n.project <> s.cwd ORDER BY n.session_key"
 )
 STRAY_BUDGETS = Statement(
     "SELECT b.id, b.session_id FROM budgets b LEFT JOIN sessions s ON s.id = b.session_id AND s.scope = b.scope"

@@ -290,6 +290,7 @@ ledger = Table(
     Column("at", BigInteger, nullable=False),
     Column("outcome", TEXT),
     Column("unknown", BigInteger, nullable=False, server_default=text("0")),
+    Column("agent", TEXT),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
     Index("ix_ledger_session_key", "session_key"),
     sqlite_with_rowid=False,
@@ -303,6 +304,7 @@ ledger_sessions = Table(
     Column("session_id", TEXT, nullable=False),
     Column("tree_id", BigInteger),
     Column("task_of", TEXT),
+    Column("project", TEXT),
     UniqueConstraint("session_id", "session_key"),
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )

@@ -20,7 +20,8 @@ _FIRST_US, _LAST_US = -(2**63), 2**63 - 1
 
 def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     """Sum up the ledger (see `Backend.read_ledger`)."""
-    if not all(is_storable(value) for value in (*query.matches.values(), query.session_id or "")):
+    names = (*query.matches.values(), query.session_id or "", query.project or "")
+    if not all(map(is_storable, names)):
         if query.session_id is not None and not is_storable(query.session_id):
             raise SessionNotFound(query.session_id)
         return usage_report([], query.group_by)
@@ -29,6 +30,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         "from_us": _FIRST_US if query.from_us is None else query.from_us,
         "before_us": _LAST_US if query.before_us is None else query.before_us,
     }
+    if query.folders is not None:
+        parameters.update(zip(("project", "project_from", "project_to"), query.folders, strict=True))
     if query.branch is not None:
         parameters["branch_name"] = query.branch
     if query.session_id is not None and query.on_path:
@@ -47,6 +50,7 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         by_day,
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
+        by_project=query.project is not None,
         by_branch=query.branch is not None,
         on_path=query.on_path,
     )

@@ -241,6 +241,8 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
     for session_id, stored, derived in tx.rows(queries.STRAY_PAYERS, {}):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
         found.report("wrong tree", f"payer {session_id}", detail)
+    for session_id, stored, folder in tx.rows(queries.STRAY_PROJECTS, {}):
+        found.report("wrong project", f"payer {session_id}", f"says {stored!r}, the session works in {folder!r}")
     for budget_id, session_id in tx.rows(queries.STRAY_BUDGETS, {}):
         found.report("stray budget", f"budget {budget_id}", f"covers session {session_id!r}, which is not there")
     for budget_id, reserved, spent, held, used in tx.rows(queries.BUDGET_SUMS, {}):

@@ -269,6 +269,29 @@ class LedgerContract:
         assert by(await ask(backend, None, "session", session_ids=asked), "session") == {alone.id: 1, fork.id: 1}
         assert await spent(backend, session_ids=()) == (0, 0)
 
+    async def test_it_answers_by_project_and_agent(self, backend: Backend) -> None:
+        named = replace(
+            assistant(dollars=0.01), calls=tuple(replace(c, agent="Dev") for c in assistant(dollars=0.01).calls)
+        )
+        folders = ("/w/app", "/w/app/sub", "/w/apple", "/w/app-2", "", None)
+        made = [await new_session(backend, named, cwd=folder) for folder in folders]
+        await add(backend, made[0].id, assistant(dollars=0.02))
+        fork = await backend.fork(made[0].id, STORED, NewSession(cwd="/w/fork"))
+        await backend.record_call(fork.id, call())
+        assert by(await ask(backend, None, "project"), "project") == {
+            "/w/app": 2, "/w/app/sub": 1, "/w/apple": 1, "/w/app-2": 1, "/w/fork": 1, None: 2,
+        }  # fmt: skip
+        assert by(await ask(backend, None, "agent"), "agent") == {"Dev": 6, None: 2}
+        for project, calls in (("/w/app", 3), ("/w/app/sub", 1), ("/w", 6), ("/", 6), ("/w/ap", 0), ("\0", 0)):
+            assert (await ask(backend, project=project)).total.calls == calls, project
+        assert await spent(backend, made[0].id, project="/w/app", agent="Dev") == (1, 1)
+        assert await spent(backend, fork.id, on_path=True, project="/w/app") == (2, 3)
+        assert await spent(backend, project="/w", branch="alone") == (1, 1)
+        before = await ask(backend, None, "project", "agent")
+        for session in (fork, *made):
+            await backend.delete_tree(session.id)
+        assert await ask(backend, None, "project", "agent") == before
+
     async def test_it_answers_for_a_path_and_a_window_of_it(self, backend: Backend) -> None:
         session = await new_session(backend)
         ids = await add(backend, session.id, *(assistant(dollars=0.01 * 2**n) for n in range(3)))

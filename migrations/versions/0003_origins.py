@@ -1,4 +1,4 @@
-"""The time of each session's last activity, where tasks began, imported sub-agents as tasks, and unknown usage.
+"""Last activity, where tasks began, sub-agents as tasks, unknown usage, and whom paid calls were made for and by.
 
 Revision: 0003
 Follows: 0002
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, imported_calls_have_agents
 
 revision = "0003"
 down_revision = "0002"
@@ -26,6 +26,9 @@ def upgrade() -> None:
     _note_activity()
     _note_unknown_calls()
     op.execute(IMPORTED_AGENTS_ARE_TASKS)
+    op.add_column("ledger", sa.Column("agent", TEXT))
+    op.add_column("ledger_sessions", sa.Column("project", TEXT))
+    _note_origins()
 
 
 def _note_activity() -> None:
@@ -58,6 +61,16 @@ def _note_unknown_calls() -> None:
         "UPDATE sessions SET unknown_calls = (SELECT COUNT(*) FROM ledger g"
         " WHERE g.session_key = sessions.session_key AND g.unknown = 1)"
     )
+
+
+def _note_origins() -> None:
+    """Derive which folder sessions worked in, and which program made the calls that were imported."""
+    op.execute(
+        "UPDATE ledger_sessions SET project = (SELECT NULLIF(s.cwd, '') FROM sessions s"
+        " WHERE s.session_key = ledger_sessions.session_key)"
+        " WHERE session_key IN (SELECT s.session_key FROM sessions s WHERE s.cwd <> '')"
+    )
+    op.execute(imported_calls_have_agents(op.get_context().dialect.name))
 
 
 def downgrade() -> None:

@@ -127,6 +127,25 @@ def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Fl
     assert "s" in spent.run("usage", "s", "--path", code=1).stderr
 
 
+def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = flue.folder / "home"
+    monkeypatch.setenv("HOME", str(home))
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        for folder, agent in ((home / "app", "Dev"), (home / "app" / "sub", "Dev"), (Path("/w/" + "long" * 20), None)):
+            session = store.create_session(cwd=str(folder))
+            session.append_message(answer("m", 0.5) | ({"agentName": agent} if agent else {}))
+        store.create_session().append_message(answer("m"))
+        store.create_session(cwd=str(home)).record_call({"input": 1}, agent="Titler")
+    lines = [line.split() for line in flue.lines("usage", "--by", "project")]
+    shown = ["-", "~", "~/app", "~/app/sub", "…" + ("long" * 20)[-35:]]
+    assert sorted(line[:2] for line in lines[2:7]) == sorted([name, "1"] for name in shown)
+    by_agent = {row["agent"]: row["costUsd"] for row in flue.json("usage", "--by", "agent")["rows"]}
+    assert by_agent == {None: "0.5", "Dev": "1", "Titler": None}
+    rows = flue.json("usage", "--by", "project", "--project", "~/app", "--agent", "Dev")["rows"]
+    assert [row["project"] for row in rows] == [str(home / "app"), str(home / "app" / "sub")]
+    assert flue.json("usage", "--project", str(home / "ap"))["total"]["calls"] == 0
+
+
 @pytest.mark.parametrize(
     "asked",
     [

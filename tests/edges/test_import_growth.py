@@ -161,6 +161,11 @@ async def test_tokens_counted_after_the_last_message_are_a_call_until_what_they_
 async def ledger(store: flue_py.Store) -> list[tuple[int, int, int, int, int, Any]]:
     """Return calls, input, output, cache writes, all tokens and whether there is an entry, for each such state."""
     report = await store.usage(group_by=["branch", "model", "day"])
+    assert {row.group["agent"] for row in (await store.usage(group_by=["agent"])).rows} <= {
+        "claude-code",
+        "codex",
+        "pi",
+    }
     return [
         (row.calls, row.input, row.output, row.cache_write, row.total_tokens, row.group["branch"])
         for row in report.rows

@@ -149,6 +149,25 @@ def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(
     assert {name for _, name, kind, *_ in rows if kind == "task" and not name.startswith("session-")} == set(TASKS)
 
 
+def test_what_was_paid_for_and_by_is_derived_from_what_is_there(tmp_path: Path) -> None:
+    old = unpack(2, tmp_path / "old.db")
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("UPDATE sessions SET cwd = '/work' WHERE key = 'main'")
+        connection.execute("UPDATE sessions SET cwd = '' WHERE kind = 'fork'")
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        asked = (
+            "SELECT s.id, s.cwd, n.project, g.agent, COUNT(*) FROM ledger g JOIN ledger_sessions n USING (session_key)"
+            " JOIN sessions s USING (session_key) GROUP BY 1, 2, 3, 4"
+        )
+        rows = connection.execute(asked).fetchall()
+    assert all(project == (folder or None) for _, folder, project, _, _ in rows)
+    assert {"/work", "/w", None} == {project for _, _, project, _, _ in rows}
+    imported = {name: agent for name, _, _, agent, _ in rows if agent is not None}
+    assert imported == {CLAUDE_SESSION: "claude-code", TASKS[0]: "claude-code"}
+
+
 async def test_an_upgraded_store_goes_on(old: Path) -> None:
     backend = await open_sqlite(old, sources=later())
     try:

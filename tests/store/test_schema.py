@@ -334,7 +334,7 @@ def test_a_common_question_is_answered_by_an_index_without_sorting(store: Store,
 
 
 def test_the_ledger_of_some_sessions_is_found_by_an_index(store: Store) -> None:
-    statement = ledger_sums(("session", "model"), matches=(), by_keys=True, by_branch=False, on_path=False)
+    statement = ledger_sums(("session", "model"), by_keys=True)
     values = {"keys": "[1]", "from_us": 0, "before_us": 1}
     with closing(sqlite3.connect(store.path)) as connection:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values)]

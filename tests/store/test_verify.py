@@ -313,6 +313,13 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: [("UPDATE ledger_sessions SET tree_id = NULL WHERE session_id = ?", (made.task,))],
         lambda made: ("wrong tree", f"payer {made.task}"),
     ),
+    "a payer in another project": (
+        lambda made: [
+            ("UPDATE ledger_sessions SET project = '/elsewhere' WHERE session_id = ?", (made.fork,)),
+            ("UPDATE sessions SET cwd = '/here' WHERE id = ?", (made.fork,)),
+        ],
+        lambda made: ("wrong project", f"payer {made.fork}"),
+    ),
     "a budget that has set aside what nobody holds": (
         lambda _: [BUDGET, RESERVATIONS, "UPDATE budgets SET reserved = reserved + 1"],
         lambda _: ("wrong reservation", "budget b"),
