@@ -46,7 +46,10 @@ NEEDED_BY_NONE = (
     "pydantic_core",
     "rich",
     "sqlalchemy",
+    "flue_py.core.trees",
     "flue_py.formats.pi",
+    "flue_py.store.copying",
+    "flue_py.store.verifying",
 )
 """What no command that reads has to import where its output is a pipe."""
 
