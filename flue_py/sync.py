@@ -229,6 +229,7 @@ class Session(_Twin[AsyncSession]):
     append_custom = _blocking(AsyncSession.append_custom)
     import_entries = _blocking(AsyncSession.import_entries)
     record_call = _blocking(AsyncSession.record_call)
+    import_call = _blocking(AsyncSession.import_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
     rewind = _blocking(AsyncSession.rewind)
@@ -256,6 +257,7 @@ class Session(_Twin[AsyncSession]):
     get_entry = _blocking(AsyncSession.get_entry)
     resolve_entry_id = _blocking(AsyncSession.resolve_entry_id)
     get_tree = _blocking(AsyncSession.get_tree)
+    name = _blocking(AsyncSession.name)
     html_report = _blocking(AsyncSession.html_report)
     context_snapshots = _blocking(AsyncSession.context_snapshots)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any
 
 import click
 
 from flue_py.cli.output import confirm, json_option, print_json, print_lines
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import Line
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """What is printed: lines for people, an object for programs."""
 
@@ -23,7 +23,7 @@ class Shown:
     row: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What a command would delete. Nothing has happened yet.
 

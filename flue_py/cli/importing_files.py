@@ -205,6 +205,8 @@ def _row_lines(report: ImportReport) -> list[Line]:
     if report.held_back:
         held = f"{counted(report.held_back, 'row')} from line {report.held_back_from} on"
         striking.append(f"held back: {held} may not be a whole message; --finish takes them")
+    if booked := sum(session.booked for session in report.sessions):
+        dim.append(f"{counted(booked, 'paid call')} in the ledger before the message is complete")
     lines: list[Line] = [((f"  {text}", "dim"),) for text in dim]
     lines += [((f"  {text}", "yellow"),) for text in striking]
     for kind, count in report.unknown_kinds.items():

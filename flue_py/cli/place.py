@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from flue_py.core.frozen import frozen
 from flue_py.errors import StoreUnavailable
 
 
@@ -18,7 +18,7 @@ def expanded(target: str) -> str:
         raise StoreUnavailable(f"{target}: there is no such home directory; write the path in full") from error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """The database of this run. ``is_named`` says that the user chose it, rather than taking the default."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from os.path import abspath, expanduser
 
 import click
 
@@ -11,6 +11,7 @@ from flue_py.cli.history import leaf_option
 from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageReport
 from flue_py.core.sessions import STORED
@@ -44,6 +45,8 @@ RECENT_DAYS = 30
 @click.option("--tasks", is_flag=True, help="With the task sessions it links to, and theirs.")
 @click.option("--scope", help="Only calls of this tenant or user.")
 @click.option("--provider", help="Only calls of this provider.")
+@click.option("--project", metavar="FOLDER", help="Only calls of sessions that worked in this folder, or below it.")
+@click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
 @click.option("--model", help="Only calls of this model.")
 @click.option("--purpose", help="Only calls for this: turn, compaction, branch_summary ...")
 @click.option("--outcome", help="Only calls that ended so: failed, aborted ...")
@@ -67,6 +70,8 @@ def usage(
     tasks: bool,
     scope: str | None,
     provider: str | None,
+    project: str | None,
+    agent: str | None,
     model: str | None,
     purpose: str | None,
     outcome: str | None,
@@ -81,9 +86,11 @@ def usage(
 
     With any other option, or without SESSION: what was paid, from the ledger, in which nothing is ever lost. Without
     SESSION that is the last 30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by
-    its Monday.
+    its Monday. A project is the folder that a session worked in at its first paid call; an agent is the one that a
+    message names, else the program that a session was imported from. What nobody knows is "-".
     """
-    filters = (scope, provider, model, purpose, outcome, branch, first_day, last_day, days)
+    folder = None if project is None else abspath(expanduser(project))
+    filters = (scope, provider, project, agent, model, purpose, outcome, branch, first_day, last_day, days)
     is_stretch = path or since is not None or leaf is not None
     if session is None and is_stretch:
         raise InvalidArgument("--path, --since and --leaf are of a session; name it")
@@ -105,6 +112,8 @@ def usage(
             scope=scope,
             provider=provider,
             model=model,
+            agent=agent,
+            project=folder,
             purpose=purpose,
             outcome=outcome,
             branch=branch,
@@ -124,7 +133,7 @@ def usage(
         print_lines([*heading, *bill_lines(report, groups)])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Days:
     """The days, first and last included, that a bill is of; None is without end. The heading says so to people."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from flue_py.context.ranks import VOCABULARIES, read_ranks
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import encode_json
 from flue_py.errors import InvalidArgument
 
@@ -60,7 +60,7 @@ _encodings: dict[str, Encoding] = {}
 _loading = Lock()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenCount:
     """A number of tokens, and how far to trust it.
 

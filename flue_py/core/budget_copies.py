@@ -7,8 +7,9 @@ budget means nothing elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
+
+from flue_py.core.frozen import frozen
 
 BudgetState: TypeAlias = Literal["written", "same", "later", "no session", "taken"]
 """What became of a budget: it was written; the target has it as it is, or in a later state; it does not have its
@@ -49,7 +50,7 @@ class ReservationRow(NamedTuple):
     settled_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetCopy:
     """A budget with everything that was ever reserved in it. ``position`` is good in its own store only."""
 

@@ -7,12 +7,12 @@ picodollars. A reservation sets an amount aside in every budget that covers a se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from flue_py.core.entries import from_microseconds
+from flue_py.core.frozen import frozen
 from flue_py.core.sessions import check_scope
 from flue_py.core.usage import MAX_AMOUNT, picodollars_to_usd, usd_to_picodollars
 from flue_py.errors import BudgetExceeded, InvalidArgument, InvalidEntry, ReservationSettled, shown
@@ -28,7 +28,7 @@ DEFAULT_TTL = 900.0
 MAX_TTL = 30 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """A budget. Amounts are whole tokens, or picodollars (1e-12 USD), as ``unit`` says.
 
@@ -84,7 +84,7 @@ class Budget:
         return from_microseconds(self.created_us)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewBudget:
     """A budget to be made, or what an existing one of the same target and unit is to allow.
 
@@ -111,7 +111,7 @@ class NewBudget:
             raise InvalidArgument(f"covers: a budget that covers {self.covers!r} is for a session or a scope, not both")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Amounts:
     """Tokens and picodollars; None is "not said"."""
 
@@ -128,7 +128,7 @@ class Amounts:
         return self.tokens if unit == "tokens" else self.picodollars
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reservation:
     """What is set aside for one call, in each of the budgets that cover its session.
 
@@ -170,7 +170,7 @@ class Reservation:
         return from_microseconds(self.expires_us)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldAmount:
     """What one reservation holds of one budget at the moment."""
 
@@ -181,7 +181,7 @@ class HeldAmount:
     expires_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """One budget's part in a reservation, as it is stored."""
 

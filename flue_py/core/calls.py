@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.usage import UsageTotals
 from flue_py.core.usage_shapes import ReportedUsage, read_reported
@@ -20,15 +20,17 @@ _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _OUTCOMES = {"error": "failed", "aborted": "aborted"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PaidCall:
     """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``.
 
     ``cache_write_1h`` is the part of the cache writes that was kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None where nobody knows it; ``price_source`` says who does.
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
-    is when it was made, where that is not the time of its entry. ``is_unknown`` says that nobody knows what it used:
-    its numbers are zero for that reason alone.
+    is when it was made, where that is not the time of its entry. ``agent`` is the agent or the program that made it,
+    None where nobody says. ``is_unknown`` says that nobody knows what it used: its numbers are zero for that reason
+    alone. ``replaces`` are ids of calls of the same provider whose place this report takes where the same session paid
+    them: what an import met of the call before.
     """
 
     usage: UsageTotals
@@ -43,6 +45,8 @@ class PaidCall:
     outcome: str | None = None
     at_us: int | None = None
     is_unknown: bool = False
+    replaces: tuple[str, ...] = ()
+    agent: str | None = None
 
     @property
     def known_cost(self) -> int | None:
@@ -57,7 +61,7 @@ class PaidCall:
         return self.price_source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallDifference:
     """A paid call that an import met again with other numbers than the ledger has. The ledger keeps the first."""
 
@@ -91,6 +95,7 @@ def call_of(
     call_id: JsonValue = None,
     purpose: str = "turn",
     outcome: str | None = None,
+    agent: str | None = None,
 ) -> PaidCall:
     """Return the paid call of a usage object that was read before."""
     return PaidCall(
@@ -104,6 +109,7 @@ def call_of(
         reported.cost,
         outcome=outcome,
         is_unknown=not reported.is_known,
+        agent=agent,
     )
 
 
@@ -120,6 +126,21 @@ def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: st
 def outcome_of(stop_reason: JsonValue) -> str | None:
     """Return what an assistant message's stop reason says became of its call: failed, aborted, or None."""
     return _OUTCOMES.get(stop_reason) if isinstance(stop_reason, str) else None
+
+
+def agent_of(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the name of the agent that a message carries, or None."""
+    for name in ("agentName", "agent"):
+        value = message.get(name)
+        if isinstance(value, str) and value.strip():
+            return ledger_name(value.strip()) or None
+    return None
+
+
+def program_of(metadata: Mapping[str, JsonValue]) -> str | None:
+    """Return the program that an imported session is from, by the format of its file; None for any other session."""
+    imported = metadata.get("imported")
+    return ledger_name(imported.get("format")) or None if isinstance(imported, Mapping) else None
 
 
 def ledger_name(value: JsonValue) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.exchanges import tool_calls
+from flue_py.core.frozen import frozen
 from flue_py.core.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolUse:
     """How often a tool was called, and how many of its results were errors."""
 
@@ -20,7 +20,7 @@ class ToolUse:
     errors: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DiffSide:
     """What one leaf has that the other has not: the entries after the common ancestor, root to leaf.
 
@@ -65,7 +65,7 @@ class DiffSide:
         return {name: ToolUse(calls[name], errors[name]) for name in names}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeafDiff:
     """Two leaves: their deepest common ancestor (None where there is none), and what comes after it on either side."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from flue_py.core.calls import PaidCall as PaidCall  # noqa: PLC0414 - it is named here by importers, too
-from flue_py.core.calls import call_of, outcome_of, read_call, read_calls
+from flue_py.core.calls import agent_of, call_of, outcome_of, read_call, read_calls
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import (
     JsonObject,
     JsonValue,
@@ -70,7 +71,7 @@ def from_microseconds(microseconds: int) -> datetime:
     return EPOCH + timedelta(microseconds=microseconds)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One row of history.
 
@@ -135,7 +136,7 @@ class Entry:
         return NO_USAGE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewEntry:
     """An entry ready to be written: checked, cleaned and encoded. Built by the functions of this module.
 
@@ -231,6 +232,7 @@ def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> 
         provider=message.get("provider"),
         model=message.get("model"),
         outcome=outcome_of(message.get("stopReason")),
+        agent=agent_of(message),
     )
 
 
@@ -329,6 +331,18 @@ def new_compaction(
         surrogates_replaced=replaced,
         oddities=paid.oddities,
     )
+
+
+def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
+    """Return a compaction that keeps from this entry on, and says in ``oddities`` that it was asked for another."""
+    asked = compaction.references[0]
+    if first_kept == asked:
+        return compaction
+    payload, _ = encode_json({**decode_object(compaction.payload), "firstKeptEntryId": first_kept}, "compaction")
+    moved = (
+        f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
+    )
+    return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
 
 
 def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> _Paid:

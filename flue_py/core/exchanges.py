@@ -10,10 +10,10 @@ every call of its id answers nothing.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 
@@ -50,7 +50,7 @@ class Call(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolGroup:
     """A message with tool calls (``caller``) and the answer of each, by index: what is kept or left out as one.
 
@@ -149,6 +149,21 @@ class Pairing:
             if reached < cut:
                 whole.append(cut)
         return whole
+
+    def whole_cut(self, at: int, pinned: Container[int] = ()) -> int:
+        """Return the latest index up to ``at`` that no call lies before whose result lies at it or after, or may come.
+
+        Groups whose caller is in ``pinned`` do not count, as in `whole_cuts`.
+        """
+        cut = at
+        for caller, calls in reversed(self._by_caller.items()):
+            if caller >= cut or caller in pinned:
+                continue
+            found = [result for call in calls for result in self.results[call]]
+            is_open = self._last_said <= caller and any(not self.results[call] for call in calls)
+            if is_open or max(found, default=-1) >= cut:
+                cut = caller
+        return cut
 
 
 def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:

@@ -7,16 +7,16 @@ of everything below; with ``"excluded": false`` it takes it back in. The last on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from flue_py.core.entries import EXCLUSION, Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 WHOLE = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exclusion:
     """What the exclusions of a path leave out: an entry, or (``part``: a position or an id) one part of it.
 

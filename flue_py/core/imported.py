@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import (
@@ -16,7 +17,7 @@ from flue_py.core.entries import (
     is_moment,
 )
 from flue_py.core.jsontext import JsonValue, decode_json
-from flue_py.core.sessions import NewSession, check_label
+from flue_py.core.sessions import NewSession, check_label, is_storable
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
 
@@ -32,12 +33,13 @@ def check_imported_session(new: NewSession) -> None:
         raise InvalidEntry(f"metadata_text: {shown(new.metadata_text)} is not the text of a JSON object")
 
 
-def checked_imported_entries(entries: Sequence[NewEntry]) -> list[NewEntry]:
+def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> list[NewEntry]:
     """Return entries with the usage and the preview that their payloads say, whoever made them, and the calls of it.
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
-    say more than the payload. Ids and parents are checked where they are stored. Raises `InvalidArgument` for what is
-    no sequence of entries, `InvalidEntry` for one that no store can hold. O(size).
+    say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
+    stored. Raises `InvalidArgument` for what is no sequence of entries, `InvalidEntry` for one that no store can hold.
+    O(size).
     """
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
@@ -46,10 +48,16 @@ def checked_imported_entries(entries: Sequence[NewEntry]) -> list[NewEntry]:
         if not isinstance(entry, NewEntry):
             raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; see new_message()")
         try:
-            checked.append(_checked(entry))
+            checked.append(_of_program(_checked(entry), program))
         except FixTheCall as error:
             raise InvalidEntry(f"entry {number} of {len(entries)}: {error}") from error
     return checked
+
+
+def _of_program(entry: NewEntry, program: str | None) -> NewEntry:
+    if program is None or all(call.agent is not None for call in entry.calls):
+        return entry
+    return replace(entry, calls=tuple(replace(call, agent=call.agent or program) for call in entry.calls))
 
 
 def _checked(entry: NewEntry) -> NewEntry:
@@ -90,20 +98,36 @@ def _check_numbers(entry: NewEntry) -> None:
         raise InvalidEntry(f"surrogates_replaced: {shown(replaced)} is not a count")
 
 
+def check_imported_call(call: PaidCall) -> None:
+    """Raise `InvalidEntry` for what is no paid call that a store can hold. O(1)."""
+    if not isinstance(call, PaidCall):
+        raise InvalidEntry(f"call: should be a PaidCall, not {type(call).__name__}")
+    _check_usage(call.usage, "call.usage")
+    _check_call(call, "call")
+
+
 def _check_calls(entry: NewEntry) -> None:
     if not isinstance(entry.calls, tuple) or not all(isinstance(call, PaidCall) for call in entry.calls):
         raise InvalidEntry("calls: should be a tuple of PaidCall")
     for number, call in enumerate(entry.calls):
         if call.usage is not entry.usage:
             _check_usage(call.usage, f"calls[{number}].usage")
-        _check_parts(call, f"calls[{number}]")
-        for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source"):
-            text = getattr(call, name)
-            if type(text) is str and text.isascii() and "\0" not in text:
-                continue
-            if text is None and name not in ("call_id", "outcome", "price_source"):
-                raise InvalidEntry(f"calls[{number}].{name}: should be a string, not None")
-            check_label(text, f"calls[{number}].{name}")
+        _check_call(call, f"calls[{number}]")
+
+
+def _check_call(call: PaidCall, where: str) -> None:
+    _check_parts(call, where)
+    for name in ("provider", "model", "call_id", "purpose", "outcome", "price_source", "agent"):
+        text = getattr(call, name)
+        if type(text) is str and text.isascii() and "\0" not in text:
+            continue
+        if text is None and name not in ("call_id", "outcome", "price_source", "agent"):
+            raise InvalidEntry(f"{where}.{name}: should be a string, not None")
+        check_label(text, f"{where}.{name}")
+    if call.replaces != () and not (
+        isinstance(call.replaces, tuple) and all(isinstance(name, str) and is_storable(name) for name in call.replaces)
+    ):
+        raise InvalidEntry(f"{where}.replaces: should be a tuple of ids of calls")
 
 
 def _check_parts(call: PaidCall, where: str) -> None:
@@ -111,6 +135,8 @@ def _check_parts(call: PaidCall, where: str) -> None:
         tokens = getattr(call, name)
         if type(tokens) is not int or not 0 <= tokens <= most:
             raise InvalidEntry(f"{where}.{name}: {shown(tokens)} is not a whole number from 0 to {most}")
+    if type(call.is_unknown) is not bool or (call.is_unknown and (any(call.usage) or call.cost is not None)):
+        raise InvalidEntry(f"{where}.is_unknown: should be a bool, and True only where there are no numbers")
     if call.cost is not None and not (type(call.cost) is int and 0 <= call.cost <= MAX_AMOUNT):
         raise InvalidEntry(f"{where}.cost: {shown(call.cost)} is not a whole number of picodollars")
     if call.at_us is not None and not is_moment(call.at_us):

@@ -8,8 +8,9 @@ is always above its parent's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from flue_py.core.frozen import frozen
 
 LaneId = tuple[int, int]
 
@@ -33,7 +34,7 @@ class Hold(NamedTuple):
     holder: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LaneFate:
     """What becomes of a lane whose owner is deleted: kept up to ``keep_depth`` for ``heir``, or dropped (None).
 

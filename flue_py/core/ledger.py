@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.trees import CallRow
@@ -20,7 +21,19 @@ DAY_US = 86_400_000_000
 
 Period: TypeAlias = Literal["day", "week", "month"]
 Dimension: TypeAlias = Literal[
-    "session", "scope", "provider", "model", "purpose", "outcome", "price_source", "branch", "day", "week", "month"
+    "session",
+    "scope",
+    "project",
+    "agent",
+    "provider",
+    "model",
+    "purpose",
+    "outcome",
+    "price_source",
+    "branch",
+    "day",
+    "week",
+    "month",
 ]
 PERIODS: tuple[Period, ...] = get_args(Period)
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -70,6 +83,8 @@ def call_row(
         call.source,
         at_us if call.at_us is None else call.at_us,
         call.outcome,
+        int(call.is_unknown),
+        call.agent,
     )
 
 
@@ -112,7 +127,26 @@ def differences(known: CallRow, again: CallRow) -> tuple[str, ...]:
     return tuple(differing)
 
 
-@dataclass(frozen=True, slots=True)
+def is_part_of(one: CallRow, whole: CallRow) -> bool:
+    """Return whether a report of a call counts no more of anything than another: it may be an earlier one."""
+    return one.tokens <= whole.tokens and all(getattr(one, name) <= getattr(whole, name) for name in TOKEN_COLUMNS)
+
+
+def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallRow | None]) -> list[CallRow]:
+    """Return the rows that a report takes the place of: those under these ids that its session paid, and that differ.
+
+    ``find`` gives the row that has an id, of the scope and the provider of the call.
+    """
+    found = [known for name in dict.fromkeys(names) if (known := find(name)) is not None]
+    return [
+        known
+        for known in found
+        if known.session_key == call.session_key
+        and (known.call_id != call.call_id or call.entry_id not in (None, known.entry_id) or differences(known, call))
+    ]
+
+
+@frozen
 class Recorded:
     """What recording a paid call did. ``is_new`` is False where it had been reported before, and nothing was changed.
 
@@ -135,11 +169,16 @@ class Recorded:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerQuery:
-    """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC."""
+    """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
+
+    ``session_ids`` takes what these sessions paid; an id that is nobody's adds nothing. ``project`` takes what sessions
+    paid that worked in this folder, or below it.
+    """
 
     session_id: str | None = None
+    session_ids: tuple[str, ...] | None = None
     tree: bool = False
     tasks: bool = False
     on_path: bool = False
@@ -150,6 +189,8 @@ class LedgerQuery:
     model: str | None = None
     purpose: str | None = None
     outcome: str | None = None
+    agent: str | None = None
+    project: str | None = None
     branch: BranchState | None = None
     from_us: int | None = None
     before_us: int | None = None
@@ -158,8 +199,27 @@ class LedgerQuery:
     @property
     def matches(self) -> dict[str, str]:
         """The columns that have to have a value, and the value."""
-        names = ("scope", "provider", "model", "purpose", "outcome")
+        names = ("scope", "provider", "model", "purpose", "outcome", "agent")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def folders(self) -> tuple[str, str, str] | None:
+        """The folder of the project, and the first and the last bound of what is below it; None for all projects.
+
+        A path is below it that is not less than the first, and less than the last.
+        """
+        if self.project is None:
+            return None
+        stem = self.project.rstrip("/")
+        # "0" comes right after the slash.
+        return self.project, f"{stem}/", f"{stem}0"
+
+    def fits_project(self, project: str | None) -> bool:
+        """Return whether a session that worked there is one of those asked for."""
+        if self.folders is None:
+            return True
+        folder, first, last = self.folders
+        return project is not None and (project == folder or first <= project < last)
 
     def fits(self, call: CallRow) -> bool:
         """Return whether a call has those values, and was made in that time."""
@@ -170,14 +230,15 @@ class LedgerQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageRow:
     """What some paid calls used: tokens by kind, and cost.
 
     ``group`` says what they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the Monday that it
     begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
     ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
-    costs that are known; ``unpriced_calls`` counts the calls without one.
+    costs that are known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those of
+    which nobody knows the tokens either: they add nothing to any of the sums.
     """
 
     group: Mapping[str, str | date | None] = field(default_factory=dict)
@@ -191,6 +252,7 @@ class UsageRow:
     reasoning: int = 0
     total_tokens: int = 0
     picodollars: int = 0
+    unknown_calls: int = 0
 
     @property
     def cache_write(self) -> int:
@@ -204,25 +266,27 @@ class UsageRow:
             return None
         return picodollars_to_usd(self.picodollars)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there are calls, and nobody knows what any of them used: the tokens are then no numbers to show."""
+        return bool(self.calls) and self.unknown_calls == self.calls
+
     def plus(self, other: UsageRow) -> UsageRow:
         """Return the sum of two rows, under the group of this one."""
         return UsageRow(self.group, *(mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)))
 
     @property
     def sums(self) -> tuple[int, ...]:
-        """The ten numbers, in their order: calls, unpriced calls, tokens by kind, all tokens, picodollars."""
+        """The eleven numbers: calls, unpriced calls, tokens by kind, all tokens, picodollars, unknown calls."""
         return (
             self.calls, self.unpriced_calls, self.input, self.output, self.cache_read, self.cache_write_5m,
-            self.cache_write_1h, self.reasoning, self.total_tokens, self.picodollars,
+            self.cache_write_1h, self.reasoning, self.total_tokens, self.picodollars, self.unknown_calls,
         )  # fmt: skip
 
     def to_json(self) -> JsonObject:
-        """Return the row as JSON: ``costUsd`` is the exact decimal as text, null where the cost is not known."""
+        """Return the row as JSON: ``costUsd`` is the exact decimal as text. What is not known is null, never 0."""
         cost = self.cost
-        return {
-            **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
-            "calls": self.calls,
-            "unpricedCalls": self.unpriced_calls,
+        tokens: JsonObject = {
             "input": self.input,
             "output": self.output,
             "cacheRead": self.cache_read,
@@ -230,6 +294,13 @@ class UsageRow:
             "cacheWrite1h": self.cache_write_1h,
             "reasoning": self.reasoning,
             "totalTokens": self.total_tokens,
+        }
+        return {
+            **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
+            "calls": self.calls,
+            "unpricedCalls": self.unpriced_calls,
+            "unknownCalls": self.unknown_calls,
+            **(dict.fromkeys(tokens) if self.is_unknown else tokens),
             "costPicodollars": None if cost is None else self.picodollars,
             "costUsd": None if cost is None else f"{cost.normalize():f}",
         }
@@ -239,7 +310,7 @@ def _json(value: str | date | None) -> str | None:
     return value.isoformat() if isinstance(value, date) else value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageReport:
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 
@@ -306,6 +377,7 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
             call.reasoning_tokens,
             call.tokens,
             call.cost or 0,
+            call.unknown,
         )
         for call, group in calls
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
+from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionInfo, SessionKind, is_storable
 from flue_py.errors import InvalidArgument, shown
 
@@ -25,7 +26,7 @@ _LARGEST = 2**63
 _LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionFilter:
     """What sessions have to be to be listed; None asks for nothing. Times and amounts are stored units.
 

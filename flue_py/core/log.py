@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -16,6 +15,7 @@ from flue_py.core.entries import (
     message_preview,
     message_text,
 )
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_json
 from flue_py.core.sessions import check_label
 from flue_py.errors import CorruptStore, InvalidArgument
@@ -30,7 +30,7 @@ RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "comp
 """The edits whose values can be gone back to by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """Who did something, and why. Raises `InvalidArgument` for what cannot be stored, or is too long."""
 
@@ -55,7 +55,7 @@ class Note:
 NO_NOTE = Note()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Edit:
     """One change beside the history, as text before and after it (None: there was or is nothing).
 
@@ -70,7 +70,7 @@ class Edit:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogLine:
     """What one revision of a session did.
 

@@ -7,7 +7,7 @@ first. Where it comes from is in its ``extra``, under `PROVENANCE`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 from flue_py.core.entries import (
@@ -20,6 +20,7 @@ from flue_py.core.entries import (
     message_title,
 )
 from flue_py.core.exchanges import Pairing, answered_id, messages_of
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidArgument, shown
 
@@ -30,7 +31,7 @@ MERGED = "mergedFrom"
 """The name, among the details of a merged summary, of what it sums up: session, after, leaf, entries."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Provenance:
     """Where a copied entry comes from: the session it was taken from, and its id there."""
 
@@ -38,7 +39,7 @@ class Provenance:
     entry_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MergedRange:
     """The stretch of history that a merged summary stands for: what comes after ``after``, up to ``leaf``.
 

@@ -9,12 +9,12 @@ path gives the same items, in every process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, Entry
 from flue_py.core.exchanges import Pairing
 from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import CorruptStore, InvalidEntry
 
@@ -27,7 +27,7 @@ CONTEXT_KINDS = frozenset({MESSAGE, BRANCH_SUMMARY, CUSTOM_MESSAGE})
 PINNABLE_KINDS = CONTEXT_KINDS | {COMPACTION}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextEntry:
     """One item of the context, with the entry behind it.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from flue_py.core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BackupReport:
     """A copy of a store that was made: where it is, its size, and how much it holds.
 
@@ -19,7 +19,7 @@ class BackupReport:
     is_verified: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loss:
     """One thing that a rescue lost or had to change.
 
@@ -39,7 +39,7 @@ class Loss:
         return f"{self.what}: {', '.join(named)}{': ' if named else ''}{self.detail}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SalvageReport:
     """What a rescue found in a damaged database and wrote into a new one.
 

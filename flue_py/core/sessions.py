@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
@@ -36,15 +37,16 @@ EditMetadata: TypeAlias = Callable[[str], str]
 """Makes new metadata of those that are stored: JSON text of each."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionInfo:
     """A session as its row describes it, without its history.
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
     ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported, of which ``unpriced_calls`` are not in
-    the cost: nothing said what they cost. ``title`` was given by a person, ``auto_title`` made by a program.
-    ``active_us`` is the time of the newest entry that it added, by the entries' own times, so that an imported session
-    was last active when its file says; of a session that has added none, a fork for one, it is that of its creation.
+    the cost: nothing said what they cost. Of ``unknown_calls`` among them nobody knows the tokens either. ``title`` was
+    given by a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by
+    the entries' own times, so that an imported session was last active when its file says; of a session that has added
+    none, a fork for one, it is that of its creation.
     """
 
     id: str
@@ -71,6 +73,7 @@ class SessionInfo:
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_us: int = 0
+    unknown_calls: int = 0
     session_key: int = field(default=0, compare=False, repr=False)
 
     @property
@@ -100,19 +103,34 @@ class SessionInfo:
 
     @property
     def shown_title(self) -> str | None:
-        """What a listing calls the session: the title it was given, else the one that was made, else how it begins.
+        """What the session is known by: the title it was given, else the one that was made, its key, how it begins.
 
-        None where it has none of them. (Rows E20, E33.)
+        None where it has none of them: a fork is then known by what it was forked from. (Rows E20, E33.)
         """
-        return self.title or self.auto_title or self.first_message
+        return self.title or self.auto_title or self.key or self.first_message
 
     @property
     def spent(self) -> Decimal:
         """What the session's own paid calls cost, in US dollars, exact; without those that have no price."""
         return picodollars_to_usd(self.spent_picodollars)
 
+    @property
+    def known_spent(self) -> Decimal | None:
+        """`spent`, or None where nobody knows any of it: no call has a price, or none was told of what was said."""
+        return None if self.is_untold or (self.unpriced_calls and not self.spent_picodollars) else self.spent
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def known_tokens(self) -> int | None:
+        """``spent_tokens``, or None where nobody knows any of them: no call told, or none is known of what was said."""
+        return None if self.is_untold or (self.unknown_calls and not self.spent_tokens) else self.spent_tokens
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether something was said here, and nothing told what that used: no call is known, which is not to say 0."""
+        return bool(self.message_count) and not (self.spent_tokens or self.spent_picodollars or self.unpriced_calls)
+
+
+@frozen
 class NewSession:
     """A session to be created. ``id`` is chosen by the store where it is None.
 
@@ -249,7 +267,7 @@ def require_meant(session_id: str, session_key: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionPage:
     """One page of sessions, in the order that was asked for; ``next_cursor`` is None on the last."""
 
@@ -257,7 +275,7 @@ class SessionPage:
     next_cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskLink:
     """A parent's link to a task session, in the order they were made. A link outlives its child.
 
@@ -271,7 +289,7 @@ class TaskLink:
     entry_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvertedMessage:
     """A message that came in the form of a provider (``shape``), and was converted into ours.
 
@@ -283,14 +301,15 @@ class ConvertedMessage:
     entry_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Appended:
     """The result of an append.
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
-    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why.
+    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why, and from
+    where a compaction keeps, if not from where it was asked to.
     ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 
@@ -312,7 +331,7 @@ class Appended:
         return self.entry_ids[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moved:
     """The result of a leaf move, a retraction, an undo or a redo."""
 
@@ -323,7 +342,7 @@ class Moved:
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadStamp:
     """What a read depended on. While it is unchanged, so is the answer."""
 
@@ -331,7 +350,7 @@ class ReadStamp:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PathRead:
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
@@ -348,7 +367,7 @@ class PathRead:
     compaction: Entry | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessagesRead:
     """What the model sees at a leaf, as JSON messages that are the reader's own, with the state read."""
 
@@ -358,7 +377,7 @@ class MessagesRead:
     messages: list[JsonObject]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """One revision of a session: what was added, and where the leaf was afterwards.
 
@@ -375,7 +394,7 @@ class Change:
     at_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """A session's mark on an entry: a ``label`` (with its text), a ``pin`` (``on``, ``off``), or ``retracted``."""
 
@@ -384,7 +403,7 @@ class Mark:
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deletion:
     """What deleting a session tree removes or removed.
 
@@ -399,7 +418,7 @@ class Deletion:
     entries_kept: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One disagreement that `verify` found: what kind, where, and what disagrees."""
 
@@ -411,7 +430,7 @@ class Problem:
         return f"{self.kind}: {self.where}: {self.detail}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifyReport:
     """What `verify` looked at, and what disagrees (``problems`` is empty when all is well)."""
 
@@ -420,7 +439,7 @@ class VerifyReport:
     problems: list[Problem] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreInfo:
     """What a store says of itself. ``size_bytes`` is None where there is no file."""
 

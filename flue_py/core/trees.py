@@ -8,11 +8,15 @@ The fields of the rows are named and ordered as the columns that `docs/format.md
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
+from flue_py.core.calls import program_of
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import decode_object
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -47,6 +51,7 @@ class SessionRow(NamedTuple):
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_at: int = 0
+    unknown_calls: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -161,7 +166,10 @@ class MarkRow(NamedTuple):
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was."""
+    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it.
+
+    ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone.
+    """
 
     scope: str
     provider: str
@@ -181,6 +189,8 @@ class CallRow(NamedTuple):
     price_source: str | None
     at: int
     outcome: str | None = None
+    unknown: int = 0
+    agent: str | None = None
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -193,6 +203,11 @@ class CallRow(NamedTuple):
         return self.total_tokens or sum(self[7:12])
 
     @property
+    def is_blank(self) -> bool:
+        """Whether nothing is said of it: so a version before format 3 wrote usage in which it recognised nothing."""
+        return self.cost is None and not self.total_tokens and not any(self[7:13])
+
+    @property
     def is_summed(self) -> bool:
         """Whether all its tokens are the sum of the kinds."""
         return self.tokens == sum(self[7:12])
@@ -201,12 +216,14 @@ class CallRow(NamedTuple):
 class Payer(NamedTuple):
     """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
 
-    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`).
+    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`). ``project`` is
+    the folder that it worked in at its first paid call.
     """
 
     session_key: int
     session_id: str
     task_of: str | None = None
+    project: str | None = None
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------
@@ -226,7 +243,7 @@ class SessionHead(NamedTuple):
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeHead:
     """A tree as its sessions' rows tell of it, without its history. ``tree_id`` is good in its own store only."""
 
@@ -245,7 +262,7 @@ class TreeHead:
         return sum(session.entry_count for session in self.sessions)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TreeCopy:
     """Everything a store holds of one tree at one moment, and the calls that its sessions paid for.
 
@@ -294,7 +311,37 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
     return replace(copy, sessions=sessions)
 
 
-@dataclass(frozen=True, slots=True)
+def with_unknown_calls(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose blank calls are called unknown, and whose sessions count those that they paid for."""
+    calls = [call_with_unknown(call) for call in copy.calls]
+    counts = Counter(call.session_key for call in calls if call.unknown)
+    sessions = [row._replace(unknown_calls=counts[row.session_key]) for row in copy.sessions]
+    return replace(copy, calls=calls, sessions=sessions)
+
+
+def call_with_unknown(call: CallRow) -> CallRow:
+    """Return a call that was written before format 3 as unknown where nothing is said of it."""
+    return call._replace(unknown=int(call.is_blank))
+
+
+def with_origins(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose payers name the folder that they worked in, and whose imported calls name their program."""
+    folders = {row.session_key: row.cwd or None for row in copy.sessions}
+    programs = {row.session_key: program_of(decode_object(row.metadata)) for row in copy.sessions}
+    imports = {(move.session_key, move.revision) for move in copy.moves if move.reason == "import"}
+    of_entries = {
+        entry.id: programs.get(entry.session_key)
+        for entry in copy.entries
+        if (entry.session_key, entry.revision) in imports
+    }
+    return replace(
+        copy,
+        payers=[payer._replace(project=folders.get(payer.session_key)) for payer in copy.payers],
+        calls=[call._replace(agent=of_entries.get(call.entry_id or "")) for call in copy.calls],
+    )
+
+
+@frozen
 class GonePayer:
     """The calls of a session that is gone. ``member`` is a session of its tree, where one is still there."""
 
@@ -324,7 +371,7 @@ def head_of(session: SessionRow) -> SessionHead:
 TreeState: TypeAlias = Literal["missing", "same", "behind", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundTree:
     """A tree of the target in which a session of the source's tree was found.
 
@@ -336,7 +383,7 @@ class FoundTree:
     stamps: frozenset[bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """How a target stands to a tree of the source.
 

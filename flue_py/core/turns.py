@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from flue_py.core.entries import MESSAGE, Entry, is_spoken, message_text
+from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, shown
 
 PREVIEW_CHARACTERS = 80
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"-?[0-9]+")
 _MOST_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """One turn of a path: its number from 1, its user message, and whether a compaction has taken it out of sight."""
 

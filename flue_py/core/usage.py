@@ -6,11 +6,12 @@ every sum and difference is exact.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, field
 from decimal import Context, Decimal, InvalidOperation
 from operator import add
 from typing import NamedTuple
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import InvalidEntry, shown
 
@@ -75,7 +76,7 @@ class UsageTotals(NamedTuple):
 NO_USAGE = UsageTotals()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cost:
     """Money, in integer picodollars; `usd` gives the total as an exact Decimal."""
 
@@ -91,7 +92,7 @@ class Cost:
         return picodollars_to_usd(self.total)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What model calls used: tokens by kind, and cost. ``total_tokens`` is summed as reported, not recomputed."""
 
@@ -126,7 +127,7 @@ class Usage:
         return {**tokens, "cost": {**cost}}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageWindow:
     """The usage of the entries after ``since``, up to ``leaf``.
 

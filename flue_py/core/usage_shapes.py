@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from math import isfinite
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage import (
     COST_FIELDS,
@@ -54,7 +54,7 @@ class _Kind(Enum):
     TOTAL = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Field:
     """What a spelling stands for; ``holds_cache`` where whoever spells it so counts the cache as part of the input."""
 
@@ -148,7 +148,7 @@ _MAKES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReportedUsage:
     """What a usage object says of a call.
 

@@ -38,7 +38,10 @@ from flue_py.core.trees import (
     RequestRow,
     SessionRow,
     TreeCopy,
+    call_with_unknown,
     with_activity,
+    with_origins,
+    with_unknown_calls,
 )
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 
@@ -90,7 +93,7 @@ def _columns(row: type[Row]) -> tuple[_Column, ...]:
 
 
 _COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
-_OF_VERSION_1 = {"sessions": 25, "links": 4}
+_OF_VERSION_1 = {"sessions": 25, "links": 4, "payers": 3, "calls": 18}
 """How many columns tables had in version 1, where they have got more since."""
 
 
@@ -147,6 +150,8 @@ class BundleWriter:
         head: JsonObject = {"gone": gone.payer.session_id, "member": gone.member, "calls": len(calls)}
         if gone.payer.task_of is not None:
             head["taskOf"] = gone.payer.task_of
+        if gone.payer.project is not None and self._keep_paths:
+            head["project"] = gone.payer.project
         self._line(head)
         for call in calls:
             self._line(["calls", *call])
@@ -221,7 +226,8 @@ def without_paths(copy: TreeCopy) -> TreeCopy:
         row._replace(cwd=None, config_path=None, metadata=_metadata_without_paths(row.metadata))
         for row in copy.sessions
     ]
-    return replace(copy, sessions=sessions)
+    payers = [payer._replace(project=None) for payer in copy.payers]
+    return replace(copy, sessions=sessions, payers=payers)
 
 
 def _metadata_without_paths(text: str) -> str:
@@ -388,7 +394,7 @@ class BundleReader:
             raise self._unreadable("ends a tree without sessions")
         tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
         if self._version == 1:
-            tree = with_activity(tree)
+            tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
         return tree
 
@@ -405,13 +411,15 @@ class BundleReader:
 
     def _gone(self, head: Mapping[str, Any]) -> GonePayer:
         payer, member, count = head["gone"], head.get("member"), head.get("calls")
-        task_of = head.get("taskOf")
-        are_texts = all(each is None or _is_text(each) for each in (member, task_of))
+        task_of, project = head.get("taskOf"), head.get("project")
+        are_texts = all(each is None or _is_text(each) for each in (member, task_of, project))
         if not _is_text(payer) or not are_texts or not _is_count(count):
             raise self._unreadable("should name a session that is gone, and count its calls")
         calls = [cast("CallRow", self._row("calls")) for _ in range(cast("int", count))]
+        if self._version == 1:
+            calls = [call_with_unknown(call) for call in calls]
         # Those without a living relative share no tree: each is one of its own.
-        return GonePayer(Payer(self._number, payer, task_of), self._number, member, calls)
+        return GonePayer(Payer(self._number, payer, task_of, project), self._number, member, calls)
 
     def _row(self, table: str) -> Row:
         line = self._next_line()

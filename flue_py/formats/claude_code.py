@@ -15,6 +15,7 @@ at the end of a file a message that reads like a whole answer is handed over all
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from flue_py.core.entries import COMPACTION, message_text
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -39,7 +40,7 @@ from flue_py.formats.claude_code_rows import (
 )
 from flue_py.formats.report import ParseReport
 from flue_py.formats.rows import Notes, is_name
-from flue_py.formats.streaming import SessionPart, derived_id
+from flue_py.formats.streaming import SessionPart, derived_id, read_time
 
 __all__ = ["FORMAT", "PREFIX", "ClaudeCodeReader", "looks_like_claude_code"]
 
@@ -116,6 +117,10 @@ class ClaudeCodeReader:
                 self._close(chain)
                 chain.unfinished = frozenset(chain.leaves[-1:])
             else:
+                # The tokens are paid, though the message is not there yet.
+                content, _ = self._answers.content(group)
+                at = read_time(group.rows[-1].fields.get("timestamp"))
+                chain.calls += [replace(call, at_us=at or chain.last_time) for call in content.calls]
                 held = [*group.rows, *held]
             for row in held:
                 self._notes.hold_back(row.line)

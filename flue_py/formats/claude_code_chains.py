@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import NewSession
@@ -69,12 +70,15 @@ class Chain:
     began: dict[str, str] = field(default_factory=dict)
     """By the names of agents: the entries that called them."""
 
+    calls: list[PaidCall] = field(default_factory=list)
+    """What was paid for a message that may not be complete."""
+
     is_new: bool = True
 
     @property
     def has_part(self) -> bool:
         """Whether there is something to hand over."""
-        return bool(self.entries or self.is_new or self.titles)
+        return bool(self.entries or self.is_new or self.titles or self.calls)
 
 
 class Chains:
@@ -160,9 +164,10 @@ class Chains:
             unfinished=chain.unfinished,
             may_overlap=True,
             began=chain.began,
+            calls=tuple(chain.calls),
         )
         chain.entries, chain.leaves, chain.lines, chain.titles = [], [], [], []
-        chain.earlier, chain.lost, chain.began = {}, {}, {}
+        chain.earlier, chain.lost, chain.began, chain.calls = {}, {}, {}, []
         chain.is_new = False
         return part
 

@@ -61,6 +61,10 @@ class Entries:
         if node is None:
             node = self.entry_as_step(chain, name)
             if node is None:
+                if chain.parent is not None and chain.tail is None:
+                    # An agent may go on below a row of the session whose task it is, which has a file of its own.
+                    row.lost_parent = True
+                    return None
                 why = "which was merged or left out too far back" if self.is_known(name) else "which is missing"
                 self._notes.repair(row.line, f"names the parent {shown(name)}, {why}; it became a root")
                 row.lost_parent = True

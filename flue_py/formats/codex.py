@@ -12,6 +12,7 @@ before is what the message used. A rollout that begins in another way than when 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, message_text
@@ -134,11 +135,24 @@ class CodexReader:
                 self._close(entries)
                 entries.leave_unfinished()
             else:
+                self._book(entries, step.used, step.begins)
                 held = [*step.rows, *held]
             for row in held:
                 self._notes.hold_back(row.line)
-        self._tokens.note_owed()
+        since = self._tokens.owed_since
+        if since is not None:
+            owed = self._tokens.take_owed()
+            self._notes.repair(
+                since.line, f"{owed[4]} tokens were counted after the last message; they are a call without an entry"
+            )
+            self._book(entries, owed, since)
         return entries.take()
+
+    def _book(self, entries: Entries, used: Sequence[int], since: CodexRow) -> None:
+        """Hand over what was paid for what is no entry yet."""
+        if any(used):
+            name = entries.unsettled_id(since)
+            entries.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))
 
     def report(self) -> ParseReport:
         """Return what came of the rows."""
@@ -171,7 +185,8 @@ class CodexReader:
                 self._close(entries)
                 step = None
         if step is None:
-            step = self._step = Step(used=self._tokens.take_owed())
+            since = self._tokens.owed_since
+            step = self._step = Step(used=self._tokens.take_owed(), owed_since=since)
         step.items.append(row)
         step.has_message = step.has_message or row.kind == "message"
         for call, name in call_ids([row.payload]):
@@ -186,7 +201,8 @@ class CodexReader:
         self._notes.merged += len(step.items) - 1
         message = step.message(self._provider, self._model)
         content = entries.message(rows[-1], message, [row.payload for row in step.items])
-        entries.emit_step(rows, step.items[-1], self._tokens.paid(step, content, self._provider, self._model))
+        paid = self._tokens.paid(step, content, self._provider, self._model)
+        entries.emit_step(rows, step.items[-1], paid, begins=step.begins)
         for row in step.pending:
             self._place(entries, row)
 
@@ -268,6 +284,9 @@ class CodexReader:
         if rest:
             fields["details"] = rest
         custom = partial(entries.custom, row, COMPACTION)
+        since = self._tokens.owed_since
+        if since is not None:
+            entries.settle(entries.id_of(row), since)
         entries.emit(row, self._tokens.compaction(row, custom, fields, self._provider, self._model))
 
     def _copied(self, entries: Entries, row: CodexRow) -> Content:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
@@ -30,6 +31,10 @@ class Entries:
         self._earlier: dict[str, tuple[str, ...]] = {}
         self._unfinished: frozenset[str] = frozenset()
         self._is_new = True
+        self._settles: dict[str, tuple[str, ...]] = {}
+        self.calls: list[PaidCall] = []
+        """What was paid for what is no entry yet."""
+
         self.began: dict[str, str] = {}
         """By the ids of threads that sub-agents have: the entries below which they began."""
 
@@ -42,7 +47,7 @@ class Entries:
 
     def take(self) -> list[SessionPart]:
         """Return what is ready, and forget it."""
-        if not (self._entries or self._is_new or self._leaves):
+        if not (self._entries or self._is_new or self._leaves or self.calls):
             return []
         part = SessionPart(
             FORMAT,
@@ -55,8 +60,10 @@ class Entries:
             parent=self._parent,
             unfinished=self._unfinished,
             began=self.began,
+            calls=tuple(self.calls),
+            settles=self._settles,
         )
-        self.began = {}
+        self.began, self.calls, self._settles = {}, [], {}
         self._entries, self._leaves, self._lines, self._earlier = [], [], [], {}
         self._is_new = False
         return [part]
@@ -64,6 +71,14 @@ class Entries:
     def id_of(self, row: CodexRow) -> str:
         """Return the id of the entry that a row becomes."""
         return derived_id(str(self._session.id), row.line, row.raw.strip().decode(errors="replace"))
+
+    def unsettled_id(self, begins: CodexRow) -> str:
+        """Return the id of the call for tokens that belong to what is no entry yet, by the row where that begins."""
+        return f"codex:{self.id_of(begins)}"
+
+    def settle(self, entry_id: str, begins: CodexRow) -> None:
+        """Note that an entry pays for what begins in a row, and may have been booked without it."""
+        self._settles[entry_id] = (self.unsettled_id(begins),)
 
     def emit(self, row: CodexRow, content: Content, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
@@ -84,9 +99,11 @@ class Entries:
         self.tail = name
         return name
 
-    def emit_step(self, rows: Sequence[CodexRow], spoken: CodexRow, content: Content) -> None:
+    def emit_step(self, rows: Sequence[CodexRow], spoken: CodexRow, content: Content, *, begins: CodexRow) -> None:
         """Hand over what several rows make, under the id of the last of them, at the time of what was spoken last."""
         ids = [self.id_of(row) for row in rows]
+        if content.calls:
+            self.settle(ids[-1], begins)
         self.emit(spoken, content, entry_id=ids[-1], line=rows[-1].line)
         if len(ids) > 1:
             self._earlier[ids[-1]] = tuple(ids[:-1])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
+from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage_shapes import read_usage
+from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.codex_content import (
     TOKEN_KINDS,
     counted_usage,
@@ -20,6 +21,7 @@ from flue_py.formats.codex_content import (
 from flue_py.formats.codex_rows import CodexRow
 from flue_py.formats.encoding import Content, with_call
 from flue_py.formats.rows import Notes
+from flue_py.formats.streaming import read_time
 
 _NOTHING = (0,) * len(TOKEN_KINDS)
 
@@ -33,6 +35,13 @@ class Step:
     pending: list[CodexRow] = field(default_factory=list)
     used: tuple[int, ...] = _NOTHING
     has_message: bool = False
+    owed_since: CodexRow | None = None
+    """The count before it that it pays for, too; the first, if there are several."""
+
+    @property
+    def begins(self) -> CodexRow:
+        """The row that stands first in the file, of the counts that it pays for and what was said."""
+        return self.owed_since or self.items[0]
 
     @property
     def rows(self) -> list[CodexRow]:
@@ -68,12 +77,15 @@ class TokenCounts:
         self._notes = notes
         self._counted: tuple[int, ...] = _NOTHING
         self._owed: tuple[int, ...] = _NOTHING
+        self.owed_since: CodexRow | None = None
+        """The first count that no message was there for, while that is owed."""
+
         self.context_tokens = 0
         """How many tokens the last call had in all."""
 
     def take_owed(self) -> tuple[int, ...]:
         """Return what was counted while no message was there to count it for, and owe it no longer."""
-        owed, self._owed = self._owed, _NOTHING
+        owed, self._owed, self.owed_since = self._owed, _NOTHING, None
         return owed
 
     def read(self, row: CodexRow, step: Step | None) -> None:
@@ -93,6 +105,7 @@ class TokenCounts:
         self._notes.merged += 1
         if step is None:
             self._owed = _sum(self._owed, grown)
+            self.owed_since = self.owed_since or row
         else:
             step.used = _sum(step.used, grown)
             step.counts.append(row)
@@ -106,11 +119,11 @@ class TokenCounts:
         self._notes.repair(row.line, "the count of tokens began anew; what it reports of itself was counted")
         return last or total
 
-    def note_owed(self) -> None:
-        """Note what was counted after the last message."""
-        if any(self._owed):
-            line = self._notes.rows
-            self._notes.repair(line, f"{self._owed[4]} tokens were counted after the last message; they are no one's")
+    def unsettled(self, used: Sequence[int], row: CodexRow, call_id: str, provider: str, model: str | None) -> PaidCall:
+        """Return the call that tokens were paid for which belong to what is no entry yet, until there is one."""
+        reported = read_reported(counted_usage(used))
+        call = call_of(reported, provider=provider, model=model, call_id=call_id)
+        return replace(call, at_us=read_time(row.timestamp))
 
     def paid(self, step: Step, content: Content, provider: str, model: str | None) -> Content:
         """Return the message of a step with the call that was paid for it, where it was counted."""

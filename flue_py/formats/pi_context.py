@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flue_py.core.entries import MESSAGE, Entry, message_text
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 MODEL_CHANGE = "model_change"
 THINKING_LEVEL_CHANGE = "thinking_level_change"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PathSettings:
     """The settings in force at a leaf: the last ones on its path (row E10)."""
 

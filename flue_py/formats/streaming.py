@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, NewEntry, to_microseconds
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.sessions import NewSession
@@ -44,7 +45,8 @@ class SessionPart:
     since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
     tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
     of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
-    of tasks that the file names, ``restates`` says that the metadata are what it says now.
+    of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` were paid for
+    what is no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own settle.
     """
 
     format: str
@@ -65,6 +67,8 @@ class SessionPart:
     completed_us: int | None = None
     tasks: tuple[TaskOf, ...] = ()
     restates: bool = False
+    calls: tuple[PaidCall, ...] = ()
+    settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RowReader(Protocol):

@@ -49,10 +49,10 @@ class PriceBook:
     def priced(self, call: PaidCall, now_us: Callable[[], int]) -> PaidCall:
         """Return the call with its cost and where that is from; as it is where the cost was reported or is unknown.
 
-        ``now_us`` is asked for the time where the call has none. Raises `InvalidEntry` where it would cost more than
-        can be stored.
+        What a call cost of which nobody knows the tokens, no price can say. ``now_us`` is asked for the time where the
+        call has none. Raises `InvalidEntry` where it would cost more than can be stored.
         """
-        if call.known_cost is not None or not call.model:
+        if call.known_cost is not None or call.is_unknown or not call.model:
             return call
         rates = self._rates_for(call, now_us)
         if rates is None:

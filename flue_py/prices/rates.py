@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import lcm
 from typing import TypeAlias
 
 from flue_py.core.calls import PaidCall
+from flue_py.core.frozen import frozen
 from flue_py.core.usage import MAX_AMOUNT, PICODOLLARS_PER_DOLLAR
 from flue_py.errors import InvalidEntry, InvalidPrices, shown
 
@@ -26,7 +26,7 @@ _KINDS = {"input": "input", "output": "output", "cacheRead": "cache_read", "cach
 _FORMS = "[input, output] in dollars per 1,000 tokens, or {input, output, cacheRead ...} in dollars per million"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRates:
     """What one token of each kind costs, and one request, in picodollars: whole numbers of 1/``scale`` of one.
 

@@ -8,9 +8,10 @@ that even the deepest tree is nested only by the logarithm of its size. No recur
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.turns import begins_turn
 
 SHOWN_WHOLE = 24
@@ -22,7 +23,7 @@ MOST_TURNS = 40
 _LANDMARKS = frozenset({COMPACTION, BRANCH_SUMMARY})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Branch:
     """A main line from where it left another (or from a root) to its end.
 
@@ -36,7 +37,7 @@ class Branch:
     is_active: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """Entries of one branch, each the child of the one before, that are shown as one line.
 
@@ -56,7 +57,7 @@ class Run:
         return self.entries[-1].id
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """The lines of a tree in order, all of its branches (also those not shown), and what is not shown."""
 
@@ -67,7 +68,7 @@ class Plan:
     folded_entries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Shape:
     """The links of a tree, which child its lines follow, and its branches by their first entry."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePath
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry, message_text
+from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import Turn
 from flue_py.render.lines import Line, Span, counted, one_line, printable, shortest_ids, table
@@ -15,7 +15,7 @@ from flue_py.render.lines import Line, Span, counted, one_line, printable, short
 MODEL_CHARACTERS = 28
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listed:
     """A session in the list of a REPL: its row, the model that answered last, how many turns its path has."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry, message_text
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import picodollars_to_usd
@@ -42,7 +42,7 @@ _TELLING_FIELD: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cost:
     """What calls cost, in picodollars. ``is_partial`` says that some of them have no known cost."""
 
@@ -50,7 +50,7 @@ class Cost:
     is_partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
     what its line cost (lines with no calls are left out), and what the branch cost that it is the end of."""

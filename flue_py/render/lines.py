@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
+
+from flue_py.core.frozen import frozen
 
 Span: TypeAlias = tuple[str, str]
 Line: TypeAlias = tuple[Span, ...]
 """``(text, style)`` pairs, left to right, without a line end."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Glyphs:
     """The signs a tree is drawn with."""
 

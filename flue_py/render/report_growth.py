@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from flue_py.core.calls import agent_of
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import reported_usage
@@ -63,12 +64,9 @@ class _Line:
 
 
 def speaker_of(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the name of the agent that a message carries, or None."""
-    for name in ("agentName", "agent"):
-        value = message.get(name)
-        if isinstance(value, str) and value.strip():
-            return one_line(value, 80)
-    return None
+    """Return the name of the agent that a message carries, on one line, or None."""
+    name = agent_of(message)
+    return None if name is None else one_line(name, 80)
 
 
 def is_copy(entry: Entry) -> bool:

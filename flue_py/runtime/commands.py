@@ -9,10 +9,10 @@ import json
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
 
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
 from flue_py.render.conversation import listed_lines, said_lines, turn_lines
@@ -22,7 +22,7 @@ from flue_py.runtime.housekeeping import delete_all, find_completed
 from flue_py.store.private_files import write_whole
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     """The answer to a command: text to show, inert at a terminal.
 
@@ -34,7 +34,7 @@ class Reply:
     is_over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Command:
     run: Callable[[Conversation, str], Awaitable[Reply | str]]
     usage: str

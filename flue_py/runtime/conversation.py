@@ -8,11 +8,11 @@ back. It calls no model; `take_turn` is given one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 from flue_py.core.entries import Entry, message_text
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
@@ -32,7 +32,7 @@ Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, 
 """Takes the context, and returns the messages that it adds: answers, tool results, the last answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rewound:
     """What a rewind came to: how many turns there were, how many are left, and the move (None: nothing to rewind)."""
 
@@ -41,7 +41,7 @@ class Rewound:
     moved: Moved | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retried:
     """What a retry took away: the user message to send again, whole, and its words."""
 
@@ -141,7 +141,7 @@ class Conversation:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links (row R11)."""
         info = await self.session.refresh()
         return {
-            "session": session_row(info),
+            "session": session_row(info, await self.session.name()),
             "entries": [entry_row(entry) for entry in await self.session.get_tree()],
             "labels": {**await self.session.labels()},
             "tasks": [task_row(link) for link in await self.session.task_links()],

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from os import PathLike, fspath
+from os.path import normpath
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
-from flue_py.core.calls import PaidCall, checked_tag, read_call
+from flue_py.core.calls import PaidCall, checked_tag, ledger_name, read_call
 from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.ledger import BRANCH_STATES, DAY_US, DIMENSIONS, BranchState, Dimension, LedgerQuery, number_of
@@ -117,6 +118,7 @@ def paid_call(
     call_id: str | None,
     purpose: str,
     outcome: str | None,
+    agent: str | None,
     at: datetime | None,
 ) -> PaidCall:
     """Return a paid call from what a caller says of it. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
@@ -127,6 +129,7 @@ def paid_call(
         if what != "call_id" and text is None:
             raise InvalidArgument(f"{what}: should be a string, not None; leave it out where it is not known")
         check_label(text, what)
+    check_label(agent, "agent")
     if call_id == "":
         raise InvalidArgument("call_id: must not be empty; leave it out where there is none")
     given: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
@@ -139,11 +142,12 @@ def paid_call(
         purpose=checked_tag(purpose, "purpose"),
         outcome=None if outcome is None else checked_tag(outcome, "outcome"),
         at_us=None if at is None else checked_moment(at),
+        agent=ledger_name(agent) or None,
     )
 
 
 def ledger_query(
-    session: HasId | str | None,
+    session: HasId | str | Sequence[HasId | str] | None,
     *,
     tree: bool,
     tasks: bool,
@@ -151,6 +155,7 @@ def ledger_query(
     leaf: LeafChoice,
     since: str | None,
     matches: Mapping[str, str | None],
+    project: str | None,
     branch: BranchState | None,
     first_day: date | None,
     last_day: date | None,
@@ -160,11 +165,13 @@ def ledger_query(
     for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
         checked_flag(flag, what)
     on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
-    if session is None and (tree or tasks or on_path):
+    several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
+    single = None if several is not None else cast("HasId | str | None", session)
+    if single is None and (tree or tasks or on_path):
         raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
     if on_path and (tree or tasks):
         raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
-    for what, text in matches.items():
+    for what, text in {**matches, "project": project}.items():
         check_label(text, what)
     if branch is not None:
         checked_choice(branch, "branch", BRANCH_STATES)
@@ -174,13 +181,15 @@ def ledger_query(
         checked_choice(name, "group_by", DIMENSIONS)
     first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
     return LedgerQuery(
-        None if session is None else id_of(session),
+        None if single is None else id_of(single),
+        None if several is None else tuple(id_of(each) for each in several),
         tree=tree,
         tasks=tasks,
         on_path=on_path,
         leaf=leaf,
         since=checked_place(since, "since"),
         **matches,
+        project=None if project is None else normpath(project),
         branch=branch,
         from_us=None if first is None else first * DAY_US,
         before_us=None if last is None else (last + 1) * DAY_US,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from flue_py.core.frozen import frozen
 from flue_py.core.projection import ContextEntry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkEffect:
     """What pinning, excluding or taking back in did.
 

@@ -15,7 +15,8 @@ class SessionImport:
     """What became of one session of a file.
 
     ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved on
-    since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is.
+    since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is. Of
+    ``booked`` paid calls the ledger has learnt apart from entries: they are new, or have other numbers now.
     """
 
     session_id: str
@@ -25,6 +26,7 @@ class SessionImport:
     leaf_id: str | None
     leaf_kept: bool = False
     task_of: str | None = None
+    booked: int = 0
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
@@ -36,6 +38,7 @@ class SessionImport:
             "leafId": self.leaf_id,
             "leafKept": self.leaf_kept,
             "taskOf": self.task_of,
+            "booked": self.booked,
         }
 
 
@@ -102,7 +105,7 @@ class ImportReport:
     @property
     def changed(self) -> bool:
         """Whether the store is not as it was before."""
-        return any(session.created or session.added for session in self.sessions)
+        return any(session.created or session.added or session.booked for session in self.sessions)
 
     def to_json(self) -> JsonObject:
         """Return the report as JSON."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.sessions import SessionInfo
@@ -44,7 +45,13 @@ class Target:
     parent: str | None = None
     began: dict[str, str] = field(default_factory=dict)
     tasks: list[TaskOf] = field(default_factory=list)
+    calls: list[PaidCall] = field(default_factory=list)
+    """What was paid for what is no entry, or not as it was paid for."""
+
+    booked: int = 0
     metadata: JsonObject | None = None
+    below: str | None = None
+    """Of a task: the entry of its parent that its first row names as its own parent."""
 
     def stands_for(self, entry_id: str | None) -> str | None:
         """Return the entry that stands in place of another, which was imported before it was complete."""
@@ -124,6 +131,16 @@ class Target:
         """Return below which entries tasks of the session began, by their names, as far as files said."""
         return {**began_of(self.session.metadata), **self.began}
 
+    def note_beginning(self, part: SessionPart) -> None:
+        """Take down which row of its parent a task goes on below, if it says so."""
+        if part.parent is not None and self.below is None:
+            self.below = next((part.lost[str(entry.id)] for entry in part.entries if entry.id in part.lost), None)
+
+    async def remember_beginning(self) -> None:
+        """Note where the task began, for a parent that comes later."""
+        if self.below is not None:
+            await self._remember({"below": self.below})
+
     async def remember_tasks(self) -> None:
         """Note where tasks began, for those whose sessions come later."""
         began = self.tasks_began()
@@ -141,6 +158,7 @@ class Target:
             self.session.leaf_id,
             self.leaf_kept,
             self.parent,
+            self.booked,
         )
 
 
@@ -194,7 +212,8 @@ async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> Non
         for link in placed:
             await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
         waiting = await _waiting(store, scope, target)
-        await _link_children(store, session, [info for info in waiting if info.id not in linked])
+        unplaced = {link.child_id for link in await session.task_links() if link.entry_id is None}
+        await _link_children(store, session, [info for info in waiting if info.id not in linked or info.id in unplaced])
 
 
 async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo]:
@@ -222,7 +241,16 @@ async def _link_children(store: Store, parent: Session, children: Sequence[Sessi
     for child in {info.id: info for info in children}.values():
         named = child.metadata.get("taskId")
         task_id = named if isinstance(named, str) else child.id
-        await store.link_task(parent, child.id, task_id=task_id, entry_id=began.get(task_id))
+        entry_id = began.get(task_id) or await _entry_below(parent, child)
+        await store.link_task(parent, child.id, task_id=task_id, entry_id=entry_id)
+
+
+async def _entry_below(parent: Session, child: SessionInfo) -> str | None:
+    """Return the entry of its parent that a task goes on below, where it names one that is there."""
+    imported = child.metadata.get("imported")
+    name = imported.get("below") if isinstance(imported, dict) else None
+    there = await parent.get_entry(name) if isinstance(name, str) else None
+    return None if there is None else there.id
 
 
 def began_of(metadata: JsonObject) -> dict[str, str]:

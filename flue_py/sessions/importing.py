@@ -13,14 +13,14 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from flue_py.core.calls import CallDifference
+from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
-from flue_py.core.usage import UsageTotals
 from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.report import LineNote, ParseReport
 from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.arguments import checked_flag, checked_path
+from flue_py.sessions.import_calls import book_calls, with_settled
 from flue_py.sessions.import_reports import ImportReport
 from flue_py.sessions.import_sources import AUTO, ImportSource, checked_format, parts_of
 from flue_py.sessions.import_targets import Target, imported_in, imported_record, link_tasks, storable_entries
@@ -94,7 +94,7 @@ class _FileImport:
         self._source = source
         self._targets: dict[str, Target] = {}
         self._notes: list[LineNote] = []
-        self._paid: dict[str, UsageTotals] = {}
+        self._paid: dict[str, tuple[str, ...]] = {}
         self._conflicts: list[CallDifference] = []
         self._rewritten: set[str] = set()
 
@@ -104,6 +104,8 @@ class _FileImport:
         if part.is_rewritten:
             self._rewritten.add(session_id)
         target = await self._add(session_id, part)
+        target.calls += part.calls
+        target.note_beginning(part)
         target.completed_us = part.completed_us or target.completed_us
         if part.is_rewritten:
             target.about = imported_in(part.session.metadata_text)
@@ -189,6 +191,7 @@ class _FileImport:
             for entry in storable_entries(part, self._store.limits.entry_bytes, self._notes)
             if entry.id not in taken and entry.id not in target.instead
         ]
+        missing = await with_settled(self._store, target, part, missing)
         known = [leaf for leaf in part.leaves if leaf in taken]
         if known:
             target.newest = known[-1]
@@ -240,10 +243,13 @@ class _FileImport:
             if not earlier or entry.id in taken:
                 continue
             session, stored = target.session, await target.session.get_entry(earlier[-1])
+            paid = await self._store._backend.calls_of_entry(session.ref, earlier[-1])
+            self._paid[str(entry.id)] = tuple(call.call_id for call in paid)
             if stored is not None and await session.remove_leaf_message(stored.id):
                 replaced = True
-                self._paid[str(entry.id)] = stored.usage
                 continue
+            # What it cost is known better now, whatever became of it here.
+            target.calls += [self._repaid(str(entry.id), call) for call in entry.calls if paid]
             line = part.lines[position] if position < len(part.lines) else 0
             self._notes.append(
                 LineNote(
@@ -256,25 +262,15 @@ class _FileImport:
         return replaced
 
     def _reattached(self, target: Target, entry: NewEntry) -> NewEntry:
-        """Return an entry below what stands for its parent, and, for a replaced message, with what is still to pay."""
+        """Return an entry below what stands for its parent, and its call in the place of what was paid of it before."""
         if entry.parent_id in target.instead:
             entry = replace(entry, parent_id=target.stands_for(entry.parent_id))
-        before = self._paid.get(str(entry.id))
-        if before is not None and entry.calls:
-            more = UsageTotals(*[max(0, now - was) for now, was in zip(entry.usage, before, strict=True)])
-            calls = tuple(
-                replace(
-                    call,
-                    usage=more,
-                    call_id=f"{call.call_id}+{entry.id}",
-                    cache_write_1h=min(call.cache_write_1h, more.cache_write),
-                    reasoning=min(call.reasoning, more.output),
-                    cost=None if call.cost is None else more.cost_total,
-                )
-                for call in entry.calls
-            )
-            entry = replace(entry, calls=calls if any(more) else (), unpaid=not any(more))
+        if entry.calls and entry.id in self._paid:
+            entry = replace(entry, calls=tuple(self._repaid(entry.id, call) for call in entry.calls))
         return entry
+
+    def _repaid(self, entry_id: str, call: PaidCall) -> PaidCall:
+        return replace(call, replaces=self._paid[entry_id])
 
     async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
         """Put entries whose parents are in another file of the same session below them, where they are stored."""
@@ -308,10 +304,12 @@ class _FileImport:
     async def finish(self) -> None:
         """Set titles and labels, remember how far the file was read, and link task sessions."""
         for target in self._targets.values():
+            self._conflicts += await book_calls(self._store, target)
             await target.set_names(self._notes)
             await target.restate()
             await target.set_completed()
             await target.remember_about()
+            await target.remember_beginning()
             if self._source is not None and self._source.format.is_chained:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:

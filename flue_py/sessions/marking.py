@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, Entry, NewEntry, new_exclusion
 from flue_py.core.exchanges import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
@@ -22,7 +23,7 @@ from flue_py.sessions.reading import SessionView
 _Part = int | str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Done:
     """What was done, for the caller and for the handle."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.prices.book import PriceBook
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallPricer:
     """What a store prices calls with: its book (None: not at all), and the clock for calls that bring no time."""
 

@@ -8,14 +8,16 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from flue_py.core.calls import PaidCall, program_of
 from flue_py.core.entries import (
     NewEntry,
     checked_source,
+    kept_from,
     new_branch_summary,
     new_compaction,
     new_custom,
 )
-from flue_py.core.imported import checked_imported_entries
+from flue_py.core.imported import check_imported_call, checked_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.core.ledger import Recorded
 from flue_py.core.log import Note
@@ -48,6 +50,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.budgeting import SessionBudgets
 from flue_py.sessions.incoming import checked_custom_kind, incoming_message, incoming_messages
+from flue_py.sessions.keeping import whole_first_kept
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
@@ -131,13 +134,17 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
+        keep_exchanges_whole: bool = True,
     ) -> Appended:
         """Append a compaction: from here on, the summary stands for what comes before the first kept entry (E08).
 
         ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the ledger
-        (row E26). Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off
-        it, row E09), `InvalidEntry`; otherwise as `append_message`. O(1).
+        (row E26). A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
+        moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
+        Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off it, row E09),
+        `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
+        checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
         entry = new_compaction(
             summary,
             first_kept_entry_id=first_kept_entry_id,
@@ -146,7 +153,19 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             usage=usage,
             calls=calls,
         )
+        if keep_exchanges_whole:
+            leaf = await self._leaf_before(idempotency_key)
+            entry = kept_from(entry, await whole_first_kept(self, first_kept_entry_id, leaf))
         return await self._append([entry], on_conflict, idempotency_key)
+
+    async def _leaf_before(self, idempotency_key: str | None) -> str | None:
+        """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
+        check_name(idempotency_key, "idempotency_key")
+        if idempotency_key is None:
+            return self._leaf_id
+        first = await self._backend.recall_append(self.ref, idempotency_key)
+        entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
+        return self._leaf_id if entry is None else entry.parent_id
 
     async def append_branch_summary(
         self,
@@ -206,7 +225,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         use is what their payloads report; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """
-        entries = checked_imported_entries(entries)
+        entries = checked_imported_entries(entries, program_of(self.metadata))
         checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
         priced = self._pricer.price_entries(entries)
@@ -225,18 +244,30 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         call_id: str | None = None,
         purpose: str = "turn",
         outcome: str | None = None,
+        agent: str | None = None,
         at: datetime | None = None,
     ) -> Recorded:
         """Write a paid call that made no entry into the ledger: one that failed or was aborted, a title, a probe.
 
         ``usage`` is what it used, as messages report it. ``purpose`` (turn, compaction, branch_summary, title, task
-        ...) and ``outcome`` (failed, aborted ...) are names of your own; ``at`` is when it was made, by default now.
+        ...) and ``outcome`` (failed, aborted ...) are names of your own, and so is ``agent``, who made it; ``at`` is
+        when it was made, by default now.
         With a ``call_id`` a second report of the same call changes nothing; without one each report is another call.
         Raises `InvalidEntry` naming the field, and `CallConflict` for a call that was reported with other numbers.
         O(1).
         """
-        call = paid_call(usage, provider, model, call_id, purpose, outcome, at)
+        call = paid_call(usage, provider, model, call_id, purpose, outcome, agent, at)
         priced = self._pricer.price_call(call)
+        return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
+
+    async def import_call(self, call: PaidCall) -> Recorded:
+        """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
+
+        What the call ``replaces`` of this session's is taken out. Raises `InvalidEntry`, and `CallConflict` for a call
+        that was reported with other numbers. O(1).
+        """
+        check_imported_call(call)
+        priced = self._pricer.price_call(replace(call, agent=call.agent or program_of(self.metadata)))
         return await self._commit(partial(self._backend.record_call, self.ref, priced), _nothing_to_note)
 
     # -- moving the leaf --------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from datetime import date, datetime
 from os import PathLike
 from typing import Literal, TypeAlias
 
-from flue_py.core.calls import CallDifference
+from flue_py.core.calls import CallDifference, program_of
 from flue_py.core.entries import NewEntry
 from flue_py.core.imported import check_imported_session, checked_imported_entries
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.listing import SessionFilter, SessionOrder
@@ -259,7 +259,7 @@ class Store(StoreBudgets):
         `call_conflicts` tells where the numbers are others. O(entries).
         """
         check_imported_session(new)
-        entries = checked_imported_entries(entries)
+        entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
@@ -270,7 +270,7 @@ class Store(StoreBudgets):
 
     async def usage(
         self,
-        session: HasId | str | None = None,
+        session: HasId | str | Sequence[HasId | str] | None = None,
         *,
         tree: bool = False,
         tasks: bool = False,
@@ -282,6 +282,8 @@ class Store(StoreBudgets):
         model: str | None = None,
         purpose: str | None = None,
         outcome: str | None = None,
+        agent: str | None = None,
+        project: str | None = None,
         branch: BranchState | None = None,
         first_day: date | None = None,
         last_day: date | None = None,
@@ -289,16 +291,19 @@ class Store(StoreBudgets):
     ) -> UsageReport:
         """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
 
-        Without a session: of the whole store. With one: the calls it paid for, also after it was deleted; ``tasks``
-        adds the task sessions it links to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``,
-        or ``since`` take the calls of the entries on its path instead, whoever paid: after ``since``, up to ``leaf``;
-        where ``since`` is not on the path the report is empty, and says so (``on_path``).
+        Without a session: of the whole store. With several: the calls they paid for; an id that is nobody's adds
+        nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
+        to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``, or ``since`` take the calls of
+        the entries on its path instead, whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the
+        path the report is empty, and says so (``on_path``).
 
-        ``scope``, ``provider``, ``model``, ``purpose`` and ``outcome`` take the calls of that value, ``first_day`` and
-        ``last_day`` those of the days from one to the other (in UTC, both included). ``branch`` takes those whose entry
-        is on the active path of a session (``active``), on that of none (``abandoned``), deleted (``gone``), or that
-        never had one (``alone``). ``group_by`` names any of session, scope, provider, model, purpose, outcome,
-        price_source, branch, day.
+        ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
+        ``project`` those of sessions that worked in this folder or below it, ``first_day`` and ``last_day`` those of
+        the days from one to the other (in UTC, both included). ``branch`` takes those whose entry is on the active path
+        of a session (``active``), on that of none (``abandoned``), deleted (``gone``), or that never had one
+        (``alone``). ``group_by`` names any of session, scope, project, agent, provider, model, purpose, outcome,
+        price_source, branch, day, week, month. A project is the folder of a session at its first paid call; an agent is
+        what a message names, else the program that a session was imported from. None is unknown.
 
         Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
         """
@@ -310,7 +315,8 @@ class Store(StoreBudgets):
             path=path,
             leaf=leaf,
             since=since,
-            matches=matches,
+            matches={**matches, "agent": agent},
+            project=project,
             branch=branch,
             first_day=first_day,
             last_day=last_day,

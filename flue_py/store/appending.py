@@ -30,7 +30,7 @@ from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.collector import collector_held
 from flue_py.store.creating import create_session, require_session
-from flue_py.store.paying import check_spending, insert_calls, payer_row, spent_by
+from flue_py.store.paying import Spent, check_spending, insert_calls, payer_row, spent_more, take_back
 from flue_py.store.payloads import pack
 from flue_py.store.pinning import with_pins
 from flue_py.store.session_state import Position, SessionState
@@ -227,6 +227,7 @@ class EntryBatch:
         self.lanes: list[dict[str, object]] = []
         self.blobs: dict[bytes, dict[str, object]] = {}
         self.calls: list[CallRow] = []
+        self._replaced: list[tuple[CallRow, Sequence[str]]] = []
         self._conflict = conflict
         self._placed: dict[str, Position] = {}
         # The places that this call has filled, so that an imported sibling opens a lane of its own.
@@ -236,7 +237,7 @@ class EntryBatch:
         self.message_count = 0
         self.newest_us: int | None = None
         self.preview: str | None = None
-        self._spent = (0, 0, 0)
+        self._spent = Spent()
 
     def look_up(self, ids: Sequence[str]) -> None:
         """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
@@ -286,8 +287,9 @@ class EntryBatch:
         for lane in self.lanes:
             tx.run(queries.INSERT_LANE, lane)
         tx.insert(queries.INSERT_ENTRY, self.rows)
+        gone = take_back(tx, self._replaced)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
-        self.note_spending(*spent_by(reported))
+        self.note_spending(spent_more(reported, gone))
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.run(ledger_queries.INSERT_PAYER, self.payer)
@@ -303,10 +305,10 @@ class EntryBatch:
         """The session as the ledger names it."""
         return payer_row(self.state)
 
-    def note_spending(self, tokens: int, cost: int, unpriced: int) -> None:
+    def note_spending(self, spent: Spent) -> None:
         """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
-        check_spending(self.state.spent_tokens + tokens, self.state.spent_cost + cost)
-        self._spent = (tokens, cost, unpriced)
+        check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
+        self._spent = spent
 
     def session_update(self, leaf: str | None) -> dict[str, object]:
         """Return the parameters of `queries.UPDATE_AFTER_APPEND`."""
@@ -317,9 +319,10 @@ class EntryBatch:
             "entry_count": len(self.ids),
             "message_count": self.message_count,
             "first_message": self.preview,
-            "spent_tokens": self._spent[0],
-            "spent_cost": self._spent[1],
-            "unpriced_calls": self._spent[2],
+            "spent_tokens": self._spent.tokens,
+            "spent_cost": self._spent.picodollars,
+            "unpriced_calls": self._spent.unpriced,
+            "unknown_calls": self._spent.unknown,
             "newest": self.newest_us,
             "session_key": self.state.key,
         }
@@ -337,8 +340,9 @@ class EntryBatch:
             old.kind,
             old.task_depth,
             old.forked_from_entry,
-            old.spent_tokens + self._spent[0],
-            old.spent_cost + self._spent[1],
+            old.spent_tokens + self._spent.tokens,
+            old.spent_cost + self._spent.picodollars,
+            old.cwd,
             self._placed[leaf],
         )
 
@@ -406,13 +410,8 @@ class EntryBatch:
             self.preview = self.preview or new.preview
         for number, call in enumerate(new.calls if new.counted else ()):
             call_id = call.call_id or default_call_id(entry_id, number)
-            self.calls.append(
-                call_row(
-                    call,
-                    scope=self.state.scope,
-                    call_id=call_id,
-                    session_key=self.state.key,
-                    entry_id=entry_id,
-                    at_us=at,
-                )
-            )
+            scope, key = self.state.scope, self.state.key
+            row = call_row(call, scope=scope, call_id=call_id, session_key=key, entry_id=entry_id, at_us=at)
+            self.calls.append(row)
+            if call.replaces and self._conflict is not None:
+                self._replaced.append((row, call.replaces))

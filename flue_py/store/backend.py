@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +20,7 @@ from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reserva
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
@@ -64,7 +64,7 @@ class CommittedBeforeCancellation(asyncio.CancelledError):
         super().__init__()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sources:
     """Where time and ids come from. Tests inject them; generated ids that collide are asked for again."""
 
@@ -153,7 +153,8 @@ class Backend(Protocol):
 
         A ``parent_id`` of None is a root; any other must be an entry the session sees or an earlier one of the
         same call. ``leaf`` must be one the session then sees, or None. A paid call that was reported before with other
-        numbers is told in ``call_conflicts``, and the ledger keeps the first. Raises `EntryNotFound`, `InvalidEntry`.
+        numbers is told in ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces``
+        that one, and this session paid it. Raises `EntryNotFound`, `InvalidEntry`.
         """
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
@@ -208,12 +209,15 @@ class Backend(Protocol):
     async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
         """Write a paid call that made no entry, and count one revision; what was reported before changes nothing.
 
-        A call without an id gets one. Raises `CallConflict` where it was reported with other numbers, as `append` does.
-        O(1).
+        A call without an id gets one. What it ``replaces`` is taken out, where this session paid it and it differs, and
+        leaves it its entry. Raises `CallConflict` where it was reported with other numbers, as `append` does. O(1).
         """
 
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
         """Return those of these calls that are in the ledger, in no order."""
+
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        """Return the calls that the session reported with an entry, by provider and id. O(calls of the session)."""
 
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         """Sum up the paid calls that the query means, by the groups it names.

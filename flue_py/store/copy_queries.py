@@ -135,6 +135,7 @@ OWNER_OF_CALL = Statement(
     " LEFT JOIN sessions s ON s.session_key = g.session_key"
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
 )
+DELETE_CALLS_OF = Statement("DELETE FROM ledger WHERE session_key = :session_key")
 COUNT_CALLS = Statement("SELECT COUNT(*) FROM ledger WHERE session_key = :session_key")
 GIVE_CALL = Statement(
     "UPDATE ledger SET session_key = :session_key, tree_id = :tree_id"

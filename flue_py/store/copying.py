@@ -296,13 +296,15 @@ def _insert(tx: Transaction, statement: Statement, rows: Iterable[Row]) -> None:
 def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
     """Write what the tree's sessions paid. Raises `SessionExists` where another session has reported one of the calls.
 
-    What was copied before is there, and stays.
+    What sessions paid that are there no more stays, as it was copied before.
     """
     tree_id = keys[copy.tree_id]
     _insert(tx, statements.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
     for payer in copy.payers:
         _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
+    # What an import met only a part of is written anew since, perhaps under another id.
+    tx.run_many(statements.DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
     _insert(tx, statements.INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
     names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}

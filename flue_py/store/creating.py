@@ -114,7 +114,7 @@ def _plan_session(
         "revision": 0, "metadata": new.metadata_text, "cwd": new.cwd, "config_path": new.config_path,
         "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
         "spent_tokens": 0, "spent_cost": 0,
-        "created_at": created, "updated_at": now, "auto_title": new.auto_title, "unpriced_calls": 0,
+        "created_at": created, "updated_at": now, "auto_title": new.auto_title, "unpriced_calls": 0, "unknown_calls": 0,
         "active_at": created,
     }  # fmt: skip
 

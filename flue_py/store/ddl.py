@@ -7,10 +7,10 @@ the tests compare by what the catalogs say. Migration NNNN makes format NNNN.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flue_py.core.frozen import frozen
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.sqlite_file import APPLICATION_ID
@@ -34,7 +34,7 @@ SELECT pg_advisory_xact_lock({LOCK_KEY} + CAST(oid AS BIGINT))
 """Waits until nobody else makes or upgrades a store in the same schema; held until the transaction ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Migrated:
     """What bringing a database to the current format did; ``found`` is the format it had, None where it was empty."""
 
@@ -167,6 +167,29 @@ IMPORTED_AGENTS_ARE_TASKS = (
 
 They are linked to a parent, or their metadata name one. Those of other programs name a session that they go on with.
 """
+
+
+_FORMAT_OF_IMPORT = '"imported":{"format":"'
+_BEHIND_IT = f"substr(s.metadata, instr(s.metadata, '{_FORMAT_OF_IMPORT}') + {len(_FORMAT_OF_IMPORT)})"
+_FORMAT_IN_METADATA = {
+    "postgresql": f"split_part(split_part(s.metadata, '{_FORMAT_OF_IMPORT}', 2), '\"', 1)",
+    "sqlite": f"substr({_BEHIND_IT}, 1, instr({_BEHIND_IT}, '\"') - 1)",
+}
+
+
+def imported_calls_have_agents(dialect: str) -> str:
+    """Return what notes, of calls whose entries were imported, the program that the session says they are from.
+
+    Agents that messages name are not looked for: a payload may be packed, which no SQL reads.
+    """
+    find = "instr" if dialect == "sqlite" else "strpos"
+    return (
+        f"UPDATE ledger SET agent = (SELECT {_FORMAT_IN_METADATA[dialect]} FROM sessions s"
+        " JOIN entries e ON e.tree_id = ledger.tree_id AND e.id = ledger.entry_id AND e.session_key = s.session_key"
+        " JOIN leaf_moves m ON m.session_key = e.session_key AND m.revision = e.revision AND m.reason = 'import'"
+        " WHERE s.session_key = ledger.session_key) WHERE session_key IN"
+        f" (SELECT s.session_key FROM sessions s WHERE {find}(s.metadata, '{_FORMAT_OF_IMPORT}') > 0)"
+    )
 
 
 # -- for review -------------------------------------------------------------------------------------------------------

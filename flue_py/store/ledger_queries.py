@@ -10,10 +10,21 @@ from flue_py.store.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
 from flue_py.store.transaction import Statement
 
 INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
-INSERT_PAYER = insert_into("ledger_sessions", ("session_key", "session_id", "tree_id"), " ON CONFLICT DO NOTHING")
+INSERT_PAYER = insert_into(
+    "ledger_sessions", ("session_key", "session_id", "tree_id", "project"), " ON CONFLICT DO NOTHING"
+)
 FIND_CALL = Statement(
     "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
     " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+)
+
+DELETE_CALL = Statement(
+    "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+    " AND session_key = :session_key"
+)
+CALLS_OF_ENTRY = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
 )
 
 
@@ -102,12 +113,18 @@ _BRANCH = (
 )
 # Whole days since 1970, rounded down before it, too.
 _DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
-_GROUPS = {"session": "n.session_id", "branch": _BRANCH, "day": _DAY}
+_GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
 
 
 @lru_cache(maxsize=256)
 def ledger_sums(
-    group_by: tuple[Dimension, ...], *, matches: tuple[str, ...], by_keys: bool, by_branch: bool, on_path: bool
+    group_by: tuple[Dimension, ...],
+    *,
+    matches: tuple[str, ...] = (),
+    by_keys: bool = False,
+    by_project: bool = False,
+    by_branch: bool = False,
+    on_path: bool = False,
 ) -> Statement:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
@@ -115,13 +132,20 @@ def ledger_sums(
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
     sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
-    counts = ["COUNT(*)", "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)"]
+    counts = [
+        "COUNT(*)",
+        "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
+        "CAST(SUM(g.unknown) AS BIGINT)",
+    ]
     needs_entry = by_branch or on_path or "branch" in group_by
-    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if "session" in group_by else "") + (
+    needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
+    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else "") + (
         _WITH_ENTRY if needs_entry else ""
     )
     conditions = [f"g.{name} = :{name}" for name in matches]
     conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if by_project:
+        conditions.append("(n.project = :project OR (n.project >= :project_from AND n.project < :project_to))")
     if by_branch:
         conditions.append(f"{_BRANCH} = :branch_name")
     if on_path:

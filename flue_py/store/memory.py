@@ -14,7 +14,7 @@ from typing import Literal
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
-from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks
+from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
@@ -52,7 +52,7 @@ from flue_py.store.memory_budgets import MemoryBudgets, unused
 from flue_py.store.memory_marks import MemoryMarks, row_value
 from flue_py.store.memory_model import Content, MoveNote, Operation, PayerNote, Request, Row, Session
 from flue_py.store.memory_pins import with_pins
-from flue_py.store.paying import check_spending, spent_by
+from flue_py.store.paying import check_spending, spent_more
 from flue_py.store.state import content_digest
 
 
@@ -266,7 +266,9 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         row = call_row(
             call, scope=session.info.scope, call_id=call_id, session_key=session.number, entry_id=None, at_us=now
         )
-        is_new = self._pay(session, [row], None)
+        gone = self._replaced(row, call.replaces)
+        row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+        is_new = self._pay(session, [row], None, gone)
         if is_new:
             self._commit(session, None)
         known = self._ledger[row.identity]
@@ -506,19 +508,21 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         differing: list[CallDifference] | None = None,
     ) -> None:
         info = session.info
-        reported = [
-            call_row(
-                call,
-                scope=info.scope,
-                call_id=call.call_id or default_call_id(row.entry.id, number),
-                session_key=session.number,
-                entry_id=row.entry.id,
-                at_us=row.entry.created_us,
-            )
-            for new, row in zip(entries, rows, strict=True)
-            for number, call in enumerate(new.calls if new.counted else ())
-        ]
-        self._pay(session, reported, differing)
+        reported: list[CallRow] = []
+        gone: list[CallRow] = []
+        for new, row in zip(entries, rows, strict=True):
+            for number, call in enumerate(new.calls if new.counted else ()):
+                paid = call_row(
+                    call,
+                    scope=info.scope,
+                    call_id=call.call_id or default_call_id(row.entry.id, number),
+                    session_key=session.number,
+                    entry_id=row.entry.id,
+                    at_us=row.entry.created_us,
+                )
+                reported.append(paid)
+                gone += [] if differing is None else self._replaced(paid, call.replaces)
+        self._pay(session, reported, differing, gone)
         newest = max((row.entry.created_us for row in rows), default=info.active_us)
         active = max(newest, info.active_us) if session.created else newest
         session.tree.update((row.entry.id, row) for row in rows)
@@ -533,32 +537,47 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             ),
         )
 
-    def _pay(self, session: Session, reported: Sequence[CallRow], differing: list[CallDifference] | None) -> bool:
-        """Write calls into the ledger that are not there; return whether there were any. What raises changes nothing.
+    def _replaced(self, call: CallRow, names: Sequence[str]) -> list[CallRow]:
+        return replaced_by(call, names, lambda name: self._ledger.get((call.scope, call.provider, name)))
 
-        One that is there with other numbers is a `CallConflict`, or is added to ``differing``.
+    def _pay(
+        self,
+        session: Session,
+        reported: Sequence[CallRow],
+        differing: list[CallDifference] | None,
+        gone: Sequence[CallRow] = (),
+    ) -> bool:
+        """Write calls into the ledger that are not there; return whether that changed it. What raises changes nothing.
+
+        One that is there with other numbers is a `CallConflict`, or is added to ``differing``. Those of ``gone`` are
+        taken out before.
         """
         calls: dict[tuple[str, str, str], CallRow] = {}
+        left = {call.identity for call in gone}
         for call in reported:
-            known = self._ledger.get(call.identity) or calls.setdefault(call.identity, call)
+            known = None if call.identity in left else self._ledger.get(call.identity)
+            known = known or calls.setdefault(call.identity, call)
             others = differences(known, call)
             if others and differing is None:
                 raise CallConflict(call.provider, call.call_id, others)
             if others and differing is not None:
                 differing.append(CallDifference(call.provider, call.call_id, others))
         info = session.info
-        tokens, picodollars, unpriced = spent_by(list(calls.values()))
-        check_spending(info.spent_tokens + tokens, info.spent_picodollars + picodollars)
+        spent = spent_more(list(calls.values()), gone)
+        check_spending(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)
+        for identity in left:
+            del self._ledger[identity]
         self._ledger.update(calls)
         if calls:
-            self._payers[session.number] = PayerNote(info.id, session.tree_id)
+            self._payers[session.number] = PayerNote(info.id, session.tree_id, project=info.cwd or None)
         session.info = replace(
             info,
-            spent_tokens=info.spent_tokens + tokens,
-            spent_picodollars=info.spent_picodollars + picodollars,
-            unpriced_calls=info.unpriced_calls + unpriced,
+            spent_tokens=info.spent_tokens + spent.tokens,
+            spent_picodollars=info.spent_picodollars + spent.picodollars,
+            unpriced_calls=info.unpriced_calls + spent.unpriced,
+            unknown_calls=info.unknown_calls + spent.unknown,
         )
-        return bool(calls)
+        return bool(calls or gone)
 
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:

@@ -94,7 +94,7 @@ class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
 
     def _payer(self, number: int) -> Payer:
         note = self._payers[number]
-        return Payer(number, note.session_id, note.task_of)
+        return Payer(number, note.session_id, note.task_of, note.project)
 
     async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
         self._check_open()
@@ -147,9 +147,11 @@ class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
             if session.info.key is not None:
                 self._keys[session.info.scope, session.info.key] = session.info.id
         self._payers.update(
-            (keys[payer.session_key], PayerNote(payer.session_id, keys[copy.tree_id], payer.task_of))
+            (keys[payer.session_key], PayerNote(payer.session_id, keys[copy.tree_id], *payer[2:]))
             for payer in copy.payers
         )
+        live = {session.number for session in rebuilt}
+        self._ledger = {name: call for name, call in self._ledger.items() if call.session_key not in live}
         for call in copy.calls:
             self._ledger[call.identity] = call._replace(session_key=keys[call.session_key])
         if is_again:
@@ -218,7 +220,7 @@ class MemoryCopying(MemoryLedger, MemoryBudgetCopying):
             member = None if gone.member is None else self._sessions.get(gone.member)
             tree_id = trees.get(gone.tree_id) or (number if member is None else member.tree_id)
             trees[gone.tree_id] = tree_id
-            self._payers.setdefault(number, PayerNote(gone.payer.session_id, tree_id, gone.payer.task_of))
+            self._payers.setdefault(number, PayerNote(gone.payer.session_id, tree_id, *gone.payer[2:]))
             self._ledger.update((call.identity, call._replace(session_key=number)) for call in missing)
             written += len(missing)
         return written

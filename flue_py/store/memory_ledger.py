@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
 from flue_py.core.costs import NO_CALLS, EntryCost
@@ -21,6 +21,11 @@ class MemoryLedger(MemoryReads):
         found = {self._ledger.get((scope, *identity)) for identity in identities}
         return [call for call in found if call is not None]
 
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        number = self._session(session_id).number
+        found = [call for call in self._ledger.values() if (call.session_key, call.entry_id) == (number, entry_id)]
+        return sorted(found, key=lambda call: call.identity)
+
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         self._check_open()
         payers = None
@@ -31,11 +36,14 @@ class MemoryLedger(MemoryReads):
                 return usage_report([], query.group_by, on_path=False)
         elif query.session_id is not None:
             payers = self._payers_meant(query.session_id, query)
+        elif query.session_ids is not None:
+            payers = self._payers_named(set(query.session_ids))
         active = self._active()
         calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
             (call, {name: self._group_value(name, call, active) for name in query.group_by})
             for call in self._ledger.values()
             if query.fits(call)
+            and query.fits_project(self._payers[call.session_key].project)
             and (payers is None or call.session_key in payers)
             and (on_path is None or (self._payers[call.session_key].tree_id, call.entry_id) in on_path)
             and (query.branch is None or self._branch(call, active) == query.branch)
@@ -66,7 +74,7 @@ class MemoryLedger(MemoryReads):
 
     def _payers_meant(self, session_id: str, query: LedgerQuery) -> set[int]:
         ids = self._task_ids(session_id) if query.tasks else {session_id}
-        payers = {number for number, note in self._payers.items() if note.session_id in ids}
+        payers = self._payers_named(ids)
         if session_id not in self._sessions and not payers:
             raise SessionNotFound(session_id)
         if not query.tree:
@@ -74,6 +82,9 @@ class MemoryLedger(MemoryReads):
         trees = {self._payers[number].tree_id for number in payers}
         trees |= {self._sessions[each].tree_id for each in ids if each in self._sessions}
         return {number for number, note in self._payers.items() if note.tree_id in trees}
+
+    def _payers_named(self, ids: Collection[str]) -> set[int]:
+        return {number for number, note in self._payers.items() if note.session_id in ids}
 
     def _active(self) -> set[tuple[int, str]]:
         """Return every entry that is on the active path of a session, with its tree."""
@@ -95,6 +106,8 @@ class MemoryLedger(MemoryReads):
     def _group_value(self, name: Dimension, call: CallRow, active: set[tuple[int, str]]) -> str | date | None:
         if name == "session":
             return self._payers[call.session_key].session_id
+        if name == "project":
+            return self._payers[call.session_key].project
         if name == "branch":
             return self._branch(call, active)
         if name in ("day", "week", "month"):

@@ -79,11 +79,15 @@ class MoveNote(NamedTuple):
 
 
 class PayerNote(NamedTuple):
-    """Who paid, under a session's number: its id, its tree's number, whose task it was. It outlives the session."""
+    """Who paid, under a session's number: its id, its tree's number, whose task it was, its folder.
+
+    It outlives the session.
+    """
 
     session_id: str
     tree_id: int
     task_of: str | None = None
+    project: str | None = None
 
 
 @dataclass(slots=True)
@@ -286,6 +290,7 @@ def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
         "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
         "active_us": info.active_us == max((entry.created_us for entry in own), default=info.created_us),
         "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
+        "unknown_calls": info.unknown_calls == sum(call.unknown for call in spent),
         "links": [link.position for link in session.links] == list(range(len(session.links))),
         "edits": all(edit.revision <= info.revision for edit in session.edits),
         "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,

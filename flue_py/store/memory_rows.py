@@ -65,6 +65,7 @@ def session_row(session: Session) -> SessionRow:
         auto_title=info.auto_title,
         unpriced_calls=info.unpriced_calls,
         active_at=info.active_us,
+        unknown_calls=info.unknown_calls,
     )
 
 
@@ -266,6 +267,7 @@ def _session_info(row: SessionRow, session_key: int) -> SessionInfo:
         auto_title=row.auto_title,
         unpriced_calls=row.unpriced_calls,
         active_us=row.active_at,
+        unknown_calls=row.unknown_calls,
     )
 
 

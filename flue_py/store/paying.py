@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from flue_py.core.calls import CallDifference, PaidCall
-from flue_py.core.ledger import CallId, Recorded, call_row, differences
+from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import CallRow
 from flue_py.core.usage import MAX_AMOUNT
@@ -58,6 +60,28 @@ def _insert_many(
     return new
 
 
+def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+    """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
+    gone = []
+    for call, names in calls:
+        for known in replaced_by(call, names, partial(_call_of, tx, call)):
+            where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
+            tx.run(ledger_queries.DELETE_CALL, where)
+            gone.append(known)
+    return gone
+
+
+def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
+    return find_call(tx, call.scope, CallId(call.provider, name))
+
+
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+    """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "entry_id": entry_id}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.CALLS_OF_ENTRY, where)]
+
+
 def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
     differing = differences(known, call)
     if differing and conflict is None:
@@ -96,12 +120,27 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
 
 
-def spent_by(calls: Sequence[CallRow]) -> tuple[int, int, int]:
-    """Return what calls come to: tokens, picodollars as far as they are known, and how many have no known cost."""
-    return (
+class Spent(NamedTuple):
+    """What calls come to: tokens and picodollars as far as they are known, and of how many they are not."""
+
+    tokens: int = 0
+    picodollars: int = 0
+    unpriced: int = 0
+    unknown: int = 0
+
+
+def spent_more(new: Sequence[CallRow], gone: Sequence[CallRow]) -> Spent:
+    """Return what new calls come to, less what those came to whose place they took."""
+    return Spent(*(now - before for now, before in zip(spent_by(new), spent_by(gone), strict=True)))
+
+
+def spent_by(calls: Sequence[CallRow]) -> Spent:
+    """Return what calls come to."""
+    return Spent(
         sum(call.tokens for call in calls),
         sum(call.cost or 0 for call in calls),
         sum(call.cost is None for call in calls),
+        sum(call.unknown for call in calls),
     )
 
 
@@ -113,7 +152,7 @@ def check_spending(tokens: int, picodollars: int) -> None:
 
 def payer_row(state: SessionState) -> dict[str, object]:
     """Return the session as the ledger names it."""
-    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id}
+    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id, "project": state.cwd or None}
 
 
 def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
@@ -122,16 +161,20 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
     now = sources.now_us()
     call_id = sources.entry_id() if call.call_id is None else call.call_id
     row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
-    if not insert_calls(tx, state.tree_id, [row]):
+    gone = take_back(tx, [(row, call.replaces)])
+    # What stands for the report that an entry brought belongs to that entry.
+    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    new = insert_calls(tx, state.tree_id, [row])
+    if not new and not gone:
         known = _known(tx, row)
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
-    tokens, picodollars, unpriced = spent_by([row])
-    check_spending(state.spent_tokens + tokens, state.spent_cost + picodollars)
+    spent = spent_more(new, gone)
+    check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
     tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
     update = {
         "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
-        "first_message": None, "spent_tokens": tokens, "spent_cost": picodollars, "unpriced_calls": unpriced,
-        "newest": None, "session_key": state.key,
+        "first_message": None, "spent_tokens": spent.tokens, "spent_cost": spent.picodollars,
+        "unpriced_calls": spent.unpriced, "unknown_calls": spent.unknown, "newest": None, "session_key": state.key,
     }  # fmt: skip
     tx.run(queries.UPDATE_AFTER_APPEND, update)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

@@ -16,7 +16,7 @@ from flue_py.core.usage import MAX_AMOUNT
 from flue_py.store import ledger_queries, queries
 from flue_py.store.appending import EntryBatch, PlannedAppend
 from flue_py.store.creating import PlannedFork
-from flue_py.store.paying import distinct_calls, spent_by
+from flue_py.store.paying import Spent, distinct_calls, spent_by
 from flue_py.store.postgres_errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres_transaction import PostgresTransaction
 from flue_py.store.transaction import Row, Statement, parameter_type
@@ -55,7 +55,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     if not written:
         return None
     spent_tokens, spent_cost, *_ = written[0]
-    batch.note_spending(spent_tokens - batch.state.spent_tokens, spent_cost - batch.state.spent_cost, 0)
+    batch.note_spending(Spent(spent_tokens - batch.state.spent_tokens, spent_cost - batch.state.spent_cost))
     if planned.move is None:
         tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
     return planned.result
@@ -87,8 +87,8 @@ def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]
 
 def _is_spending_in_range(batch: EntryBatch) -> bool:
     """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
-    tokens, cost, _ = spent_by(batch.calls)
-    return max(batch.state.spent_tokens + tokens, batch.state.spent_cost + cost) <= MAX_AMOUNT
+    spent = spent_by(batch.calls)
+    return max(batch.state.spent_tokens + spent.tokens, batch.state.spent_cost + spent.picodollars) <= MAX_AMOUNT
 
 
 def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list[Row]:
@@ -132,7 +132,7 @@ def _append_statement(parts: tuple[_Part, ...]) -> str:
         if part.name == "payer":
             before = " WHERE EXISTS (SELECT 1 FROM calls)"
         elif part.name == "calls":
-            after = f" RETURNING {_SPENT_TOKENS} AS tokens, cost"
+            after = f" RETURNING {_SPENT_TOKENS} AS tokens, cost, unknown"
         clauses.append(_clause(part, numbers, before, after))
     has_calls = any(part.name == "calls" for part in parts)
     return f"WITH {', '.join(clauses)} {_UPDATE_SPENDING if has_calls else _UPDATE}"
@@ -183,8 +183,9 @@ _RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {queries.ANNOUNCEMENT}"
 _UPDATE = _SET + _FROM + _RETURNING
 _UPDATE_SPENDING = (
     f"{_SET}, spent_tokens = spent_tokens + paid.tokens, spent_cost = spent_cost + paid.cost,"
-    " unpriced_calls = unpriced_calls + paid.unpriced"
+    " unpriced_calls = unpriced_calls + paid.unpriced, unknown_calls = unknown_calls + paid.unknown"
     " FROM planned, (SELECT COALESCE(CAST(SUM(tokens) AS BIGINT), 0) AS tokens,"
-    " COALESCE(CAST(SUM(cost) AS BIGINT), 0) AS cost, COUNT(*) - COUNT(cost) AS unpriced FROM calls) paid"
+    " COALESCE(CAST(SUM(cost) AS BIGINT), 0) AS cost, COUNT(*) - COUNT(cost) AS unpriced,"
+    " COALESCE(CAST(SUM(unknown) AS BIGINT), 0) AS unknown FROM calls) paid"
     " WHERE s.session_key = planned.session_key" + _RETURNING
 )

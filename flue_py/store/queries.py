@@ -115,7 +115,7 @@ SESSION_COLUMNS = (
     "id", "scope", "key", "title", "kind", "forked_from_session", "forked_from_entry", "leaf", "revision", "metadata",
     "cwd", "config_path", "completed_at", "trashed_at", "entry_count", "message_count", "first_message",
     "spent_tokens", "spent_cost", "created_at", "updated_at", "auto_title", "unpriced_calls", "active_at",
-    "session_key",
+    "unknown_calls", "session_key",
 )  # fmt: skip
 ENTRY_COLUMNS = (
     "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
@@ -152,7 +152,7 @@ INSERT_SESSION = insert_into(
         "session_key", "id", "tree_id", "scope", "key", "title", "kind", "task_depth", "forked_from_session",
         "forked_from_entry", "leaf", "revision", "metadata", "cwd", "config_path", "completed_at", "trashed_at",
         "entry_count", "message_count", "first_message", "spent_tokens", "spent_cost", "created_at", "updated_at",
-        "auto_title", "unpriced_calls", "active_at",
+        "auto_title", "unpriced_calls", "active_at", "unknown_calls",
     ),
 )  # fmt: skip
 SESSION_BY_ID = Statement(f"SELECT {_SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
@@ -173,7 +173,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "cost": "s.spent_cost",
 }
 _COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
-_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
 _WHERE = {
     "scope": "s.scope = :scope",
     "kind": "s.kind = :kind",
@@ -245,7 +245,7 @@ def _place(entry: str, lane: str) -> str:
 
 _STATE = (
     "s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
-    f" s.spent_tokens, s.spent_cost, {_place('e', 'l')}"
+    f" s.spent_tokens, s.spent_cost, s.cwd, {_place('e', 'l')}"
 )
 _STATE_FROM = (
     " FROM sessions s"
@@ -280,7 +280,8 @@ UPDATE_AFTER_APPEND = _per_dialect(
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
         " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
-        f" unpriced_calls = unpriced_calls + :unpriced_calls, {ACTIVE_SINCE}"
+        " unpriced_calls = unpriced_calls + :unpriced_calls, unknown_calls = unknown_calls + :unknown_calls,"
+        f" {ACTIVE_SINCE}"
         " WHERE session_key = :session_key" + _announcing(dialect)
     )
 )
@@ -713,7 +714,7 @@ FOREIGN_KEY_CHECK = Statement("PRAGMA foreign_key_check")
 ALL_SESSIONS = Statement(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.first_message, s.active_at, s.created_at,"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at, s.created_at,"
     " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = Statement(
@@ -753,13 +754,18 @@ DANGLING_MARKS = Statement(
 LEDGER_SUMS = Statement(
     "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
     " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
-    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0), COUNT(*) - COUNT(g.cost) FROM ledger g"
+    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0), COUNT(*) - COUNT(g.cost),"
+    " CAST(SUM(g.unknown) AS BIGINT) FROM ledger g"
     " GROUP BY g.session_key"
 )
 STRAY_PAYERS = Statement(
     "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
     " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
     " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
+)
+STRAY_PROJECTS = Statement(
+    "SELECT n.session_id, n.project, s.cwd FROM ledger_sessions n JOIN sessions s ON s.session_key = n.session_key"
+    " WHERE n.project <> s.cwd ORDER BY n.session_key"
 )
 STRAY_BUDGETS = Statement(
     "SELECT b.id, b.session_id FROM budgets b LEFT JOIN sessions s ON s.id = b.session_id AND s.scope = b.scope"

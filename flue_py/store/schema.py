@@ -78,6 +78,7 @@ sessions = Table(
     Column("auto_title", TEXT),
     Column("unpriced_calls", BigInteger, nullable=False, server_default=text("0")),
     Column("active_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("unknown_calls", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("kind IN ('root', 'fork', 'task')", name="kind"),
     UniqueConstraint("id"),
     Index(
@@ -288,6 +289,8 @@ ledger = Table(
     Column("price_source", TEXT),
     Column("at", BigInteger, nullable=False),
     Column("outcome", TEXT),
+    Column("unknown", BigInteger, nullable=False, server_default=text("0")),
+    Column("agent", TEXT),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
     Index("ix_ledger_session_key", "session_key"),
     sqlite_with_rowid=False,
@@ -301,6 +304,7 @@ ledger_sessions = Table(
     Column("session_id", TEXT, nullable=False),
     Column("tree_id", BigInteger),
     Column("task_of", TEXT),
+    Column("project", TEXT),
     UniqueConstraint("session_id", "session_key"),
     Index("ix_ledger_sessions_tree_id", "tree_id"),
 )

@@ -37,6 +37,7 @@ class SessionState:
     forked_from_entry: str | None
     spent_tokens: int
     spent_cost: int
+    cwd: str | None
     position: Position | None
 
     def require_leaf(self, expected: LeafChoice) -> None:

@@ -20,7 +20,8 @@ _FIRST_US, _LAST_US = -(2**63), 2**63 - 1
 
 def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
     """Sum up the ledger (see `Backend.read_ledger`)."""
-    if not all(is_storable(value) for value in (*query.matches.values(), query.session_id or "")):
+    names = (*query.matches.values(), query.session_id or "", query.project or "")
+    if not all(map(is_storable, names)):
         if query.session_id is not None and not is_storable(query.session_id):
             raise SessionNotFound(query.session_id)
         return usage_report([], query.group_by)
@@ -29,6 +30,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         "from_us": _FIRST_US if query.from_us is None else query.from_us,
         "before_us": _LAST_US if query.before_us is None else query.before_us,
     }
+    if query.folders is not None:
+        parameters.update(zip(("project", "project_from", "project_to"), query.folders, strict=True))
     if query.branch is not None:
         parameters["branch_name"] = query.branch
     if query.session_id is not None and query.on_path:
@@ -38,12 +41,16 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters.update(place)
     elif query.session_id is not None:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
+    elif query.session_ids is not None:
+        named = {"ids": json.dumps([name for name in query.session_ids if is_storable(name)])}
+        parameters["keys"] = json.dumps([row[0] for row in tx.rows(ledger_queries.PAYERS_OF, named)])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_queries.ledger_sums(
         by_day,
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
+        by_project=query.project is not None,
         by_branch=query.branch is not None,
         on_path=query.on_path,
     )
@@ -91,8 +98,9 @@ def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
         name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
     }
     numbers = [int(number or 0) for number in row[len(query.group_by) :]]
-    halves = numbers[2:]
-    return UsageRow(group, *numbers[:2], *(high << 32 | low for high, low in _pairs(halves)))
+    calls, unpriced, unknown, *halves = numbers
+    sums = (high << 32 | low for high, low in _pairs(halves))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:

@@ -241,6 +241,9 @@ class SqlBackend(Backend):
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
         return await self._runner.read(lambda tx: paying.find_calls(tx, scope, identities), loose=True)
 
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        return await self._runner.read(lambda tx: paying.calls_of_entry(tx, session_id, entry_id))
+
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         return await self._runner.read(lambda tx: spending.read_ledger(tx, query))
 

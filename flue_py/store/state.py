@@ -33,17 +33,21 @@ def read_state_with(tx: Transaction, session_id: str, statement: Statement) -> t
     if row is None:
         raise SessionNotFound(session_id)
     require_meant(session_id, row[0])
-    position = None if row[11] is None else _position(row[11:])
-    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost = row[:11]
+    place = row[_STATE_COLUMNS:]
+    position = None if place[0] is None else _position(place)
+    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost, cwd = row[
+        :_STATE_COLUMNS
+    ]
     state = SessionState(
-        key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost, position
+        key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked_from_entry, tokens, cost, cwd, position
     )
     if state.leaf is not None and position is None:
         raise CorruptStore(f"session {session_id!r}: its leaf {state.leaf!r} is not there; run verify()")
-    return state, row[11 + _PLACE_COLUMNS :]
+    return state, place[_PLACE_COLUMNS:]
 
 
-# How many columns `queries` gives the place of an entry.
+# How many columns `queries` gives the row of a session, and how many columns `queries` gives the place of an entry.
+_STATE_COLUMNS = 12
 _PLACE_COLUMNS = 16
 
 

@@ -184,7 +184,7 @@ def _payload_text(
 
 def _check_session(row: Row, found: _Found) -> None:
     key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
-    first_message, active, created = row[11:14]
+    first_message, active, created = row[12:15]
     where = f"session {session_id}"
     for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
         if entry_id is not None and (tree_id, entry_id) not in found.places:
@@ -228,16 +228,21 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> N
 def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
     sums = {row[0]: tuple(row[1:]) for row in tx.rows(queries.LEDGER_SUMS, {})}
     for row in sessions:
-        (*spent, unpriced), derived = row[8:11], sums.get(row[0], (0, 0, 0))
+        (*spent, unpriced, unknown), derived = row[8:12], sums.get(row[0], (0, 0, 0, 0))
         if tuple(spent) != derived[:2]:
             detail = f"stores {tuple(spent)}, its ledger rows sum to {derived[:2]}"
             found.report("wrong spending", f"session {row[1]}", detail)
         if unpriced != derived[2]:
             detail = f"counts {unpriced}, its ledger has {derived[2]}"
             found.report("wrong number of unpriced calls", f"session {row[1]}", detail)
+        if unknown != derived[3]:
+            detail = f"counts {unknown}, its ledger has {derived[3]}"
+            found.report("wrong number of unknown calls", f"session {row[1]}", detail)
     for session_id, stored, derived in tx.rows(queries.STRAY_PAYERS, {}):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
         found.report("wrong tree", f"payer {session_id}", detail)
+    for session_id, stored, folder in tx.rows(queries.STRAY_PROJECTS, {}):
+        found.report("wrong project", f"payer {session_id}", f"says {stored!r}, the session works in {folder!r}")
     for budget_id, session_id in tx.rows(queries.STRAY_BUDGETS, {}):
         found.report("stray budget", f"budget {budget_id}", f"covers session {session_id!r}, which is not there")
     for budget_id, reserved, spent, held, used in tx.rows(queries.BUDGET_SUMS, {}):

@@ -82,6 +82,18 @@ class LedgerContract:
         assert (total.calls, total.unpriced_calls, total.cost) == (4, 3, Decimal(0))
         assert by(await ask(backend, session.id, "price_source"), "price_source") == {None: 3, "reported": 1}
 
+    async def test_usage_in_which_nothing_is_recognised_is_unknown_and_not_nothing(self, backend: Backend) -> None:
+        odd, zeros = answer(surely=7), answer(input=0, output=0)
+        session = await new_session(backend, odd, zeros, answer(input=5), answer())
+        assert (session.unknown_calls, session.unpriced_calls, session.spent_tokens) == (2, 4, 5)
+        await backend.record_call(session.id, read_call({"surely": 7, "callId": "c"}, "usage", "title"))
+        assert (await session_info(backend, session.id)).unknown_calls == 3
+        report = await ask(backend, session.id, "purpose")
+        assert [(row.calls, row.unknown_calls, row.is_unknown) for row in report.rows] == [(1, 1, True), (4, 2, False)]
+        title, turns = (row.to_json() for row in report.rows)
+        assert (title["unknownCalls"], title["totalTokens"], title["input"], title["costUsd"]) == (1, None, None, None)
+        assert (turns["unknownCalls"], turns["totalTokens"], report.total.unknown_calls) == (2, 5, 3)
+
     async def test_a_cost_in_parts_is_their_sum(self, backend: Backend) -> None:
         session = await new_session(backend, answer(cost={"input": 0.01, "cacheRead": 0.02}))
         assert (session.spent_picodollars, session.unpriced_calls) == (3 * CENT, 0)
@@ -172,6 +184,39 @@ class LedgerContract:
         await backend.import_session(NewSession(), [placed(grown, "g")], leaf="g")
         assert await spent(backend) == (1, 1)
 
+    async def test_an_import_takes_the_place_of_what_its_session_reported_of_a_call(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        other = await new_session(backend, user())
+        await backend.record_call(session.id, call("part"))
+        await backend.record_call(other.id, call("theirs"))
+        whole = replace(call("whole", input=9), replaces=("part", "theirs", "nobody's"))
+        await backend.import_entries(
+            session.id, [placed(replace(answer(input=9), calls=(whole,)), "g", session.leaf_id)], leaf="g"
+        )
+        (paid,) = await backend.calls_of_entry(session.id, "g")
+        assert (paid.call_id, paid.input_tokens, paid.entry_id) == ("whole", 9, "g")
+        assert await backend.calls_of_entry(other.id, "g") == await backend.calls_of_entry(session.id, "x") == []
+        assert {row.call_id for row in await backend.find_calls("", [CallId("", "part"), CallId("", "theirs")])} == {
+            "theirs"
+        }
+        assert await spent(backend) == (2, 2)
+        after = await session_info(backend, session.id)
+        assert (after.spent_tokens, after.spent_picodollars) == (call(input=9).usage.total_tokens or 10, CENT)
+
+    async def test_a_later_report_of_a_call_keeps_the_entry_of_the_one_it_replaces(self, backend: Backend) -> None:
+        session = await new_session(backend, user(), replace(answer(input=5), calls=(call(),)))
+        more = replace(call(input=9), replaces=("c",))
+        first = await backend.record_call(session.id, more)
+        again = await backend.record_call(session.id, more)
+        assert (first.is_new, again.is_new, again.revision) == (True, False, first.revision)
+        assert session.leaf_id is not None
+        (paid,) = await backend.calls_of_entry(session.id, session.leaf_id)
+        assert paid.input_tokens == 9
+        other = await new_session(backend, user())
+        async with refused(backend, CallConflict):
+            await backend.record_call(other.id, replace(call(input=10), replaces=("c",)))
+        assert await spent(backend) == (1, 1)
+
     async def test_many_calls_at_once_are_each_counted_once(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         await backend.record_call(session.id, call("c3"))
@@ -219,6 +264,33 @@ class LedgerContract:
         assert await spent(backend) == (5, 31)
         sessions = [each.id for each in (alone, deeper, fork, root, task)]
         assert by(await ask(backend, None, "session"), "session") == dict.fromkeys(sessions, 1)
+        asked = (fork.id, alone.id, UNKNOWN, "\0", fork.id)
+        assert await spent(backend, session_ids=asked) == (2, 18)
+        assert by(await ask(backend, None, "session", session_ids=asked), "session") == {alone.id: 1, fork.id: 1}
+        assert await spent(backend, session_ids=()) == (0, 0)
+
+    async def test_it_answers_by_project_and_agent(self, backend: Backend) -> None:
+        named = replace(
+            assistant(dollars=0.01), calls=tuple(replace(c, agent="Dev") for c in assistant(dollars=0.01).calls)
+        )
+        folders = ("/w/app", "/w/app/sub", "/w/apple", "/w/app-2", "", None)
+        made = [await new_session(backend, named, cwd=folder) for folder in folders]
+        await add(backend, made[0].id, assistant(dollars=0.02))
+        fork = await backend.fork(made[0].id, STORED, NewSession(cwd="/w/fork"))
+        await backend.record_call(fork.id, call())
+        assert by(await ask(backend, None, "project"), "project") == {
+            "/w/app": 2, "/w/app/sub": 1, "/w/apple": 1, "/w/app-2": 1, "/w/fork": 1, None: 2,
+        }  # fmt: skip
+        assert by(await ask(backend, None, "agent"), "agent") == {"Dev": 6, None: 2}
+        for project, calls in (("/w/app", 3), ("/w/app/sub", 1), ("/w", 6), ("/", 6), ("/w/ap", 0), ("\0", 0)):
+            assert (await ask(backend, project=project)).total.calls == calls, project
+        assert await spent(backend, made[0].id, project="/w/app", agent="Dev") == (1, 1)
+        assert await spent(backend, fork.id, on_path=True, project="/w/app") == (2, 3)
+        assert await spent(backend, project="/w", branch="alone") == (1, 1)
+        before = await ask(backend, None, "project", "agent")
+        for session in (fork, *made):
+            await backend.delete_tree(session.id)
+        assert await ask(backend, None, "project", "agent") == before
 
     async def test_it_answers_for_a_path_and_a_window_of_it(self, backend: Backend) -> None:
         session = await new_session(backend)

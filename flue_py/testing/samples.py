@@ -66,9 +66,11 @@ def placed(new: NewEntry, entry_id: str, parent_id: str | None = None, at_us: in
     return replace(new, id=entry_id, parent_id=parent_id, created_us=at_us)
 
 
-async def new_session(backend: Backend, *entries: NewEntry, key: str | None = None, scope: str = "") -> SessionInfo:
+async def new_session(
+    backend: Backend, *entries: NewEntry, key: str | None = None, scope: str = "", cwd: str | None = None
+) -> SessionInfo:
     """Return a new root session to which the entries were appended in one batch."""
-    session = await backend.create_session(NewSession(key=key, scope=scope))
+    session = await backend.create_session(NewSession(key=key, scope=scope, cwd=cwd))
     await backend.append(session.id, entries)
     return await session_info(backend, session.id)
 

@@ -1,4 +1,4 @@
-"""The time of each session's last activity, where tasks began, and imported sub-agents as task sessions.
+"""Last activity, where tasks began, sub-agents as tasks, unknown usage, and whom paid calls were made for and by.
 
 Revision: 0003
 Follows: 0002
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, imported_calls_have_agents
 
 revision = "0003"
 down_revision = "0002"
@@ -24,7 +24,11 @@ def upgrade() -> None:
     op.add_column("sessions", sa.Column("active_at", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.add_column("task_links", sa.Column("entry_id", TEXT))
     _note_activity()
+    _note_unknown_calls()
     op.execute(IMPORTED_AGENTS_ARE_TASKS)
+    op.add_column("ledger", sa.Column("agent", TEXT))
+    op.add_column("ledger_sessions", sa.Column("project", TEXT))
+    _note_origins()
 
 
 def _note_activity() -> None:
@@ -42,6 +46,31 @@ def _note_activity() -> None:
             "scope", "kind", "created_at", "completed_at", "updated_at",
         ],
     )  # fmt: skip
+
+
+def _note_unknown_calls() -> None:
+    """Call the calls unknown of which nothing is said: so formats 1 and 2 kept usage that they did not understand."""
+    for table, name in (("sessions", "unknown_calls"), ("ledger", "unknown")):
+        op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
+    op.execute(
+        "UPDATE ledger SET unknown = 1 WHERE cost IS NULL AND total_tokens = 0 AND input_tokens = 0"
+        " AND output_tokens = 0 AND cache_read_tokens = 0 AND cache_write_5m_tokens = 0"
+        " AND cache_write_1h_tokens = 0 AND reasoning_tokens = 0"
+    )
+    op.execute(
+        "UPDATE sessions SET unknown_calls = (SELECT COUNT(*) FROM ledger g"
+        " WHERE g.session_key = sessions.session_key AND g.unknown = 1)"
+    )
+
+
+def _note_origins() -> None:
+    """Derive which folder sessions worked in, and which program made the calls that were imported."""
+    op.execute(
+        "UPDATE ledger_sessions SET project = (SELECT NULLIF(s.cwd, '') FROM sessions s"
+        " WHERE s.session_key = ledger_sessions.session_key)"
+        " WHERE session_key IN (SELECT s.session_key FROM sessions s WHERE s.cwd <> '')"
+    )
+    op.execute(imported_calls_have_agents(op.get_context().dialect.name))
 
 
 def downgrade() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import flue_py.sync
+from flue_py.core.ledger import Dimension, UsageReport
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.views import spent
+from flue_py.sessions.store import Store
 from tests.edges.cli_runs import Flue
 
 
@@ -54,11 +56,25 @@ def test_sessions_are_sorted_in_every_order(flue: Flue) -> None:
     assert "title" in flue.run("sessions", "--sort", "size", code=2).stderr
 
 
+def test_only_the_ledger_of_the_sessions_listed_is_read(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    read = Store.usage
+
+    async def usage(store: Store, sessions: list[SessionInfo], *, group_by: tuple[Dimension, ...]) -> UsageReport:
+        asked.append([info.key or "" for info in sessions])
+        return await read(store, sessions, group_by=group_by)
+
+    monkeypatch.setattr(Store, "usage", usage)
+    assert keys(flue, "--limit", "2") == "cb"
+    assert keys(flue, "--title", "made") == ""
+    assert asked == [["c", "b"], []]
+
+
 def test_sessions_are_found_by_the_title_that_is_shown(flue: Flue) -> None:
     assert keys(flue, "--title", "LOCK") == "b"
     assert keys(flue, "--title", "made") == ""
-    assert keys(flue, "--title", "says") == "c"
-    assert keys(flue, "--title", "l", "--sort", "cost") == "bac"
+    assert keys(flue, "--title", "says") == ""
+    assert keys(flue, "--title", "C", "--sort", "cost") == "bc"
 
 
 def test_a_listing_shows_the_given_title_else_the_made_one(flue: Flue) -> None:

@@ -57,6 +57,24 @@ def test_what_was_paid_by_model_shows_a_dash_for_what_nobody_knows(spent: Flue) 
     assert by_model == {"large": "0.35", "local": None}
 
 
+def test_what_nobody_recognised_is_a_dash_in_every_view(flue: Flue, tmp_path: Path) -> None:
+    odd: JsonObject = {"role": "assistant", "content": "ok", "model": "odd", "usage": {"surely": 7}}
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        store.create_session(key="k").append_messages([{"role": "user", "content": "Why?"}, odd])
+        store.create_session(key="both").append_messages([odd, answer("large", 0.1)])
+    lines = [line.split() for line in flue.lines("usage", "k", "--by", "model")]
+    assert lines[1] == ["odd", "1", "-", "-", "-", "-", "-", "-"]
+    assert " ".join(lines[3]) == "1 call has unknown usage: neither tokens nor dollars are counted"
+    (row,) = flue.json("usage", "k", "--by", "model")["rows"]
+    assert (row["unknownCalls"], row["totalTokens"], row["costUsd"]) == (1, None, None)
+    told = {each["key"]: (each["unknownCalls"], each["spentTokens"]) for each in flue.json("sessions")}
+    assert told == {"k": (1, None), "both": (1, 100)}
+    assert "spent        - tokens, -" in flue.lines("show", "k")
+    assert "spent        100 + ? tokens, $0.10 + ?" in flue.lines("show", "both")
+    assert flue.json("tree", "k")["unknownCalls"] == 1
+    assert "in:– out:–" in flue.run("transcript", "k").stdout
+
+
 @pytest.mark.parametrize(
     ("asked", "cost"),
     [
@@ -107,6 +125,25 @@ def test_a_stretch_of_path_and_a_session_that_is_gone_are_answered_for(spent: Fl
     spent.run("rm", "triage", "--yes")
     assert spent.json("usage", "s", "--by", "branch")["total"]["costUsd"] == "0.35"
     assert "s" in spent.run("usage", "s", "--path", code=1).stderr
+
+
+def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = flue.folder / "home"
+    monkeypatch.setenv("HOME", str(home))
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        for folder, agent in ((home / "app", "Dev"), (home / "app" / "sub", "Dev"), (Path("/w/" + "long" * 20), None)):
+            session = store.create_session(cwd=str(folder))
+            session.append_message(answer("m", 0.5) | ({"agentName": agent} if agent else {}))
+        store.create_session().append_message(answer("m"))
+        store.create_session(cwd=str(home)).record_call({"input": 1}, agent="Titler")
+    lines = [line.split() for line in flue.lines("usage", "--by", "project")]
+    shown = ["-", "~", "~/app", "~/app/sub", "…" + ("long" * 20)[-35:]]
+    assert sorted(line[:2] for line in lines[2:7]) == sorted([name, "1"] for name in shown)
+    by_agent = {row["agent"]: row["costUsd"] for row in flue.json("usage", "--by", "agent")["rows"]}
+    assert by_agent == {None: "0.5", "Dev": "1", "Titler": None}
+    rows = flue.json("usage", "--by", "project", "--project", "~/app", "--agent", "Dev")["rows"]
+    assert [row["project"] for row in rows] == [str(home / "app"), str(home / "app" / "sub")]
+    assert flue.json("usage", "--project", str(home / "ap"))["total"]["calls"] == 0
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,26 @@ async def test_a_side_chain_began_at_the_message_that_called_its_agent(parent_fi
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("order", [["main", "agent"], ["agent", "main"], ["begun", "agent", "main"]])
+async def test_an_agent_that_goes_on_below_a_row_of_its_parent_began_there(order: list[str], tmp_path: Path) -> None:
+    side = {"isSidechain": True, "agentId": "acompact-5f"}
+    agent = [user("s1", "u2", "Summarize this.", **side), model("s2", "s1", "m9", text("All of it."), **side)]
+    files = {"begun": as_lines(TALK[:4]), "main": as_lines(TALK), "agent": as_lines(agent)}
+    names = {"agent": "agent-acompact-5f.jsonl"}
+    async with flue_py.open(":memory:") as store:
+        for name in order:
+            report = await import_lines(store, tmp_path, files[name], names.get(name, "main.jsonl"))
+            assert report.repaired == ()
+        (link,) = await (await found(store, SESSION)).task_links()
+        assert (link.child_id, link.entry_id) == (f"{SESSION}:acompact-5f", "u2")
+        before = await all_seen(store)
+        for name in order:
+            assert not (await import_lines(store, tmp_path, files[name], names.get(name, "main.jsonl"))).changed
+        assert await all_seen(store) == before
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
 async def test_a_file_of_the_same_session_that_goes_on_is_put_below_it(tmp_path: Path) -> None:
     async with flue_py.open(":memory:") as store:
         await import_lines(store, tmp_path, as_lines(TALK), "part-1.jsonl")

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import flue_py
+from flue_py.core.entries import new_message
 from flue_py.core.sessions import NewSession
+from flue_py.testing.samples import placed
 from tests.formats.test_fuseraft import checkpoint, turn
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +57,21 @@ async def test_what_a_run_that_grew_says_of_itself_is_what_it_says_now(tmp_path:
             "imported"
         ]
         assert told["checkpoint"]["CurrentStateName"] == "Review"
+
+
+async def test_a_call_is_of_the_agent_that_a_message_names_or_of_the_program(tmp_path: Path) -> None:
+    usage = {"input": 9, "output": 1}
+    said = [turn(0, "a") | {"AgentName": "Tester", "Usage": usage}, turn(1, "b") | {"AgentName": None}]
+    async with flue_py.open(":memory:") as store:
+        session = await imported(store, tmp_path, checkpoint(*said))
+        answer = {"role": "assistant", "content": "ok", "usage": usage}
+        await session.import_entries([placed(new_message(answer), "later")], leaf="later")
+        await session.append_messages([answer, {**answer, "agentName": " Reviewer "}])
+        await session.record_call(usage, agent="Titler")
+        rows = (await store.usage(group_by=["agent"])).rows
+        assert [row.group["agent"] for row in rows] == [None, "Reviewer", "Tester", "Titler", "fuseraft-run"]
+        assert (await store.usage(agent="Reviewer")).total.calls == 1
+        assert (await store.verify()).problems == []
 
 
 async def test_the_transcript_of_a_run_names_its_task_and_counts_turns_from_1(tmp_path: Path) -> None:

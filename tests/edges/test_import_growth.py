@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import flue_py
+from tests.formats.test_codex import META, item, said
+from tests.formats.test_codex import count as counted
 from tests.formats.transcripts import (
     CLAUDE,
     CODEX_MADE,
@@ -19,6 +21,7 @@ from tests.formats.transcripts import (
     seen_at_once,
 )
 
+PI = "pi/large-session.jsonl.gz"
 FILES = [CLAUDE, CODEX_REAL, CODEX_MADE]
 
 
@@ -51,15 +54,20 @@ async def check_beginnings(name: str, tmp_path: Path, step: int) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, PI])
 async def test_a_file_that_grows_line_by_line_is_the_file_imported_at_once(name: str, tmp_path: Path) -> None:
     lines = lines_of(name)
-    expected, _ = await seen_at_once(tmp_path, lines)
+    step = 150 if name == PI else 1
+    async with flue_py.open(":memory:") as at_once:
+        await import_lines(at_once, tmp_path, lines)
+        expected, paid = await all_seen(at_once), await ledger(at_once)
     async with flue_py.open(":memory:") as store:
-        for count in range(1, len(lines) + 1):
+        for count in (*range(1, len(lines), step), len(lines)):
             report = await import_lines(store, tmp_path, lines[:count], format=expected_format(name))
             assert not report.leaf_kept
+            assert report.call_conflicts == ()
         assert await all_seen(store) == expected
+        assert await ledger(store) == paid
         assert (await store.verify()).problems == []
 
 
@@ -77,7 +85,94 @@ async def test_an_older_copy_of_a_file_changes_nothing(name: str, tmp_path: Path
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_grows_pays_the_rest_of_what_it_wrote_to_the_cache_for_an_hour(tmp_path: Path) -> None:
+async def test_an_answer_that_grows_is_one_call_with_its_last_usage(tmp_path: Path) -> None:
+    lines = growing_answer()
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, lines[:2], format="claude-code")
+        assert await ledger(store) == [(1, 3, 5, 40, 48, "active")]
+        # The call waits for its result: it is no entry yet, and its tokens are paid.
+        report = await import_lines(store, tmp_path, lines, format="claude-code")
+        assert (report.held_back, report.sessions[0].booked, report.changed) == (2, 1, True)
+        assert await ledger(store) == [(1, 3, 9, 40, 52, "active")]
+        assert not (await import_lines(store, tmp_path, lines, format="claude-code")).changed
+        older = await import_lines(store, tmp_path, lines[:2], format="claude-code")
+        assert (older.changed, older.call_conflicts) == (False, ())
+        await import_lines(store, tmp_path, lines, format="claude-code", finish=True)
+        assert await ledger(store) == [(1, 3, 9, 40, 52, "active")]
+        (info,) = (await store.list_sessions()).sessions
+        assert info.spent_tokens == 3 + 9 + 40
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_was_built_on_here_is_paid_whole(tmp_path: Path) -> None:
+    lines = growing_answer()
+    async with flue_py.open(":memory:") as store:
+        await import_lines(store, tmp_path, lines[:2], format="claude-code")
+        session = await store.get_session("s")
+        assert session is not None
+        await session.append_message({"role": "user", "content": "from here"})
+        report = await import_lines(store, tmp_path, lines, format="claude-code", finish=True)
+        assert any("stays as it was" in note.text for note in report.repaired)
+        assert await ledger(store) == [(1, 3, 9, 40, 52, "active")]
+        assert not (await import_lines(store, tmp_path, lines, format="claude-code", finish=True)).changed
+        assert (await store.verify()).problems == []
+
+
+@pytest.mark.anyio
+async def test_a_store_that_was_copied_before_an_answer_grew_catches_up(tmp_path: Path) -> None:
+    lines = growing_answer()
+    for target in (":memory:", str(tmp_path / "target.db")):
+        async with flue_py.open(":memory:") as store, flue_py.open(target) as copied:
+            for count in (2, 3):
+                await import_lines(store, tmp_path, lines[:count], format="claude-code", finish=True)
+                await flue_py.copy_store(store, copied)
+            assert await ledger(copied) == await ledger(store) == [(1, 3, 9, 40, 52, "active")]
+            assert (await copied.verify()).problems == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("settled_by", ["message", "compaction", "held"])
+async def test_tokens_counted_after_the_last_message_are_a_call_until_what_they_belong_to_is_there(
+    settled_by: str, tmp_path: Path
+) -> None:
+    begun = [META, said("user", "one"), said("assistant", "two"), counted(10), said("user", "three"), counted(25)]
+    more = {
+        "message": [said("assistant", "four"), said("user", "five")],
+        "compaction": [{"type": "compacted", "payload": {"message": "All so far."}}],
+        "held": [item(type="function_call", name="f", call_id="c", arguments="{}"), counted(32)],
+    }[settled_by]
+    async with flue_py.open(":memory:") as at_once:
+        await import_lines(at_once, tmp_path, as_lines([*begun, *more]))
+        expected = await ledger(at_once)
+    async with flue_py.open(":memory:") as store:
+        report = await import_lines(store, tmp_path, as_lines(begun))
+        assert [note.text.split(";")[1] for note in report.repaired] == [" they are a call without an entry"]
+        assert await ledger(store) == [(1, 10, 0, 0, 10, "active"), (1, 15, 0, 0, 15, "alone")]
+        assert not (await import_lines(store, tmp_path, as_lines(begun))).changed
+        for number in range(1, len(more) + 1):
+            await import_lines(store, tmp_path, as_lines([*begun, *more[:number]]))
+        assert await ledger(store) == expected
+        assert expected[-1][-1] == ("alone" if settled_by == "held" else "active")
+        assert not (await import_lines(store, tmp_path, as_lines(begun))).changed
+        assert (await store.verify()).problems == []
+
+
+async def ledger(store: flue_py.Store) -> list[tuple[int, int, int, int, int, Any]]:
+    """Return calls, input, output, cache writes, all tokens and whether there is an entry, for each such state."""
+    report = await store.usage(group_by=["branch", "model", "day"])
+    assert {row.group["agent"] for row in (await store.usage(group_by=["agent"])).rows} <= {
+        "claude-code",
+        "codex",
+        "pi",
+    }
+    return [
+        (row.calls, row.input, row.output, row.cache_write, row.total_tokens, row.group["branch"])
+        for row in report.rows
+    ]
+
+
+def growing_answer() -> list[bytes]:
     kept = {"cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 40}}
 
     def answer(uuid: str, parent: str, part: dict[str, Any], output: int) -> dict[str, Any]:
@@ -85,25 +180,15 @@ async def test_an_answer_that_grows_pays_the_rest_of_what_it_wrote_to_the_cache_
         message = {"id": "m1", "role": "assistant", "model": "m", "content": [part], "usage": usage}
         return {"type": "assistant", "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message}
 
-    rows = [
-        {
-            "type": "user",
-            "uuid": "u1",
-            "parentUuid": None,
-            "sessionId": "s",
-            "message": {"role": "user", "content": ""},
-        },
-        answer("a1", "u1", {"type": "text", "text": "Let me see."}, 5),
-        answer("a2", "a1", {"type": "tool_use", "id": "t1", "name": "Read", "input": {}}, 9),
-    ]
-    lines = as_lines(rows)
-    async with flue_py.open(":memory:") as store:
-        await import_lines(store, tmp_path, lines[:2], format="claude-code")
-        await import_lines(store, tmp_path, lines, format="claude-code", finish=True)
-        (info,) = (await store.list_sessions()).sessions
-        assert info.spent_tokens == 3 + 9 + 40
-        assert (await store.verify()).problems == []
+    asked: dict[str, Any] = {"type": "user", "uuid": "u1", "parentUuid": None, "sessionId": "s"}
+    return as_lines(
+        [
+            {**asked, "message": {"role": "user", "content": ""}},
+            answer("a1", "u1", {"type": "text", "text": "Let me see."}, 5),
+            answer("a2", "a1", {"type": "tool_use", "id": "t1", "name": "Read", "input": {}}, 9),
+        ]
+    )
 
 
 def expected_format(name: str) -> str:
-    return "claude-code" if name == CLAUDE else "codex"
+    return {CLAUDE: "claude-code", PI: "pi"}.get(name, "codex")

@@ -119,6 +119,25 @@ async def test_who_paid_is_known_by_tree_and_calls_without_a_price_are_counted(t
     assert set(unpriced.values()) == {0}
 
 
+@pytest.mark.parametrize("number", [1, 2])
+async def test_calls_of_which_nothing_was_understood_are_unknown_usage(number: int, tmp_path: Path) -> None:
+    old = unpack(number, tmp_path / "old.db")
+    kinds = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning", "total")
+    zeros = ", ".join(f"{kind}_tokens = 0" for kind in kinds)
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute(f"UPDATE ledger SET {zeros}, cost = NULL, price_source = NULL WHERE session_key = 1")
+        (calls,) = connection.execute("SELECT COUNT(*) FROM ledger WHERE session_key = 1").fetchone()
+        connection.execute("UPDATE sessions SET spent_cost = 0, spent_tokens = 0 WHERE session_key = 1")
+        if number == 2:
+            connection.execute("UPDATE sessions SET unpriced_calls = ? WHERE session_key = 1", (calls,))
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        unknown = dict(connection.execute("SELECT session_key, unknown_calls FROM sessions"))
+        assert connection.execute("SELECT SUM(unknown) FROM ledger WHERE session_key <> 1").fetchone() == (0,)
+    assert (calls > 1, unknown.pop(1), set(unknown.values())) == (True, calls, {0})
+
+
 def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(tmp_path: Path) -> None:
     old = unpack(2, tmp_path / "old.db")
     migrate.open_file(old, "full", 5).close()
@@ -128,6 +147,25 @@ def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(
     assert [active for *_, active in rows] == [newest.get(key, created) for key, _, _, created, _ in rows]
     assert {active for _, name, _, _, active in rows if name == CLAUDE_SESSION} == {1_768_348_805_000_000}
     assert {name for _, name, kind, *_ in rows if kind == "task" and not name.startswith("session-")} == set(TASKS)
+
+
+def test_what_was_paid_for_and_by_is_derived_from_what_is_there(tmp_path: Path) -> None:
+    old = unpack(2, tmp_path / "old.db")
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("UPDATE sessions SET cwd = '/work' WHERE key = 'main'")
+        connection.execute("UPDATE sessions SET cwd = '' WHERE kind = 'fork'")
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        asked = (
+            "SELECT s.id, s.cwd, n.project, g.agent, COUNT(*) FROM ledger g JOIN ledger_sessions n USING (session_key)"
+            " JOIN sessions s USING (session_key) GROUP BY 1, 2, 3, 4"
+        )
+        rows = connection.execute(asked).fetchall()
+    assert all(project == (folder or None) for _, folder, project, _, _ in rows)
+    assert {"/work", "/w", None} == {project for _, _, project, _, _ in rows}
+    imported = {name: agent for name, _, _, agent, _ in rows if agent is not None}
+    assert imported == {CLAUDE_SESSION: "claude-code", TASKS[0]: "claude-code"}
 
 
 async def test_an_upgraded_store_goes_on(old: Path) -> None:

@@ -311,13 +311,13 @@ def test_costs_are_exact_and_tell_how_many_calls_nobody_knows_the_price_of() -> 
     ]
     data: Any = report_data([reported(told, costs=costs)], Thresholds())
     rows = data["sessions"][0]["entries"]
-    paid = [[10**11, 1, 0], [1, 3, 1], [0, 1, 1], [2 * 10**12, 1, 0], [0, 1, 1], [0, 1, 1]]
+    paid = [[10**11, 1, 0], [1, 3, 1], [0, 1, 1], [2 * 10**12, 1, 0], [0, 1, 1], [0, 0, 0, 1]]
     assert [row["paid"] for row in rows] == paid
     assert rows[3]["usage"] == [7, 0, 0, 0, 7]
     assert "usage" not in rows[5]
     grown: Any = report_data([reported(growing())], Thresholds())
     assert [row.get("paid") for row in grown["sessions"][0]["entries"]] == [
-        None, [0, 1, 1], [0, 1, 1], [10**11, 1, 0], [2 * 10**11, 1, 0], None, [0, 1, 0], [0, 1, 1],
+        None, [0, 1, 1], [0, 1, 1], [10**11, 1, 0], [2 * 10**11, 1, 0], None, [0, 1, 0], [0, 0, 0, 1],
     ]  # fmt: skip
 
 
@@ -337,7 +337,13 @@ def test_the_bill_is_by_model_and_tells_how_many_calls_nobody_knows_the_price_of
     assert models["rows"][0]["usage"] == [87, 16, 90, 5]
     assert models["total"]["paid"] == [15 * 10**11, 8, 3]
     nothing: Any = report_data([reported(growing())], Thresholds())["models"]
-    assert nothing == {"rows": [], "total": {"usage": [0, 0, 0, 0], "paid": [0, 0, 0]}}
+    assert nothing == {"rows": [], "total": {"usage": [0, 0, 0, 0], "paid": [0, 0, 0], "unknown": 0}}
+
+
+def test_tokens_that_nobody_knows_are_no_zeros_on_the_bill() -> None:
+    bill = [UsageRow({"provider": "p", "model": "m", "purpose": "turn"}, 2, 2, unknown_calls=2)]
+    models: Any = report_data([reported(growing())], Thresholds(), bill=bill)["models"]
+    assert models["total"] == {"usage": None, "paid": [0, 2, 2], "unknown": 2}
 
 
 def test_what_was_copied_is_counted_where_it_was_said_first() -> None:

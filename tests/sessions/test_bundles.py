@@ -21,8 +21,11 @@ from flue_py import (
     StoreUnavailable,
     UnreadableFile,
 )
+from flue_py.core.entries import new_message
+from flue_py.core.ledger import Dimension
 from flue_py.formats.bundle import BundleCounts, looks_like_a_bundle
 from flue_py.sessions.bundling import read_bundle, write_bundle
+from flue_py.testing.samples import placed
 from flue_py.testing.whole_stores import make_everything
 from tests.sessions.talk import assistant, hold_turns, say, user
 
@@ -36,6 +39,21 @@ async def filled(store: Store) -> None:
     metadata: JsonObject = {"imported": {"header": header}}
     session = await store.create_session(key="paths", cwd="/home/somebody/project", metadata=metadata)
     await session.append_messages([user("hello"), assistant("hi", 5)])
+    metadata = {"imported": {"format": "pi", "header": header}}
+    imported = await store.create_session(key="imported", cwd="/home/somebody/other", metadata=metadata)
+    await imported.import_entries([placed(new_message(assistant("hi", 7)), "a")], leaf="a")
+    await imported.append_message(assistant("later", 8))
+
+
+ORIGINS: tuple[Dimension, ...] = ("session", "project", "agent")
+
+
+async def origins(store: Store) -> list[object]:
+    """Return what paid calls were made for and by, of the sessions of `filled` that have paths."""
+    groups = [row.group for row in (await store.usage(group_by=ORIGINS)).rows]
+    return sorted(
+        (str(group["project"]), str(group["agent"])) for group in groups if group["project"] or group["agent"]
+    )
 
 
 async def contexts(store: Store) -> dict[str, list[object]]:
@@ -58,24 +76,32 @@ def as_version_1(lines: list[Any]) -> None:
     """Make of a bundle's lines those that version 1 had."""
     lines[0]["version"] = 1
     for line in lines:
-        if isinstance(line, list) and line[0] in ("sessions", "links"):
-            line.pop()
+        if isinstance(line, list):
+            del line[len(line) - {"sessions": 2, "links": 1, "payers": 1, "calls": 2}.get(line[0], 0) :]
 
 
 async def test_a_bundle_of_version_1_is_read_and_says_when_sessions_were_active(store: Store, tmp_path: Path) -> None:
     await filled(store)
+    odd = await store.create_session(key="odd")
+    await odd.append_message({"role": "assistant", "content": "hm", "usage": {"surely": 7}})
     path = tmp_path / "all.flue"
     await write_bundle(store, path)
     older = rewritten(path, tmp_path / "older.flue", as_version_1)
     async with flue_py.open(":memory:") as there:
         assert (await read_bundle(there, older)).changed
         assert (await there.verify()).problems == []
-        assert await active(there) == await active(store)
+        assert await derived(there) == await derived(store)
+        assert await origins(there) == [("None", "pi")]
+    await write_bundle(store, tmp_path / "with.flue", keep_paths=True)
+    older = rewritten(tmp_path / "with.flue", tmp_path / "older-with.flue", as_version_1)
+    async with flue_py.open(":memory:") as there:
+        await read_bundle(there, older)
+        assert await origins(there) == await origins(store)
 
 
-async def active(store: Store) -> dict[str, int]:
-    """Return when each session was last active."""
-    return {info.id: info.active_us for info in (await store.list_sessions(limit=1000)).sessions}
+async def derived(store: Store) -> dict[str, tuple[int, int]]:
+    """Return when each session was last active, and how many of its calls used nobody knows what."""
+    return {info.id: (info.active_us, info.unknown_calls) for info in (await store.list_sessions(limit=1000)).sessions}
 
 
 async def test_a_store_goes_through_a_bundle_and_is_the_same(store: Store, tmp_path: Path) -> None:
@@ -113,6 +139,16 @@ async def test_a_bundle_names_no_folder_unless_it_is_told_to(store: Store, tmp_p
     async with flue_py.open(":memory:") as there:
         await read_bundle(there, tmp_path / "with.flue")
         assert (await there.open_session("paths")).info.cwd == "/home/somebody/project"
+        assert await origins(there) == await origins(store) == [
+            ("/home/somebody/other", "None"), ("/home/somebody/other", "pi"), ("/home/somebody/project", "None"),
+        ]  # fmt: skip
+    await store.delete_session_tree(await store.open_session("imported"))
+    await write_bundle(store, tmp_path / "gone.flue", keep_paths=True)
+    async with flue_py.open(":memory:") as there:
+        await read_bundle(there, tmp_path / "gone.flue")
+        assert await origins(there) == await origins(store)
+    await write_bundle(store, tmp_path / "gone-without.flue")
+    assert b"/home/somebody" not in gzip.decompress((tmp_path / "gone-without.flue").read_bytes())
 
 
 async def test_a_session_takes_its_forks_and_its_tasks_along(session: Session, store: Store, tmp_path: Path) -> None:

@@ -133,6 +133,8 @@ async def test_a_message_with_odd_parts_is_kept_and_the_field_named(usage: Any) 
         {"session": "s", "tree": True, "path": True},
         {"session": "s", "tree": 1},
         {"session": 7},
+        {"session": ["s", 7]},
+        {"session": ["s"], "tree": True},
         {"group_by": "model"},
         {"group_by": ["colour"]},
         {"branch": "green"},

@@ -21,6 +21,7 @@ from flue_py.core.listing import ORDERS, Ordering, SessionOrder
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.store import queries
 from flue_py.store.backend import Backend
+from flue_py.store.ledger_queries import ledger_sums
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import (
     add,
@@ -330,6 +331,15 @@ def test_a_common_question_is_answered_by_an_index_without_sorting(store: Store,
     assert index in plan
     assert "SCAN entries" not in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_the_ledger_of_some_sessions_is_found_by_an_index(store: Store) -> None:
+    statement = ledger_sums(("session", "model"), by_keys=True)
+    values = {"keys": "[1]", "from_us": 0, "before_us": 1}
+    with closing(sqlite3.connect(store.path)) as connection:
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", values)]
+    assert any("SEARCH g USING INDEX ix_ledger_session_key" in step for step in plan), plan
+    assert not any(step == "SCAN g" for step in plan), plan
 
 
 @pytest.mark.parametrize("order", ORDERS)

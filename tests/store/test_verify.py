@@ -277,6 +277,9 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a call without a price too many": session(
         "unpriced_calls = unpriced_calls + 1", lambda made: made.root, "wrong number of unpriced calls"
     ),
+    "a call of unknown usage too many": session(
+        "unknown_calls = unknown_calls + 1", lambda made: made.root, "wrong number of unknown calls"
+    ),
     "activity that never was": session("active_at = active_at + 1", lambda made: made.root, "wrong activity"),
     "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
     "a call that is missing in the ledger": (
@@ -309,6 +312,13 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
     "a payer without a tree": (
         lambda made: [("UPDATE ledger_sessions SET tree_id = NULL WHERE session_id = ?", (made.task,))],
         lambda made: ("wrong tree", f"payer {made.task}"),
+    ),
+    "a payer in another project": (
+        lambda made: [
+            ("UPDATE ledger_sessions SET project = '/elsewhere' WHERE session_id = ?", (made.fork,)),
+            ("UPDATE sessions SET cwd = '/here' WHERE id = ?", (made.fork,)),
+        ],
+        lambda made: ("wrong project", f"payer {made.fork}"),
     ),
     "a budget that has set aside what nobody holds": (
         lambda _: [BUDGET, RESERVATIONS, "UPDATE budgets SET reserved = reserved + 1"],

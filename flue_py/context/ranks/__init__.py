@@ -9,13 +9,13 @@ the files again from that source.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from flue_py.core.frozen import frozen
 from flue_py.errors import FixTheSetup
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Vocabulary:
     """One shipped vocabulary.
 

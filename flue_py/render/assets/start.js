@@ -54,7 +54,8 @@ function showSession(place) {
   const session = view.session;
   [...byId("sessions").querySelectorAll("button")].forEach((button, each) =>
     button.setAttribute("aria-current", String(each === place)));
-  const spent = ["spent", `${number(session.spent.tokens)} tokens, ${moneyText(session.spent.paid)}`];
+  const { tokens, paid } = session.spent;
+  const spent = ["spent", `${tokens === null ? "—" : number(tokens)} tokens, ${moneyText(paid)}`];
   byId("facts").replaceChildren(...factList([...session.facts, spent]).childNodes);
   byId("tree").setAttribute("aria-label", `Entries of ${session.name}`);
   drawTiles(session);
@@ -68,11 +69,11 @@ function showSession(place) {
 
 function drawTiles(session) {
   const context = session.leaf === null ? [] : contextOf(session, session.leaf);
-  const turns = session.entries.filter((entry) => entry.kind === "message" && entry.role === "user").length;
+  const turns = session.entries.filter((entry) => entry.asks).length;
   const tiles = [
     ["Stored", number(session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "turn")}`],
     ["Branches", number(session.leaves.length), session.leaves.length === 1 ? "one straight line" : "ends in the tree"],
-    ["The model sees", number(context.length), session.counted ? `messages, ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
+    ["The model sees", number(context.length), session.counted ? `messages, size ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
     ["Cost", totalText(), moneyNote()],
   ];
   byId("tiles").replaceChildren(...tiles.map(([name, value, note]) => make("li", {},
@@ -87,9 +88,10 @@ function totalText() {
 }
 
 function moneyNote() {
-  const [, calls, unpriced] = data.models.total.paid;
+  const { paid: [, calls, unpriced], unknown } = data.models.total;
   if (!calls) return "no call was paid for";
-  return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") + (sessions.length > 1 ? ", with tasks" : "");
+  return counted(calls, "call") + (unpriced ? `, ${number(unpriced)} unpriced` : "") +
+    (unknown ? `, ${number(unknown)} of unknown usage` : "") + (sessions.length > 1 ? ", with tasks" : "");
 }
 
 const MOST_LEAVES = 500;

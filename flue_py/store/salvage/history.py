@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flue_py.core.entries import MESSAGE
+from flue_py.core.ledger import TOKEN_COLUMNS
 from flue_py.core.salvaging import Loss
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import FlueError
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, checked_object
 
 _Place = tuple[int, int, int]
+_TELLS_UNKNOWN = 3
+"""The first format whose ledger says of which calls nobody knows the tokens."""
+_TOKENS = (*TOKEN_COLUMNS, "total_tokens")
 
 
 class Placed(NamedTuple):
@@ -241,7 +245,7 @@ class History:
             "forked_from_entry": None, "leaf": None, "revision": 0, "metadata": "{}", "cwd": None, "config_path": None,
             "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
             "spent_tokens": 0, "spent_cost": 0, "created_at": min(mine), "updated_at": max(mine) if at is None else at,
-            "auto_title": None, "unpriced_calls": 0, "active_at": 0, "made": 1,
+            "auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0, "made": 1,
         }  # fmt: skip
         self.sessions[key] = row
         return row
@@ -355,14 +359,23 @@ class History:
             for row in self.found.tables[table].values():
                 changed = _number(row["session_key"])
                 revisions[changed] = max(_number(row["revision"]), revisions.get(changed, 0))
+        self._note_blank_calls()
         tokens, costs, unpriced = self._spending()
+        unknown = Counter(_number(row["session_key"]) for row in self.found.tables["ledger"].values() if row["unknown"])
         for key, row in self.sessions.items():
             row["entry_count"], row["message_count"] = entries[key], messages[key]
             row["first_message"] = previews[key][1] if key in previews else None
             row["revision"] = max(_number(row["revision"]), revisions.get(key, 0))
             row["spent_tokens"], row["spent_cost"] = tokens[key], costs[key]
-            row["unpriced_calls"] = unpriced[key]
+            row["unpriced_calls"], row["unknown_calls"] = unpriced[key], unknown[key]
             row["active_at"] = newest.get(key, row["created_at"])
+
+    def _note_blank_calls(self) -> None:
+        """Call the calls unknown of which a format before 3 says nothing, as its upgrade does."""
+        if _number(self.found.tables["flue_store"].get(("format",), {}).get("value")) >= _TELLS_UNKNOWN:
+            return
+        for row in self.found.tables["ledger"].values():
+            row["unknown"] = int(row["cost"] is None and not any(_number(row[name]) for name in _TOKENS))
 
     def _spending(self) -> tuple[Counter[int], Counter[int], Counter[int]]:
         """Return the tokens, cost and calls without a price of each session; calls that make no sense are given up."""

@@ -32,7 +32,8 @@ _OF_SESSIONS = {
 }  # fmt: skip
 
 _OTHERS = {
-    "task_links": ("task_id",), "requests": ("idempotency_key",), "ledger": ("scope", "provider", "call_id", "model"),
+    "task_links": ("task_id",), "requests": ("idempotency_key",),
+    "ledger": ("scope", "provider", "call_id", "model", "agent"),
     "budgets": ("id", "scope"), "reservations": ("reservation_id",),
 }  # fmt: skip
 """Names that nothing else refers to by name."""

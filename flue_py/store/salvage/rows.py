@@ -41,7 +41,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
-    "forked_from_entry": "", "active_at": 0,
+    "forked_from_entry": "", "active_at": 0, "unknown_calls": 0,
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 

@@ -19,7 +19,7 @@ from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store import queries
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.backing_up import verify_connection
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS
+from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, imported_calls_have_agents
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import require_not_open
 from flue_py.store.private_files import Part
@@ -36,8 +36,8 @@ _REFERRING = {
 }  # fmt: skip
 """Tables of rows that belong to a session, and what one of theirs is called."""
 
-_AGENTS_ARE_TASKS = 3
-"""The format since which sub-agents that are imported are task sessions."""
+_ORIGINS = 3
+"""The format since which imported sub-agents are task sessions, and calls name the agent that made them."""
 
 _NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
 """Tables that tell what was done, also to entries that are gone, and what it means that one of those is lost."""
@@ -121,8 +121,9 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         _write_budgets(connection, history.found, {row["id"] for row in history.sessions.values()})
         _write_state(connection, history)
         stamp = history.found.stamp
-        if stamp is not None and stamp < _AGENTS_ARE_TASKS:
+        if stamp is not None and stamp < _ORIGINS:
             connection.execute(IMPORTED_AGENTS_ARE_TASKS)
+            connection.execute(imported_calls_have_agents("sqlite"))
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
         if problems:
@@ -256,10 +257,14 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
             if name is None:
                 name = f"rescued-{key}"
                 found.changes.append(Loss("call", name, None, "the id of the session that paid is lost"))
-            payers[key,] = {"session_key": key, "session_id": name, "tree_id": row["tree_id"], "task_of": None}
+            payers[key,] = {
+                "session_key": key, "session_id": name, "tree_id": row["tree_id"], "task_of": None, "project": None,
+            }  # fmt: skip
         row["tree_id"] = _tree_of(history, payers, row)
         _insert(connection, "ledger", row)
     for row in payers.values():
+        session = history.sessions.get(_amount(row["session_key"]), {})
+        row["project"] = row["project"] or session.get("cwd") or None
         _insert(connection, "ledger_sessions", row)
     for call, key in found.witnesses.calls.items():
         if call not in calls:

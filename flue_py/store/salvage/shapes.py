@@ -26,6 +26,7 @@ _DERIVED = frozenset(
         "spent_cost",
         "unpriced_calls",
         "active_at",
+        "unknown_calls",
     }
 )
 """Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
@@ -42,11 +43,11 @@ _WORDS = {
 }
 
 _ADDED: dict[str, dict[str, Value]] = {
-    "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0},
+    "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0},
     "task_links": {"entry_id": None},
     "leaf_moves": {"why": None},
-    "ledger": {"outcome": None},
-    "ledger_sessions": {"tree_id": None, "task_of": None},
+    "ledger": {"outcome": None, "unknown": 0, "agent": None},
+    "ledger_sessions": {"tree_id": None, "task_of": None, "project": None},
 }
 """The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""
 

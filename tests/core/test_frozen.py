@@ -1,0 +1,92 @@
+"""Frozen values: what `frozen` makes is what the standard library would make."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field
+
+import pytest
+
+from flue_py.core.frozen import frozen
+
+
+class Plain:
+    """A value with every kind of field there is."""
+
+    name: str
+    sizes: tuple[int, ...] = (1, 2)
+    labels: dict[str, str] = field(default_factory=dict)
+    row: int = field(default=0, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.strip())
+
+    @property
+    def first(self) -> str:
+        """The first letter."""
+        return self.name[0]
+
+
+def made_by(decorate: object) -> type:
+    """Return a class of the same body, made anew: slots are a new class."""
+    assert callable(decorate)
+    return decorate(type("Plain", (), {**vars(Plain), "__qualname__": "Plain"}))  # type: ignore[no-any-return]
+
+
+Ours = made_by(frozen)
+Theirs = made_by(dataclass(frozen=True, slots=True))
+
+
+@frozen
+class Pair:
+    """Two names."""
+
+    left: str
+    right: str = ""
+
+
+@frozen
+class Nothing:
+    """No field at all."""
+
+
+def test_it_is_constructed_compared_and_shown_as_the_standard_librarys() -> None:
+    for make in (lambda cls: cls(" a "), lambda cls: cls("a", labels={"b": "c"}, sizes=(), row=5)):
+        assert repr(make(Ours)) == repr(make(Theirs))
+        assert make(Ours) == make(Ours) != make(Theirs)
+        assert dataclasses.asdict(make(Ours)) == dataclasses.asdict(make(Theirs))
+        assert make(Ours).first == "a"
+    assert Ours("a", row=1) == Ours("a", row=2) != Ours("b")
+    assert Ours("a").labels is not Ours("a").labels
+    assert str(inspect.signature(Ours)) == str(inspect.signature(Theirs))
+    assert Ours.__doc__ == Theirs.__doc__
+    assert Ours.__match_args__ == Theirs.__match_args__
+    assert Ours.__slots__ == Theirs.__slots__
+    with pytest.raises(TypeError, match=r"Plain\.__init__\(\) missing 1 required positional argument: 'name'"):
+        Ours()
+
+
+def test_it_is_hashed_by_what_is_compared() -> None:
+    assert {Pair("a", "b"): 1}[Pair("a", "b")] == 1
+    assert len({Nothing(), Nothing(), Pair("a"), Pair("a")}) == 2
+    with pytest.raises(TypeError, match="unhashable type: 'dict'"):
+        hash(Ours("a"))
+
+
+def test_it_cannot_be_changed_and_is_copied_as_it_is() -> None:
+    pair = Pair("a", "b")
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'left'"):
+        pair.left = "c"  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'left'"):
+        del pair.left  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        pair.other = "c"  # type: ignore[attr-defined]
+    assert not hasattr(pair, "__dict__")
+    assert dataclasses.replace(pair, right="c") == Pair("a", "c")
+    assert pickle.loads(pickle.dumps(pair)) == copy.copy(pair) == copy.deepcopy(pair) == pair
+    match pair:
+        case Pair(left, right):
+            assert (left, right) == ("a", "b")
