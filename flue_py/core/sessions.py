@@ -308,7 +308,8 @@ class Appended:
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
-    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why.
+    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why, and from
+    where a compaction keeps, if not from where it was asked to.
     ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 
