@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from flue_py.core.call_rows import CallRow
 from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
-from flue_py.core.trees import CallRow
 from flue_py.store.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
 from flue_py.store.transaction import Statement
 

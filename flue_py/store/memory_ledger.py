@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 
+from flue_py.core.call_rows import CallRow
 from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
 from flue_py.core.sessions import Stored, all_meant, is_meant
-from flue_py.core.trees import CallRow
 from flue_py.errors import SessionNotFound
 from flue_py.store.memory_reads import MemoryReads
 
