@@ -9,10 +9,10 @@ import json
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
-from os.path import expanduser
 from pathlib import Path
 
 from flue_py.core.frozen import frozen
+from flue_py.core.homes import in_full
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
 from flue_py.render.conversation import listed_lines, said_lines, turn_lines
@@ -167,7 +167,7 @@ def write_private(path: str, text: str) -> str:
 
     Raises `InvalidArgument` where it is there, `StoreUnavailable`.
     """
-    path = expanduser(path)
+    path = in_full(path)
     write_whole(Path(path), text.encode(errors="backslashreplace"))
     return path
 
