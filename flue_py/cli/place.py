@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flue_py.core.frozen import frozen
-from flue_py.core.homes import in_full
+from flue_py.sessions.homes import in_full
 
 
 def expanded(target: str) -> str:
