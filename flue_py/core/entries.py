@@ -170,7 +170,8 @@ def new_message(
     """Return a message as an entry ready to be written; ``where`` names it in errors.
 
     Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
-    be counted is told in ``oddities``. Raises `InvalidEntry` naming the field.
+    be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be
+    without is missing (see `flue_py.core.messages.check_complete`).
     """
     from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
 
@@ -182,6 +183,7 @@ def new_message(
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
     text, replaced = encode_json(value, where)
     role = models.validate_message(value, where)
+    models.check_complete(value, where)
     calls: tuple[PaidCall, ...] = ()
     preview = None
     reported = None
@@ -331,6 +333,18 @@ def new_compaction(
         surrogates_replaced=replaced,
         oddities=paid.oddities,
     )
+
+
+def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
+    """Return a compaction that keeps from this entry on, and says in ``oddities`` that it was asked for another."""
+    asked = compaction.references[0]
+    if first_kept == asked:
+        return compaction
+    payload, _ = encode_json({**decode_object(compaction.payload), "firstKeptEntryId": first_kept}, "compaction")
+    moved = (
+        f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
+    )
+    return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
 
 
 def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> _Paid:

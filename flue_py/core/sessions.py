@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
@@ -257,6 +257,18 @@ def is_meant(session_id: str, session_key: int) -> bool:
     return type(session_id) is not SessionRef or session_id.session_key == session_key
 
 
+def all_meant(names: Iterable[str]) -> Callable[[str, int], bool]:
+    """Return what tells by id and key whether a session is meant by one of the names.
+
+    A `SessionRef` among them means its own session, another text whichever ones ever had the id.
+    """
+    keys: dict[str, set[int]] = {}
+    for name in names:
+        if type(name) is SessionRef:
+            keys.setdefault(str(name), set()).add(name.session_key)
+    return lambda session_id, key: session_id not in keys or key in keys[session_id]
+
+
 def require_meant(session_id: str, session_key: int) -> None:
     """Raise `SessionNotFound` where the id was used again, and another session is meant."""
     if not is_meant(session_id, session_key):
@@ -308,7 +320,8 @@ class Appended:
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
-    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why.
+    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why, and from
+    where a compaction keeps, if not from where it was asked to.
     ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 

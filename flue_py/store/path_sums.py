@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flue_py.core.trees import CallRow
+from flue_py.core.call_rows import CallRow
 from flue_py.core.usage import NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.store import ledger_queries, queries
 from flue_py.store.transaction import Transaction
