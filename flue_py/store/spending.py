@@ -7,7 +7,16 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 
 from flue_py.core.costs import EntryCost
-from flue_py.core.ledger import PERIODS, Dimension, LedgerQuery, UsageReport, UsageRow, merged, period_of, usage_report
+from flue_py.core.ledger import (
+    PERIODS,
+    Dimension,
+    LedgerQuery,
+    UsageReport,
+    UsageRow,
+    merged,
+    period_of,
+    usage_report,
+)
 from flue_py.core.sessions import is_storable
 from flue_py.errors import SessionNotFound
 from flue_py.store import ledger_queries, queries
@@ -98,9 +107,9 @@ def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
         name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
     }
     numbers = [int(number or 0) for number in row[len(query.group_by) :]]
-    calls, unpriced, unknown, *halves = numbers
+    calls, unpriced, unknown, reported, *halves = numbers
     sums = (high << 32 | low for high, low in _pairs(halves))
-    return UsageRow(group, *(calls, unpriced, *sums, unknown))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
