@@ -257,6 +257,7 @@ class Session(_Twin[AsyncSession]):
     get_entry = _blocking(AsyncSession.get_entry)
     resolve_entry_id = _blocking(AsyncSession.resolve_entry_id)
     get_tree = _blocking(AsyncSession.get_tree)
+    name = _blocking(AsyncSession.name)
     html_report = _blocking(AsyncSession.html_report)
     context_snapshots = _blocking(AsyncSession.context_snapshots)
 

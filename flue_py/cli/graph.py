@@ -11,7 +11,7 @@ from flue_py.cli.history import entry_sizes
 from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import all_sessions, find_session, run
+from flue_py.cli.running import all_sessions, find_session, run, sources_of
 from flue_py.core.costs import EntryCost, entry_costs
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
@@ -22,7 +22,7 @@ from flue_py.render.entries import Cost, cost_text
 from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
-from flue_py.render.views import session_name, spent
+from flue_py.render.views import session_name, spent, spent_tokens
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -33,14 +33,16 @@ _MOST_TASKS = 100
 class _Tree:
     """Everything that is read to draw a tree.
 
-    ``labels`` tell of pins and exclusions, too, but not in JSON; ``costs`` are of single entries, ``line_costs`` of the
-    lines, ``branch_costs`` of the branches.
+    ``sources`` are what forks are named by, in JSON. ``labels`` tell of pins and exclusions, too, but not in JSON;
+    ``costs`` are of single entries, ``line_costs`` of the lines, ``branch_costs`` of the branches.
     """
 
     info: SessionInfo
+    name: str
     entries: list[Entry]
     labels: dict[str, str]
     forks: dict[str | None, list[SessionInfo]]
+    sources: dict[str, SessionInfo]
     links: list[TaskLink]
     tasks: dict[str, SessionInfo]
     plan: Plan
@@ -71,8 +73,11 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     tokens = entry_sizes(found.entries) if sizes else None
     if as_json:
         branches = [(branch, found.branch_costs.get(branch.tip_id)) for branch in found.plan.branches]
-        row = tree_row(found.info, found.entries, found.labels, tokens or {}, branches, found.costs)
-        row["forks"] = [session_row(info) for infos in found.forks.values() for info in infos]
+        row = tree_row(found.info, found.name, found.entries, found.labels, tokens or {}, branches, found.costs)
+        forks = [info for infos in found.forks.values() for info in infos]
+        row["forks"] = [
+            session_row(fork, session_name(fork, found.sources.get(fork.forked_from_session or ""))) for fork in forks
+        ]
         row["tasks"] = [task_row(link) for link in found.links]
         print_json(row)
         return
@@ -82,7 +87,7 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
         branch_costs=found.branch_costs,
     )
     at_entries = {entry_id: infos for entry_id, infos in found.forks.items() if entry_id is not None}
-    lines: list[Line] = [((_title(found, tokens, style.width, style.glyphs.cut), "bold"),)]
+    lines: list[Line] = [((_title(found, style.width, style.glyphs.cut), "bold"),)]
     lines += plan_lines(found.plan, found.info.leaf_id, style, forks=at_entries, links=found.links, tasks=found.tasks)
     if found.info.leaf_id is None:
         lines.append((("the leaf is before the first entry", "bold green"),))
@@ -92,22 +97,22 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     print_lines(lines, paged=True)
 
 
-def _title(found: _Tree, tokens: dict[str, int] | None, width: int, cut: str) -> str:
+def _title(found: _Tree, width: int, cut: str) -> str:
     parts = [
         counted(len(found.entries), "entry", "entries"),
         counted(len(found.plan.branches), "branch", "branches"),
-        "" if tokens is None else counted(sum(tokens.values()), "token"),
+        f"{spent_tokens(found.info)} tokens used" if found.info.spent_tokens else "",
         _spent(found),
     ]
     numbers = "".join(f", {part}" for part in parts if part)
-    return clip(session_name(found.info), max(16, width - len(numbers)), cut) + numbers
+    return clip(found.name, max(16, width - len(numbers)), cut) + numbers
 
 
 def _spent(found: _Tree) -> str:
     amount = spent(found.info, f"${cost_text(Cost(found.info.spent_picodollars))}")
     if amount != "-":
         return amount
-    return "no known cost" if found.costs else ""
+    return "no known cost"
 
 
 async def _read(store: Store, session: Session, *, fold: bool, depth: int | None, whole: bool) -> _Tree:
@@ -128,9 +133,11 @@ async def _read(store: Store, session: Session, *, fold: bool, depth: int | None
     line_costs, branch_costs = plan_costs(plan, entries, costs, whole=whole)
     return _Tree(
         info,
+        await session.name(),
         entries,
         labels,
         forks,
+        await sources_of(store, [info, *(fork for infos in forks.values() for fork in infos)]) if whole else {},
         links,
         tasks,
         plan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os.path import abspath, expanduser, normpath
 from pathlib import PurePath
 
@@ -10,15 +11,16 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import find_session, run, sources_of
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
 from flue_py.formats.pi_context import PathSettings, settings_on
-from flue_py.render.listing import needs_source, session_lines
+from flue_py.render.lines import one_line
+from flue_py.render.listing import session_lines
 from flue_py.render.rows import entry_row, session_row, task_row
-from flue_py.render.views import entry_block, facts_lines, session_facts
+from flue_py.render.views import entry_block, facts_lines, session_facts, session_name
 from flue_py.sessions.store import Store
 
 _PAGE = 1000
@@ -79,11 +81,13 @@ def sessions(
             if cursor is None:
                 break
         listed = found[:limit]
-        return listed, await _models(store, listed), {} if as_json else await _sources(store, listed)
+        return listed, await _models(store, listed), await sources_of(store, listed)
 
     found, models, sources = run(place, work, bar="reading")
     if as_json:
-        print_json([{**session_row(info), "model": models.get(info.id)} for info in found])
+        names = [session_name(info, sources.get(info.forked_from_session or "")) for info in found]
+        rows = zip(found, names, strict=True)
+        print_json([{**session_row(info, name), "model": models.get(info.id)} for info, name in rows])
     else:
         print_lines(session_lines(found, look(), models=models, sources=sources), paged=True)
 
@@ -93,18 +97,6 @@ async def _models(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]
     report = await store.usage(listed, group_by=("session", "model"))
     calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
     return {session: model for _, session, model in calls if model}
-
-
-async def _sources(store: Store, listed: Sequence[SessionInfo]) -> dict[str, SessionInfo]:
-    """Return the sessions that forks without a name of their own were made of, by id."""
-    there = {info.id: info for info in listed}
-    for info in listed:
-        source = info.forked_from_session
-        if source is not None and source not in there and needs_source(info):
-            session = await store.get_session(source)
-            if session is not None:
-                there[source] = session.info
-    return there
 
 
 def _is_below(folder: str | None, project: str) -> bool:
@@ -128,22 +120,42 @@ def show(place: Place, session: str, entry: str | None, as_json: bool) -> None:
 
 
 def _show_session(place: Place, name: str, *, as_json: bool) -> None:
-    async def work(store: Store) -> tuple[SessionInfo, PathSettings, list[TaskLink], list[TaskLink]]:
+    async def work(store: Store) -> _Shown:
         session = await find_session(store, name)
         settings = settings_on(await session.get_active_path())
-        return await session.refresh(), settings, await session.task_links(), await session.task_parents()
+        info = await session.refresh()
+        model = (await _models(store, [info])).get(info.id)
+        return _Shown(
+            info, await session.name(), model, settings, await session.task_links(), await session.task_parents()
+        )
 
-    info, settings, tasks, parents = run(place, work, bar="reading")
+    found = run(place, work, bar="reading")
+    settings = found.settings
     if as_json:
-        task_rows: list[JsonValue] = [task_row(link) for link in tasks]
-        print_json({**session_row(info), "settings": _settings_row(settings), "tasks": task_rows})
+        task_rows: list[JsonValue] = [task_row(link) for link in found.tasks]
+        row = {**session_row(found.info, found.name), "model": found.model}
+        print_json({**row, "settings": _settings_row(settings), "tasks": task_rows})
         return
-    facts = session_facts(info)
-    facts.append(("model", "/".join(part for part in (settings.provider, settings.model) if part)))
+    facts = session_facts(found.info, found.name)
+    facts.append(("model", one_line(found.model or "")))
+    facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
     facts.append(("thinking", settings.thinking_level))
-    facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
-    facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
+    facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in found.parents]
+    facts += [("task", f"{link.child_id} as {link.task_id}") for link in found.tasks]
     print_lines(facts_lines(facts, look()), paged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is known of a session. The model is the one that most of its calls were made to; the settings are of its
+    path, and say which one comes next."""
+
+    info: SessionInfo
+    name: str
+    model: str | None
+    settings: PathSettings
+    tasks: list[TaskLink]
+    parents: list[TaskLink]
 
 
 def _settings_row(settings: PathSettings) -> JsonObject:

@@ -16,7 +16,6 @@ from flue_py.core.sessions import STORED, Appended, LeafChoice
 from flue_py.errors import SessionNotFound
 from flue_py.render.diff import diff_lines, diff_row
 from flue_py.render.lines import counted
-from flue_py.render.views import session_name
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -50,7 +49,7 @@ def diff(place: Place, a: str, b: str, show_all: bool, as_json: bool) -> None:
         right, other_leaf = await _end(store, b, left)
         found = await left.diff(right, leaf=leaf, other_leaf=other_leaf)
         ancestor = None if found.ancestor_id is None else await left.get_entry(found.ancestor_id)
-        return found, ancestor, {each.id: session_name(await each.refresh()) for each in (left, right)}
+        return found, ancestor, {each.id: await each.name() for each in (left, right)}
 
     found, ancestor, names = run(place, work)
     if as_json:

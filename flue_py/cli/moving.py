@@ -28,12 +28,13 @@ _BY = "flue-py"
 def fork(place: Place, session: str, at: str | None, key: str | None, title: str | None, as_json: bool) -> None:
     """Make a new session that begins at an entry of SESSION. Nothing is copied, and SESSION stays as it is."""
 
-    async def work(store: Store) -> SessionInfo:
+    async def work(store: Store) -> tuple[SessionInfo, str]:
         found = await find_session(store, session)
-        return (await found.fork(at=await leaf_of(found, at), key=key, title=title)).info
+        made = await found.fork(at=await leaf_of(found, at), key=key, title=title)
+        return made.info, await made.name()
 
-    info = run(place, work)
-    print_result(f"session {info.id} begins at {_place(info.leaf_id)}", session_row(info), as_json=as_json)
+    info, name = run(place, work)
+    print_result(f"session {info.id} begins at {_place(info.leaf_id)}", session_row(info, name), as_json=as_json)
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from os.path import exists
 from pathlib import Path
@@ -15,7 +15,7 @@ from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, SessionKind
 from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
-from flue_py.render.views import session_name
+from flue_py.render.views import needs_source
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -122,7 +122,19 @@ async def leaf_of(session: Session, entry: str | None) -> LeafChoice:
     return STORED if entry is None else await session.resolve_entry_id(entry)
 
 
+async def sources_of(store: Store, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
+    """Return the sessions that forks without a name of their own were made of, by id, and maybe others."""
+    there = {info.id: info for info in listed}
+    for info in [*there.values()]:
+        source = info.forked_from_session
+        if source is not None and source not in there and needs_source(info):
+            session = await store.get_session(source)
+            if session is not None:
+                there[source] = session.info
+    return there
+
+
 async def name_of(store: Store, session_id: str) -> str:
     """Return what people know a session by; "" where it is not there."""
     session = await store.get_session(session_id)
-    return "" if session is None else session_name(session.info)
+    return "" if session is None else await session.name()

@@ -17,21 +17,29 @@ class EntryCost:
     """What the paid calls behind an entry, or behind several, cost.
 
     ``picodollars`` (1e-12 US dollars) sums the costs that are known; ``unpriced_calls`` of the ``calls`` have none.
+    ``untold`` counts the answers that came without a word of what they used: the ledger has no call of those, and they
+    are in none of the other numbers.
     """
 
     calls: int = 0
     unpriced_calls: int = 0
     picodollars: int = 0
+    untold: int = 0
 
     @property
     def usd(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None where there are calls and none has a known cost."""
+        """The sum of the known costs in US dollars, exact; None where something was called and no cost is known."""
         return picodollars_to_usd(self.picodollars) if self.is_known else None
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a sum to tell: not where there are calls, and nobody knows what any of them cost."""
-        return not self.calls or self.unpriced_calls < self.calls
+        """Whether there is a sum to tell: not where there are calls or answers, and nobody knows what any cost."""
+        return self.unpriced_calls < self.calls or not (self.calls or self.untold)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sum is of all calls that there are."""
+        return self.is_known and not self.unpriced_calls
 
     def plus(self, other: EntryCost) -> EntryCost:
         """Return the sum of two."""
@@ -39,18 +47,21 @@ class EntryCost:
             self.calls + other.calls,
             self.unpriced_calls + other.unpriced_calls,
             self.picodollars + other.picodollars,
+            self.untold + other.untold,
         )
 
 
 NO_CALLS = EntryCost()
 UNKNOWN_COST = EntryCost(1, 1)
+UNTOLD = EntryCost(untold=1)
 
 
 def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
     """Return what an entry cost; None for one that is no call, and for a copy: that was paid for elsewhere.
 
     ``paid`` is what the ledger has, by entry id. An entry without a row there, whose call another session reported
-    first, counts as it reports itself. An answer without usage is a call, too: nobody knows what it cost.
+    first, counts as it reports itself. Of an answer without usage nobody knows the cost; yet it is no call to be
+    counted, as many programs report what a call used with one of the several answers that it made.
     """
     known = paid.get(entry.id)
     if known is not None:
@@ -61,8 +72,8 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
     value = entry.data
     usage = value.get("usage") if isinstance(value, dict) else None
     if not isinstance(usage, dict):
-        # A summary without usage came without a call (row E26); an answer never does.
-        return UNKNOWN_COST if is_answer else None
+        # A summary without usage came without a call (row E26).
+        return UNTOLD if is_answer else None
     cost = read_reported(usage).cost
     return UNKNOWN_COST if cost is None else EntryCost(1, 0, cost)
 
@@ -80,4 +91,5 @@ def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
         sum(cost.calls for cost in each),
         sum(cost.unpriced_calls for cost in each),
         sum(cost.picodollars for cost in each),
+        sum(cost.untold for cost in each),
     )

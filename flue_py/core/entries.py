@@ -333,6 +333,18 @@ def new_compaction(
     )
 
 
+def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
+    """Return a compaction that keeps from this entry on, and says in ``oddities`` that it was asked for another."""
+    asked = compaction.references[0]
+    if first_kept == asked:
+        return compaction
+    payload, _ = encode_json({**decode_object(compaction.payload), "firstKeptEntryId": first_kept}, "compaction")
+    moved = (
+        f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
+    )
+    return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
+
+
 def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> _Paid:
     """Return the calls that made a summary, and what they report together. Raises `InvalidEntry`."""
     if usage is not None and not isinstance(usage, Mapping):

@@ -150,6 +150,21 @@ class Pairing:
                 whole.append(cut)
         return whole
 
+    def whole_cut(self, at: int, pinned: Container[int] = ()) -> int:
+        """Return the latest index up to ``at`` that no call lies before whose result lies at it or after, or may come.
+
+        Groups whose caller is in ``pinned`` do not count, as in `whole_cuts`.
+        """
+        cut = at
+        for caller, calls in reversed(self._by_caller.items()):
+            if caller >= cut or caller in pinned:
+                continue
+            found = [result for call in calls for result in self.results[call]]
+            is_open = self._last_said <= caller and any(not self.results[call] for call in calls)
+            if is_open or max(found, default=-1) >= cut:
+                cut = caller
+        return cut
+
 
 def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
     """Return the messages of entries, None for those that are none."""

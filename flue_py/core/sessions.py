@@ -103,16 +103,31 @@ class SessionInfo:
 
     @property
     def shown_title(self) -> str | None:
-        """What a listing calls the session: the title it was given, else the one that was made, else how it begins.
+        """What the session is known by: the title it was given, else the one that was made, its key, how it begins.
 
-        None where it has none of them. (Rows E20, E33.)
+        None where it has none of them: a fork is then known by what it was forked from. (Rows E20, E33.)
         """
-        return self.title or self.auto_title or self.first_message
+        return self.title or self.auto_title or self.key or self.first_message
 
     @property
     def spent(self) -> Decimal:
         """What the session's own paid calls cost, in US dollars, exact; without those that have no price."""
         return picodollars_to_usd(self.spent_picodollars)
+
+    @property
+    def known_spent(self) -> Decimal | None:
+        """`spent`, or None where nobody knows any of it: no call has a price, or none was told of what was said."""
+        return None if self.is_untold or (self.unpriced_calls and not self.spent_picodollars) else self.spent
+
+    @property
+    def known_tokens(self) -> int | None:
+        """``spent_tokens``, or None where nobody knows any of them: no call told, or none is known of what was said."""
+        return None if self.is_untold or (self.unknown_calls and not self.spent_tokens) else self.spent_tokens
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether something was said here, and nothing told what that used: no call is known, which is not to say 0."""
+        return bool(self.message_count) and not (self.spent_tokens or self.spent_picodollars or self.unpriced_calls)
 
 
 @frozen
@@ -293,7 +308,8 @@ class Appended:
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
     landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
-    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why.
+    ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why, and from
+    where a compaction keeps, if not from where it was asked to.
     ``converted`` are the messages that came in a provider's form, each with the entries it became.
     """
 

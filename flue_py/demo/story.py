@@ -82,7 +82,7 @@ async def tell(store: Store, look: Look) -> AsyncIterator[Section]:
     before_call, task = await _work_with(session)
     for section in await _show(store, session, before_call, look):
         yield section
-    names = {info.id: session_name(info) for info in (await store.list_sessions()).sessions}
+    names = {info.id: session_name(info, None) for info in (await store.list_sessions()).sessions}
     deletion = await store.delete_session_tree(task.id)
     left = (await store.list_sessions()).sessions
     yield Section("Deleting the task session", deletion_lines(deletion, names))

@@ -17,7 +17,6 @@ from flue_py.formats.anthropic_blocks import (
     block_from_part,
     part_from_block,
     printed_result,
-    without_cache_marks,
 )
 from flue_py.formats.chat import calls_in, parts_of
 from flue_py.formats.differences import difference
@@ -97,18 +96,25 @@ def messages_from_anthropic(
         yield {"role": role, "content": content, **rest}, {}
         return
     said: list[JsonValue] = []
+    # Where the message becomes results alone, what it says of itself stands beside the first one.
+    alone = rest if all(map(_is_result, content)) else {}
     for block in content:
-        if isinstance(block, dict) and block.get("type") == "tool_result":
+        if isinstance(block, dict) and _is_result(block):
             if said:
                 yield _from_user(role, said, rest)
             said = []
             message, beside = _result(block, names)
             message.update((name, rest[name]) for name in ("timestamp",) if name in rest and name in own)
-            yield message, beside
+            yield message, {**beside, "message": alone} if alone else beside
+            alone = {}
         else:
             said.append(block)
     if said or not content:
         yield _from_user(role, said, rest)
+
+
+def _is_result(block: JsonValue) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
 def _from_user(role: JsonValue, blocks: list[JsonValue], rest: JsonObject) -> tuple[JsonObject, JsonObject]:
@@ -126,7 +132,7 @@ def _differing(message: JsonObject, blocks: list[JsonValue]) -> JsonObject:
     left = Leftovers()
     provider = message.get("provider", PROVIDER)
     printed = [block for part in parts_of(message) for block in block_from_part(part, left, provider=provider)]
-    found = difference({"content": printed}, {"content": without_cache_marks(blocks)})
+    found = difference({"content": printed}, {"content": blocks})
     return {EXTRA: found} if found else {}
 
 
@@ -141,9 +147,7 @@ def _result(block: JsonObject, names: Mapping[str, str]) -> tuple[JsonObject, Js
         message["isError"] = block["is_error"]
     known = ("type", "tool_use_id", "content", "is_error")
     message.update((name, item) for name, item in block.items() if name not in known)
-    original = without_cache_marks(block)
-    printed = printed_result(message, Leftovers())
-    found = difference(printed, original if isinstance(original, dict) else {})
+    found = difference(printed_result(message, Leftovers()), block)
     return message, {EXTRA: found} if found else {}
 
 

@@ -14,8 +14,12 @@ EXTRA = "anthropic"
 """The field of ``extra`` that says how a message differed from what is printed."""
 
 CACHE_MARK = "cache_control"
+MAX_CACHE_MARKS = 4
+"""How many marks for the cache the API takes in a request."""
+
 MAX_ID = 64
 
+_HOLDING_BLOCKS = ("system", "messages", "content")
 _BAD_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _PASSED = frozenset({
@@ -49,15 +53,35 @@ def _is_blank_text(block: JsonValue) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and is_blank(block.get("text"))
 
 
-def without_cache_marks(value: JsonValue) -> JsonValue:
-    """Return a block, or a list of them, without its marks for the cache: blocks within blocks have some, too."""
+def latest_cache_marks(value: JsonValue, left: Leftovers) -> JsonValue:
+    """Return messages or blocks with as many marks for the cache as the API takes: the last ones. O(size)."""
+    return _without_first_marks(value, [max(0, _count_marks(value) - MAX_CACHE_MARKS)], left)
+
+
+def _count_marks(value: JsonValue) -> int:
     if isinstance(value, list):
-        return [without_cache_marks(item) for item in value]
+        return sum(map(_count_marks, value))
+    if not isinstance(value, dict):
+        return 0
+    return (CACHE_MARK in value) + sum(_count_marks(value.get(name)) for name in _HOLDING_BLOCKS)
+
+
+def _without_first_marks(value: JsonValue, spare: list[int], left: Leftovers) -> JsonValue:
+    """Return a copy of what may hold marks, without the first ``spare[0]`` of them, which are counted down."""
+    if spare[0] == 0:
+        return value
+    if isinstance(value, list):
+        return [_without_first_marks(item, spare, left) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: item for name, item in value.items() if name != CACHE_MARK}
-    if isinstance(kept.get("content"), list):
-        kept["content"] = without_cache_marks(kept["content"])
+    kept = {
+        name: _without_first_marks(item, spare, left) if name in _HOLDING_BLOCKS else item
+        for name, item in value.items()
+    }
+    if CACHE_MARK in kept and spare[0] > 0:
+        spare[0] -= 1
+        del kept[CACHE_MARK]
+        left.note(f"a mark for the prompt cache, of which the API takes {MAX_CACHE_MARKS}: the last ones")
     return kept
 
 
@@ -131,6 +155,13 @@ def block_from_part(part: Mapping[str, JsonValue], left: Leftovers, *, provider:
 
     Reasoning is kept where ``provider`` is Anthropic itself and signed it: no other is accepted back.
     """
+    blocks = _printed(part, left, provider)
+    if CACHE_MARK in part:
+        return [{**block, CACHE_MARK: part[CACHE_MARK]} if isinstance(block, dict) else block for block in blocks]
+    return blocks
+
+
+def _printed(part: Mapping[str, JsonValue], left: Leftovers, provider: JsonValue) -> list[JsonValue]:
     kind = part.get("type")
     if kind == "text":
         return _text(part, left)
@@ -141,7 +172,7 @@ def block_from_part(part: Mapping[str, JsonValue], left: Leftovers, *, provider:
     if kind in ("image", "file"):
         return _media(part, left)
     if isinstance(kind, str) and kind in _PASSED:
-        return [without_cache_marks(dict(part))]
+        return [dict(part)]
     left.note(f"a part {kind!r}")
     return []
 
@@ -212,4 +243,6 @@ def printed_result(message: Mapping[str, JsonValue], left: Leftovers) -> JsonObj
         block["content"] = [inner for part in parts_of(message) for inner in block_from_part(part, left, provider=None)]
     if isinstance(message.get("isError"), bool):
         block["is_error"] = message["isError"]
+    if CACHE_MARK in message:
+        block[CACHE_MARK] = message[CACHE_MARK]
     return block

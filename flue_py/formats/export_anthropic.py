@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.formats.anthropic import FORMAT
-from flue_py.formats.anthropic_blocks import CACHE_MARK, EXTRA, block_from_part, printed_result, without_blanks
+from flue_py.formats.anthropic_blocks import EXTRA, block_from_part, latest_cache_marks, printed_result, without_blanks
 from flue_py.formats.chat import parts_of
 from flue_py.formats.conversation import Said, answered, joined_answers, speakers_only
 from flue_py.formats.differences import restored
@@ -21,8 +21,9 @@ def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
     """Return what the model sees as Anthropic messages, users and answers taking turns.
 
     The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
-    goes out where Anthropic signed it; marks for the cache do not. Where the context has system messages, what is
-    returned is an object with ``system`` and ``messages``, as a request has them. Cost: O(messages).
+    goes out where Anthropic signed it; of marks for the cache the last ones do, as many as it takes. Where the context
+    has system messages, what is returned is an object with ``system`` and ``messages``, as a request has them. Cost:
+    O(messages).
     """
     left = Leftovers()
     said = speakers_only(context, left, also=_SYSTEM)
@@ -31,13 +32,12 @@ def export_anthropic(context: Iterable[ContextEntry]) -> Exported:
     if turns and turns[0].get("role") != "user":
         left.change("a message of the user stands before the first answer, which the API asks for")
         turns.insert(0, {"role": "user", "content": "(continued)"})
-    messages: list[JsonValue] = [*turns]
     told = _system(system, left) if system else []
     if not told:
-        return exported_json(FORMAT, messages, left)
+        return exported_json(FORMAT, latest_cache_marks([*turns], left), left)
     if said[: len(system)] != system:
         left.change("system messages from within the conversation stand at its beginning")
-    return exported_json(FORMAT, {"system": told, "messages": messages}, left)
+    return exported_json(FORMAT, latest_cache_marks({"system": told, "messages": [*turns]}, left), left)
 
 
 def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
@@ -82,9 +82,6 @@ def _content(said: Said, left: Leftovers) -> JsonValue:
     """Return the content of the message that this one is, or is part of."""
     message, found = said.message, said.extra.get(EXTRA)
     quiet = left if found is None else Leftovers()
-    for holder in (message, *parts_of(message)):
-        if CACHE_MARK in holder:
-            left.note("a mark for the prompt cache")
     if said.role == "toolResult":
         result = restored(printed_result(message, quiet), found)
         if isinstance(result.get("content"), list):

@@ -22,7 +22,7 @@ def whole_cost_text(cost: EntryCost) -> str:
 
 def short_cost(cost: EntryCost) -> Cost:
     """Return a cost as a column has it."""
-    return Cost(cost.picodollars, is_partial=cost.unpriced_calls > 0)
+    return Cost(cost.picodollars, is_partial=not cost.is_whole)
 
 
 def plan_costs(

@@ -43,7 +43,7 @@ def session_lines(
                 (spent(info, cost_text(Cost(info.spent_picodollars))), ""),
                 (clip(project_name(info), width, look.glyphs.cut), ""),
                 (clip(model, width, look.glyphs.cut), "dim"),
-                (listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
+                (_listed_name(info, sources or {}), "yellow" if info.kind == "task" else ""),
             ]
         )
     kept = [at for at in range(len(_COLUMNS)) if at not in (4, 5) or any(row[at][0] for row in rows[1:])]
@@ -51,19 +51,9 @@ def session_lines(
     return [clipped(line, look) for line in table(shown, right=_RIGHT)]
 
 
-def listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
-    """Return what a session is known by in a list; a fork or a task says that it is one."""
-    name = session_name(info)
-    if needs_source(info):
-        source = sources.get(info.forked_from_session or "")
-        origin = "a deleted session" if source is None else session_name(source)
-        return f"{name} (fork of {origin})" if info.first_message else f"fork of {origin}"
+def _listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
+    name = session_name(info, sources.get(info.forked_from_session or ""))
     return f"task: {name}" if info.kind == "task" else name
-
-
-def needs_source(info: SessionInfo) -> bool:
-    """Return whether a session is a fork without a name of its own: it is known by what it was forked from."""
-    return info.kind == "fork" and not (info.title or info.auto_title or info.key)
 
 
 def project_name(info: SessionInfo) -> str:

@@ -18,6 +18,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.turns import begins_turn
 from flue_py.core.usage_shapes import KINDS, read_reported
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
@@ -39,6 +40,7 @@ class ReportedSession:
 
     ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
     ``sizes`` are tokens by entry id, and empty where they were not counted; ``costs`` what the ledger has of entries.
+    ``source`` is what a fork without a name of its own was forked from.
     """
 
     info: SessionInfo
@@ -48,6 +50,12 @@ class ReportedSession:
     parent_id: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     costs: Mapping[str, EntryCost] = field(default_factory=dict)
+    source: SessionInfo | None = None
+
+    @property
+    def name(self) -> str:
+        """What the session is known by."""
+        return session_name(self.info, self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ def report_data(
     """Return everything the page shows, the session reported on first. Cost: O(entries), and O(path) a compaction."""
     lines = growth_of(growing(sessions))
     return {
-        "title": session_name(sessions[0].info),
+        "title": sessions[0].name,
         "made": None if made_at is None else f"{minute(made_at)} UTC",
         "sessions": [_session_json(session) for session in sessions],
         "growth": [_growth_json(line) for line in lines],
@@ -85,7 +93,7 @@ def growing(sessions: Sequence[ReportedSession]) -> list[tuple[str, Sequence[Ent
 
 def agent_name(session: ReportedSession) -> str:
     """Return what a session is called among the agents: its task id, or else its name."""
-    return one_line(session.task_id, 80) if session.task_id else one_line(session_name(session.info), 80)
+    return one_line(session.task_id, 80) if session.task_id else one_line(session.name, 80)
 
 
 def _session_json(session: ReportedSession) -> JsonObject:
@@ -94,12 +102,14 @@ def _session_json(session: ReportedSession) -> JsonObject:
     leaf = session.info.leaf_id
     return {
         "id": session.info.id,
-        "name": session_name(session.info),
+        "name": session.name,
         "agent": agent_name(session),
         "parent": session.parent_id,
         "leaf": None if leaf is None else place.get(leaf),
         # Money comes as numbers, in one shape everywhere; the page writes it.
-        "facts": [[name, value] for name, value in session_facts(session.info) if value and name != "spent"],
+        "facts": [
+            [name, value] for name, value in session_facts(session.info, session.name) if value and name != "spent"
+        ],
         "spent": _spent_json(session.info),
         "counted": bool(session.sizes),
         "entries": [_entry_json(entry, session, place, contexts) for entry in session.entries],
@@ -146,7 +156,8 @@ def _entry_json(
 ) -> JsonObject:
     """Return one entry; what is empty, zero or unknown is left out.
 
-    ``paid`` is what it cost: picodollars, calls, and how many of the calls have no known price.
+    ``paid`` is what it cost: picodollars, calls, and how many of the calls have no known price; with a fourth number
+    where it is an answer that came without a word of what it used. ``asks`` says that a turn begins with it.
     """
     value = entry.data
     fields = value if isinstance(value, dict) else {}
@@ -165,6 +176,8 @@ def _entry_json(
         row["parent"] = place[entry.parent_id]
     if entry.kind in CONTEXT_KINDS:
         row["seen"] = True
+    if begins_turn(entry):
+        row["asks"] = True
     if entry.id in contexts:
         row["context"] = [[first, last] for first, last in contexts[entry.id]]
     extras: dict[str, JsonValue] = {
@@ -178,7 +191,7 @@ def _entry_json(
     row.update({name: extra for name, extra in extras.items() if extra})
     cost = entry_cost(entry, session.costs)
     if cost is not None:
-        row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls]
+        row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
         row.update(_used(entry, fields))
     return row
 
@@ -308,13 +321,10 @@ def _bill_json(row: UsageRow) -> JsonObject:
 
 
 def _spent_json(info: SessionInfo) -> JsonObject:
-    """Return what a session itself has paid; what nobody knows is one call without a price."""
-    is_untold = info.message_count and not info.spent_tokens and not info.spent_picodollars
-    unpriced = info.unpriced_calls or int(bool(is_untold))
-    return {
-        "tokens": None if info.unknown_calls and not info.spent_tokens else info.spent_tokens,
-        "paid": [info.spent_picodollars, unpriced + (info.spent_picodollars > 0), unpriced],
-    }
+    """Return what a session itself has paid, its calls counted as those without a price and one for all others."""
+    unpriced = info.unpriced_calls
+    calls = unpriced + (info.spent_picodollars > 0)
+    return {"tokens": info.known_tokens, "paid": [info.spent_picodollars, calls, unpriced, int(info.is_untold)]}
 
 
 def _growth_json(line: Growth) -> JsonObject:

@@ -51,6 +51,7 @@ def entry_row(entry: Entry) -> JsonObject:
 
 def tree_row(
     session: SessionInfo,
+    name: str,
     entries: Sequence[Entry],
     labels: Mapping[str, str],
     sizes: Mapping[str, int],
@@ -59,7 +60,8 @@ def tree_row(
 ) -> JsonObject:
     """Return a session's tree: every entry, parents before children, with its size but without its payload.
 
-    ``costs`` are of the entries that are calls. ``spent`` is what the session itself has paid.
+    ``costs`` are of the entries that are calls. ``spentTokens`` and ``spent`` are what the session itself has paid;
+    the ``size`` of an entry is how many tokens of a context it takes.
     """
     rows: list[JsonValue] = []
     for entry in entries:
@@ -71,7 +73,7 @@ def tree_row(
             "depth": entry.depth,
             "createdAt": iso(entry.created_at),
             "text": entry_text(entry),
-            "tokens": sizes.get(entry.id),
+            "size": sizes.get(entry.id),
         }
         if entry.id in labels:
             row["label"] = labels[entry.id]
@@ -80,8 +82,10 @@ def tree_row(
         rows.append(row)
     return {
         "sessionId": session.id,
+        "name": name,
         "leafId": session.leaf_id,
-        "spent": exact(session.spent),
+        "spentTokens": session.known_tokens,
+        "spent": None if (known := session.known_spent) is None else exact(known),
         "unpricedCalls": session.unpriced_calls,
         "unknownCalls": session.unknown_calls,
         "entries": rows,
@@ -112,7 +116,7 @@ def cost_fields(cost: Cost | None) -> JsonObject:
 def entry_cost_fields(cost: EntryCost) -> JsonObject:
     """Return what the ledger knows of calls: dollars, null where none is known, and whether that is all."""
     usd = cost.usd
-    return {"cost": None if usd is None else exact(usd), "costIsWhole": not cost.unpriced_calls}
+    return {"cost": None if usd is None else exact(usd), "costIsWhole": cost.is_whole}
 
 
 def usage_row(window: UsageWindow) -> JsonObject:
@@ -144,10 +148,11 @@ def tokens_and_cost(usage: Usage) -> JsonObject:
     }
 
 
-def session_row(info: SessionInfo) -> JsonObject:
-    """Return a session as its row describes it."""
+def session_row(info: SessionInfo, name: str) -> JsonObject:
+    """Return a session as its row describes it, and what it is known by (`session_name`)."""
     return {
         "id": info.id,
+        "name": name,
         "key": info.key,
         "title": info.title,
         "autoTitle": info.auto_title,
@@ -164,8 +169,8 @@ def session_row(info: SessionInfo) -> JsonObject:
         "entryCount": info.entry_count,
         "messageCount": info.message_count,
         "firstMessage": info.first_message,
-        "spentTokens": None if info.unknown_calls and not info.spent_tokens else info.spent_tokens,
-        "spent": exact(info.spent),
+        "spentTokens": info.known_tokens,
+        "spent": None if (known := info.known_spent) is None else exact(known),
         "unpricedCalls": info.unpriced_calls,
         "unknownCalls": info.unknown_calls,
         "metadata": info.metadata,

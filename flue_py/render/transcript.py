@@ -31,7 +31,6 @@ from flue_py.core.turns import begins_turn
 from flue_py.core.usage_shapes import read_reported
 from flue_py.render.costs import whole_cost_text
 from flue_py.render.lines import one_line
-from flue_py.render.views import session_name
 
 _MARKER = re.compile(r"^<!-- flue-py transcript: session (\S+) up to (\S+) -->$", re.MULTILINE)
 _SHOWN_ARGUMENTS = 60
@@ -53,10 +52,11 @@ def written_up_to(text: str) -> WrittenUpTo | None:
     return WrittenUpTo(_decoded(found[-1][0]), _decoded(found[-1][1])) if found else None
 
 
-def transcript_head(info: SessionInfo, *, task_of: str | None = None) -> str:
+def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None) -> str:
     """Return how a transcript begins: what session it is, when it began, and what was asked first.
 
-    ``task_of`` is the id of the session whose task it is, where it follows that one's transcript.
+    ``name`` is what it is known by, ``task_of`` the id of the session whose task it is, where it follows that one's
+    transcript.
     """
     facts = [f"**Session:** {_code(info.id)}", f"**Date:** {_moment(info.created_us)}"]
     if info.forked_from_session is not None:
@@ -68,7 +68,7 @@ def transcript_head(info: SessionInfo, *, task_of: str | None = None) -> str:
     if task := _task_given(info) or info.first_message:
         facts.append(f"**Task:** {_inline(task)}")
     what = "Transcript" if task_of is None else "Task session"
-    return f"# {what}: {_inline(session_name(info))}\n\n" + "  \n".join(facts) + "\n"
+    return f"# {what}: {_inline(name)}\n\n" + "  \n".join(facts) + "\n"
 
 
 def _task_given(info: SessionInfo) -> str | None:

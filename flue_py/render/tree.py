@@ -85,7 +85,7 @@ def plan_lines(
 
 
 def _head(look: Look) -> Line:
-    text = padded("tokens", SIZE_WIDTH + 1, right=True) + padded("$", COST_WIDTH, right=True)
+    text = padded("size", SIZE_WIDTH, right=True) + padded("$", COST_WIDTH, right=True)
     return ((padded(text, look.width, right=True), "dim"),)
 
 
@@ -160,7 +160,7 @@ def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: st
         (one_line(info.id[:8] if len(info.id) > 16 else info.id, 16), "bold"),
         (" ", ""),
     )
-    said = ": ".join(part for part in (note, one_line(info.title or info.key or info.first_message or "")) if part)
+    said = ": ".join(part for part in (note, one_line(info.shown_title or "")) if part)
     marks = [(f" ({counted(info.entry_count, 'entry', 'entries')})", "dim")]
     return laid_out(first, said, marks, look, None, spent_of(info))
 

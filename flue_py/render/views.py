@@ -17,6 +17,7 @@ from flue_py.render.entries import Look, entry_line, fold_line
 from flue_py.render.lines import Line, Span, cells, clip, counted, one_line, printable, shortest_ids, table
 
 NOTHING_PAID = UsageRow()
+_NAMELESS = "(empty)"
 
 
 def path_lines(
@@ -87,9 +88,9 @@ def _parts_of(content: JsonValue) -> list[str]:
 def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: bool) -> str:
     """Return the size of a context in words."""
     about = "about " if is_estimate else ""
-    text = f"{counted(len(items), 'message')}, {about}{counted(tokens, 'token')}"
+    text = f"{counted(len(items), 'message')}, size {about}{counted(tokens, 'token')}"
     if items and items[0].kind == COMPACTION:
-        text += "; the first one is the summary of what was compacted"
+        text += "; the first is the summary of what was compacted"
     return text
 
 
@@ -135,9 +136,22 @@ def dollars(amount: Decimal) -> str:
     return f"{whole}.{fraction:0<2}"
 
 
-def session_name(info: SessionInfo) -> str:
-    """Return what people know a session by: its title, given or else made, else its key, else how it begins."""
-    return one_line(info.title or info.auto_title or info.key or info.first_message or "(empty)")
+def session_name(info: SessionInfo, source: SessionInfo | None) -> str:
+    """Return what people know a session by, everywhere: `SessionInfo.shown_title`, on one line.
+
+    A fork without a name of its own is known by its ``source`` as well, the session that it was forked from, which is
+    None where that is gone. (It is asked for only where `needs_source` says so.)
+    """
+    own = one_line(info.shown_title or "")
+    if not needs_source(info):
+        return own or _NAMELESS
+    origin = "a deleted session" if source is None else one_line(source.shown_title or _NAMELESS)
+    return f"{own} (fork of {origin})" if own else f"fork of {origin}"
+
+
+def needs_source(info: SessionInfo) -> bool:
+    """Return whether a session is a fork without a name of its own: it is known by what it was forked from."""
+    return info.kind == "fork" and not (info.title or info.auto_title or info.key)
 
 
 def spent(info: SessionInfo, amount: str) -> str:
@@ -145,17 +159,16 @@ def spent(info: SessionInfo, amount: str) -> str:
 
     Where something was said and the ledger has no call of it, nobody knows, either.
     """
-    if info.unpriced_calls:
-        return f"{amount} + ?" if info.spent_picodollars else "-"
-    is_untold = info.message_count and not info.spent_tokens and not info.spent_picodollars
-    return "-" if is_untold else amount
+    if info.known_spent is None:
+        return "-"
+    return f"{amount} + ?" if info.unpriced_calls else amount
 
 
 def spent_tokens(info: SessionInfo) -> str:
     """Return the tokens that a session itself has paid for, with a mark where of some calls nobody knows them."""
-    if info.unknown_calls:
-        return f"{info.spent_tokens:,} + ?" if info.spent_tokens else "-"
-    return f"{info.spent_tokens:,}"
+    if info.known_tokens is None:
+        return "-"
+    return f"{info.spent_tokens:,}" + " + ?" * bool(info.unknown_calls)
 
 
 def minute(moment: datetime) -> str:
@@ -178,10 +191,11 @@ def facts_lines(facts: Sequence[tuple[str, str]], look: Look) -> list[Line]:
     return [clipped(line, look) for line in table(rows)]
 
 
-def session_facts(info: SessionInfo) -> list[tuple[str, str]]:
-    """Return what is known of a session from its row, name by name."""
+def session_facts(info: SessionInfo, name: str) -> list[tuple[str, str]]:
+    """Return what is known of a session from its row and its name, fact by fact."""
     return [
         ("session", info.id),
+        ("name", name),
         ("title", one_line(info.title or "")),
         ("made title", one_line(info.auto_title or "")),
         ("key", "" if info.key is None else repr(info.key)),

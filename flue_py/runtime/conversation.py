@@ -141,7 +141,7 @@ class Conversation:
         """Return the full state as JSON: the session's row, every entry of its tree, labels, task links (row R11)."""
         info = await self.session.refresh()
         return {
-            "session": session_row(info),
+            "session": session_row(info, await self.session.name()),
             "entries": [entry_row(entry) for entry in await self.session.get_tree()],
             "labels": {**await self.session.labels()},
             "tasks": [task_row(link) for link in await self.session.task_links()],

@@ -7,12 +7,21 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from flue_py.core.listing import ORDERS, Ordering, SessionOrder
-from flue_py.core.sessions import check_label
+from flue_py.core.sessions import SessionInfo, check_label
 from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_moment
+from flue_py.store.backend import Backend
 
 Dollars: TypeAlias = int | float | str | Decimal
+
+
+async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
+    """Return the session that a fork without a name of its own is known by; None for others, and where it is gone."""
+    from flue_py.render.views import needs_source  # noqa: PLC0415 - only what shows sessions needs it
+
+    source = info.forked_from_session if needs_source(info) else None
+    return None if source is None else await backend.get_session(source)
 
 
 def checked_ordering(order_by: SessionOrder, descending: bool) -> Ordering:

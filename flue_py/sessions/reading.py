@@ -39,6 +39,7 @@ from flue_py.sessions.arguments import (
     checked_prefix,
     checked_revision,
 )
+from flue_py.sessions.listing import source_of
 from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend, CommittedBeforeCancellation
 
@@ -327,6 +328,20 @@ class SessionView:
         """Return the links that point to this session, by parent id."""
         async with self._turn:
             return await self._backend.task_parents(self.ref)
+
+    async def name(self) -> str:
+        """Return what the session is known by in every list, tree, report and transcript, on one line.
+
+        That is its title, given or else made, else its key, else how it begins; of a fork that has none of the first
+        three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
+        """
+        from flue_py.render.views import session_name  # noqa: PLC0415 - only what shows sessions needs it
+
+        async with self._turn:
+            info = await self._backend.get_session(self.ref)
+            if info is None:
+                raise SessionNotFound(self.id)
+            return session_name(info, await source_of(self._backend, info))
 
     async def html_report(
         self, *, warn_at: int = 0, cutover_at: int = 0, made_at: datetime | None = None, sizes: bool = True

@@ -11,6 +11,7 @@ from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
 from flue_py.render.report_data import ReportedSession, Thresholds
+from flue_py.sessions.listing import source_of
 from flue_py.store.backend import Backend
 
 
@@ -57,6 +58,7 @@ async def _read_one(
         parent_id,
         entry_sizes(entries) if sizes else {},
         costs,
+        await source_of(backend, info),
     )
 
 

@@ -12,6 +12,7 @@ from flue_py.core.calls import PaidCall, program_of
 from flue_py.core.entries import (
     NewEntry,
     checked_source,
+    kept_from,
     new_branch_summary,
     new_compaction,
     new_custom,
@@ -49,6 +50,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.budgeting import SessionBudgets
 from flue_py.sessions.incoming import checked_custom_kind, incoming_message, incoming_messages
+from flue_py.sessions.keeping import whole_first_kept
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
@@ -132,13 +134,17 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
+        keep_exchanges_whole: bool = True,
     ) -> Appended:
         """Append a compaction: from here on, the summary stands for what comes before the first kept entry (E08).
 
         ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the ledger
-        (row E26). Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off
-        it, row E09), `InvalidEntry`; otherwise as `append_message`. O(1).
+        (row E26). A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
+        moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
+        Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off it, row E09),
+        `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
+        checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
         entry = new_compaction(
             summary,
             first_kept_entry_id=first_kept_entry_id,
@@ -147,7 +153,19 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             usage=usage,
             calls=calls,
         )
+        if keep_exchanges_whole:
+            leaf = await self._leaf_before(idempotency_key)
+            entry = kept_from(entry, await whole_first_kept(self, first_kept_entry_id, leaf))
         return await self._append([entry], on_conflict, idempotency_key)
+
+    async def _leaf_before(self, idempotency_key: str | None) -> str | None:
+        """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
+        check_name(idempotency_key, "idempotency_key")
+        if idempotency_key is None:
+            return self._leaf_id
+        first = await self._backend.recall_append(self.ref, idempotency_key)
+        entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
+        return self._leaf_id if entry is None else entry.parent_id
 
     async def append_branch_summary(
         self,

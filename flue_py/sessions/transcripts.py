@@ -42,9 +42,11 @@ class TranscriptReport:
 async def transcript(session: Session, *, leaf: LeafChoice = STORED) -> str:
     """Return the path to a leaf as Markdown: all that is stored, compactions marked where they are. O(path)."""
     path = await session.get_active_path(leaf=checked_leaf(leaf))
-    return transcript_head(await session.refresh()) + transcript_body(
-        session.id, path, costs=await session.entry_costs()
-    )
+    return await _head(session) + transcript_body(session.id, path, costs=await session.entry_costs())
+
+
+async def _head(session: Session, *, task_of: str | None = None) -> str:
+    return transcript_head(await session.refresh(), await session.name(), task_of=task_of)
 
 
 async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[str]:
@@ -57,7 +59,7 @@ async def transcripts_of_tasks(store: Store, session: Session) -> AsyncIterator[
         if child is None:
             continue
         seen.add(child_id)
-        head = transcript_head(child.info, task_of=parent_id)
+        head = await _head(child, task_of=parent_id)
         yield head + transcript_body(child.id, await child.get_active_path(), costs=await child.entry_costs())
         waiting = [(child.id, link.child_id) for link in await child.task_links()] + waiting
 
@@ -85,9 +87,7 @@ async def write_transcript(
     if there is not None:
         return await _continue(session, target, there, leaf)
     entries = await session.get_active_path(leaf=leaf)
-    text = transcript_head(await session.refresh()) + transcript_body(
-        session.id, entries, costs=await session.entry_costs()
-    )
+    text = await _head(session) + transcript_body(session.id, entries, costs=await session.entry_costs())
     await to_thread(_write_new, target, text, overwrite)
     return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -60,6 +60,7 @@ from flue_py.store.verifying import storage_problems
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.engine.interfaces import DBAPIConnection
 
 Result = TypeVar("Result")
 
@@ -108,8 +109,7 @@ async def open_engine(
         return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
     _require_plain(url)
     with _url_refused():
-        # Before SQLAlchemy 2.0.38 each use of a file would have made a connection of its own, without its settings.
-        engine = create_async_engine(url, poolclass=AsyncAdaptedQueuePool) if isinstance(target, str) else target
+        engine = _own_engine(url, _settings(durability, busy_timeout)) if isinstance(target, str) else target
         runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
     try:
         await runner.start()
@@ -117,6 +117,30 @@ async def open_engine(
         await runner.close()
         raise
     return SqlBackend(runner, sources)
+
+
+def _own_engine(url: URL, settings: Sequence[str]) -> AsyncEngine:
+    """Return an engine of our own, whose connections are given these settings once: nobody else changes them."""
+    # Before SQLAlchemy 2.0.38 each use of a file would have made a connection of its own.
+    engine = create_async_engine(url, poolclass=AsyncAdaptedQueuePool, isolation_level="AUTOCOMMIT")
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def set_up(connection: DBAPIConnection, _: object) -> None:
+        cursor = connection.cursor()
+        for setting in settings:
+            cursor.execute(setting)
+        cursor.close()
+
+    return engine
+
+
+def _settings(durability: Durability, busy_timeout: float) -> tuple[str, ...]:
+    """Return the statements that give a connection the settings of a store."""
+    return (
+        "PRAGMA foreign_keys = ON",
+        f"PRAGMA synchronous = {SYNCHRONOUS[durability]}",
+        f"PRAGMA busy_timeout = {int(busy_timeout * 1000)}",
+    )
 
 
 @contextlib.contextmanager
@@ -312,7 +336,9 @@ class EngineRunner:
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
         try:
             async with self._engine.connect() as connection:
-                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+                if not self._owned:
+                    await connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield connection
         except DBAPIError as error:
             if isinstance(error.orig, sqlite3.Error):
                 raise translate(error.orig, self.location, self._path) from error
@@ -336,9 +362,10 @@ class EngineRunner:
             raise
 
     def _with_settings(self, connection: Connection, work: Callable[[Connection], Result]) -> Result:
-        connection.exec_driver_sql("PRAGMA foreign_keys = ON")
-        connection.exec_driver_sql(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
+        if not self._owned:
+            # Others use these connections, too.
+            for setting in _settings(self._durability, self._busy_timeout):
+                connection.exec_driver_sql(setting)
         return work(connection)
 
     def _write_with_retry(

@@ -173,7 +173,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "cost": "s.spent_cost",
 }
 _COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
-_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), s.first_message, ''))"
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
 _WHERE = {
     "scope": "s.scope = :scope",
     "kind": "s.kind = :kind",

@@ -86,6 +86,7 @@ class History:
                 tokens_before=op["tokens_before"],
                 details=op.get("details"),
                 usage=op.get("usage"),
+                keep_exchanges_whole=False,
             )
         except flue_py.EntryNotFound:
             check(op.get("error_kind"), "unknown_entry")
@@ -169,6 +170,7 @@ class History:
                 tokens_before=planned.plan.tokens_before,
                 details=summary.details,
                 calls=summary.usages,
+                keep_exchanges_whole=False,
             )
             check(op["result"], self.made(*appended.entry_ids)[0])
             (entry,) = [row for row in (await self._document())["entries"] if row["id"] == op["result"]]

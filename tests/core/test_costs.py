@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.costs import NO_CALLS, UNKNOWN_COST, EntryCost, entry_cost, entry_costs, total_cost
+from flue_py.core.costs import NO_CALLS, UNKNOWN_COST, UNTOLD, EntryCost, entry_cost, entry_costs, total_cost
 from tests.render.entries import made
 
 PRICED = {"input": 1, "cost": {"total": 0.25}}
@@ -28,7 +28,7 @@ QUARTER = EntryCost(1, 0, 250_000_000_000)
         ({"role": "assistant", "usage": {"input": 1, "cost": {"total": 0}}}, EntryCost(1, 0, 0)),
         ({"role": "assistant", "usage": {"input": 1}}, UNKNOWN_COST),
         ({"role": "assistant", "usage": {"input": 1, "cost": {}}}, UNKNOWN_COST),
-        ({"role": "assistant"}, UNKNOWN_COST),
+        ({"role": "assistant"}, UNTOLD),
         ({"kind": "compaction", "usage": PRICED}, QUARTER),
         ({"kind": "compaction", "usage": {"input": 1}}, UNKNOWN_COST),
         ({"kind": "compaction", "summary": ""}, None),
@@ -62,11 +62,14 @@ def test_a_sum_is_known_where_any_part_is() -> None:
     assert UNKNOWN_COST.usd is None
     both = total_cost([UNKNOWN_COST, QUARTER])
     assert (both, both.usd) == (EntryCost(2, 1, 250_000_000_000), Decimal("0.25"))
+    assert (UNTOLD.usd, UNTOLD.is_whole) == (None, False)
+    told = total_cost([UNTOLD, QUARTER])
+    assert (told.calls, told.usd, told.is_whole) == (1, Decimal("0.25"), True)
     free = total_cost([EntryCost(1, 0, 0), UNKNOWN_COST])
     assert (free.is_known, free.usd) == (True, Decimal(0))
 
 
-@given(st.lists(st.builds(EntryCost, st.integers(0, 9), st.integers(0, 9), st.integers(0, 2**63))))
+@given(st.lists(st.builds(EntryCost, *[st.integers(0, 9)] * 2, st.integers(0, 2**63), st.integers(0, 9))))
 def test_sums_are_exact_in_any_order(costs: list[EntryCost]) -> None:
     one_by_one = NO_CALLS
     for cost in reversed(costs):

@@ -63,9 +63,9 @@ def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
     for command in (["tree"], ["tree", "--all"], ["path"], ["context"], ["path", "--last", "5"]):
         lines = real.lines(*command, "d703")
         assert max(map(len, lines)) <= 80, command
-    assert real.lines("context", "d703")[0] == "914 messages, 141,152 tokens"
+    assert real.lines("context", "d703")[0] == "914 messages, size 141,152 tokens"
     tree = real.lines("tree", "d703")
-    assert tree[0] == "read packages/coding-agent/doc…, 1,018 entries, 1 branch, 141,152 tokens, $30.33"
+    assert tree[0] == "read packages/coding-a…, 1,018 entries, 1 branch, 47,609,906 tokens used, $30.33"
     assert [line.split()[:3] for line in tree[2:4]] == [["70b769", "●", "501"], ["3da8db", "●", "38"]]
     assert [len(tree), tree[-1].split()[:3]] == [2 + MOST_TURNS + 2, ["e15c32", "●", "assistant"]]
     assert "← leaf Σ 30.33" in tree[-1]
@@ -97,8 +97,8 @@ def test_tree_shows_both_branches_the_leaf_and_the_labels(flue: Flue) -> None:
     assert tree["leafId"] == "f0000001"
     assert [(row["id"], row["parentId"]) for row in tree["entries"]] == [(row["id"], row["parentId"]) for row in rows]
     assert {row["id"]: row["label"] for row in tree["entries"] if "label" in row} == {"a0000001": "first-version"}
-    assert all(row["tokens"] for row in tree["entries"] if row["kind"] == "message")
-    assert all(row["tokens"] is None for row in flue.json("tree", session, "--no-sizes")["entries"])
+    assert all(row["size"] for row in tree["entries"] if row["kind"] == "message")
+    assert all(row["size"] is None for row in flue.json("tree", session, "--no-sizes")["entries"])
 
 
 def test_path_as_json_has_whole_entries_root_to_leaf(flue: Flue) -> None:
@@ -112,7 +112,7 @@ def test_path_as_json_has_whole_entries_root_to_leaf(flue: Flue) -> None:
 def test_show_tells_of_the_session_its_settings_and_single_entries(flue: Flue) -> None:
     session = flue.import_every_type()
     lines = flue.lines("show", session[:5])
-    assert any(line.split() == ["model", "openai/gpt-5.1-codex"] for line in lines)
+    assert any(line.split() == ["set", "to", "openai/gpt-5.1-codex"] for line in lines)
     assert any("INI parser session" in line for line in lines)
     shown = flue.json("show", session)
     assert shown["settings"] == {"thinkingLevel": "high", "provider": "openai", "model": "gpt-5.1-codex"}
@@ -208,6 +208,6 @@ def test_a_leaf_before_the_first_entry_is_said(flue: Flue) -> None:
     session = flue.import_every_type()
     flue.run("move", session, "--before-first")
     assert flue.json("context", session) == []
-    assert flue.lines("context", session)[0] == "0 messages, 0 tokens"
+    assert flue.lines("context", session)[0] == "0 messages, size 0 tokens"
     assert flue.lines("tree", session)[-1] == "the leaf is before the first entry"
     assert flue.lines("path", session) == []

@@ -73,8 +73,8 @@ def test_only_the_ledger_of_the_sessions_listed_is_read(flue: Flue, monkeypatch:
 def test_sessions_are_found_by_the_title_that_is_shown(flue: Flue) -> None:
     assert keys(flue, "--title", "LOCK") == "b"
     assert keys(flue, "--title", "made") == ""
-    assert keys(flue, "--title", "says") == "c"
-    assert keys(flue, "--title", "l", "--sort", "cost") == "bac"
+    assert keys(flue, "--title", "says") == ""
+    assert keys(flue, "--title", "C", "--sort", "cost") == "bc"
 
 
 def test_a_listing_shows_the_given_title_else_the_made_one(flue: Flue) -> None:

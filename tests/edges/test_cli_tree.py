@@ -95,7 +95,7 @@ def test_a_long_title_leaves_room_for_the_numbers(flue: Flue) -> None:
     make(flue, work)
     title = flue.lines("tree", "long")[0]
     assert cells(title) <= 80
-    assert title.endswith("…, 2 entries, 1 branch, 15 tokens, $0.2500")
+    assert title.endswith("…, 2 entries, 1 branch, 3 tokens used, $0.2500")
 
 
 def test_branches_in_json_have_exact_costs_or_none(flue: Flue) -> None:

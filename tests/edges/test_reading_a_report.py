@@ -446,7 +446,7 @@ def test_the_patches_of_codex_are_diffs(chromium: Chromium, tmp_path: Path) -> N
     chromium.look(written(tmp_path, session), look)
 
 
-def test_rows_have_time_tokens_and_cost(chromium: Chromium, pi_report: Path) -> None:
+def test_rows_have_time_size_and_cost(chromium: Chromium, pi_report: Path) -> None:
     leaf = entries_of(pi_report)[-1]
     assert leaf["paid"] == [57_591_750_000, 1, 0]
 
@@ -456,7 +456,7 @@ def test_rows_have_time_tokens_and_cost(chromium: Chromium, pi_report: Path) -> 
         assert figures == ["11-21 02:14", "51", "$0.0576"]
         assert [row.locator(name).is_visible() for name in (".time", ".size", ".cost")] == [True, True, True]
         said = page.locator("#panel .message.chosen header .figures > *").all_text_contents()
-        assert said == ["11-21 02:14", "51 tokens", "$0.0576"]
+        assert said == ["11-21 02:14", "size 51", "$0.0576"]
         assert row.locator(".time").get_attribute("title") == f"{leaf['at']} UTC"
         # A folded run has the sum of its own.
         run = page.locator("#tree [data-run]").last
@@ -556,7 +556,7 @@ def test_turns_are_questions_everywhere_and_money_is_in_sight_on_a_phone(chromiu
         page.locator("#turns table").wait_for()
         text = page.locator("body").inner_text()
         assert re.findall(r"\bturns?\b", text, re.IGNORECASE) == ["turns"]
-        assert "1,018\nentries, 88 turns" in text
+        assert "1,018\nentries, 84 turns" in text
         assert re.search(r"\d answers", text)
         assert not re.search(r"\$\d+\.\d{5}", text)
         for cell in (page.locator("#bills tbody tr:first-child td").last, page.locator("#bills tfoot td").last):

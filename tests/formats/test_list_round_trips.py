@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -340,13 +339,34 @@ def test_a_system_prompt_goes_beside_the_anthropic_list_and_back_into_the_chat_l
     ]
 
 
-def test_marks_for_the_cache_are_kept_here_and_left_out_of_the_list() -> None:
-    marked = [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}]
-    exported = through(parse_anthropic, export_anthropic, marked)
-    assert exported.value == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    assert [str(note) for note in exported.notes] == ["left out: a mark for the prompt cache"]
-    (session,) = parse_anthropic(document(marked), "list.json")
-    assert "cache_control" in session.entries[0].payload
+MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+def test_marks_for_the_cache_come_out_as_they_came_in() -> None:
+    inner = {"type": "text", "text": "of a file", **MARK}
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}, **MARK}
+    request = {
+        "system": [{"type": "text", "text": "Be brief.", **MARK}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi"}, image]},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}, **MARK}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [inner]}]},
+        ],
+    }
+    exported = through(parse_anthropic, export_anthropic, request)
+    assert (exported.value, exported.notes) == (request, ())
+
+
+def test_of_more_marks_for_the_cache_than_the_api_takes_the_last_ones_go_out() -> None:
+    def marked(text: str) -> list[dict[str, Any]]:
+        return [{"type": "text", "text": text, **MARK}]
+
+    turns = [{"role": ("user", "assistant")[number % 2], "content": marked(str(number))} for number in range(6)]
+    exported = through(parse_anthropic, export_anthropic, {"system": marked("s"), "messages": turns})
+    value: Any = exported.value
+    assert [list(block) for block in value["system"]] == [["type", "text"]]
+    assert [MARK.keys() <= turn["content"][0].keys() for turn in value["messages"]] == [False] * 2 + [True] * 4
+    assert [note.count for note in exported.notes] == [3]
 
 
 def test_a_whole_response_is_counted_once_and_goes_out_as_a_message() -> None:
@@ -433,7 +453,6 @@ def test_a_call_without_a_result_gets_an_error_and_a_result_without_a_call_goes(
     assert len(exported.notes) == 2
 
 
-@dataclass(frozen=True)
 class Shortened(ContextEntry):
     """An item of which the context shows the first part only."""
 

@@ -311,13 +311,13 @@ def test_costs_are_exact_and_tell_how_many_calls_nobody_knows_the_price_of() -> 
     ]
     data: Any = report_data([reported(told, costs=costs)], Thresholds())
     rows = data["sessions"][0]["entries"]
-    paid = [[10**11, 1, 0], [1, 3, 1], [0, 1, 1], [2 * 10**12, 1, 0], [0, 1, 1], [0, 1, 1]]
+    paid = [[10**11, 1, 0], [1, 3, 1], [0, 1, 1], [2 * 10**12, 1, 0], [0, 1, 1], [0, 0, 0, 1]]
     assert [row["paid"] for row in rows] == paid
     assert rows[3]["usage"] == [7, 0, 0, 0, 7]
     assert "usage" not in rows[5]
     grown: Any = report_data([reported(growing())], Thresholds())
     assert [row.get("paid") for row in grown["sessions"][0]["entries"]] == [
-        None, [0, 1, 1], [0, 1, 1], [10**11, 1, 0], [2 * 10**11, 1, 0], None, [0, 1, 0], [0, 1, 1],
+        None, [0, 1, 1], [0, 1, 1], [10**11, 1, 0], [2 * 10**11, 1, 0], None, [0, 1, 0], [0, 0, 0, 1],
     ]  # fmt: skip
 
 

@@ -121,14 +121,12 @@ def test_what_is_said_cannot_swallow_what_follows() -> None:
 
 
 def test_the_head_names_the_session_and_lets_nothing_act() -> None:
-    info = SessionInfo(
-        "a`b", title="# <b>Red</b> [x](y)\n*build*", forked_from_session="f", cwd="/w", first_message="why"
-    )
-    head = transcript_head(info)
+    info = SessionInfo("a`b", forked_from_session="f", cwd="/w", first_message="why")
+    head = transcript_head(info, "# <b>Red</b> [x](y) *build*")
     assert head.startswith("# Transcript: \\# \\<b\\>Red\\</b\\> \\[x\\](y) \\*build\\*\n")
     assert "`` a`b ``" in head
     assert "**Forked from:** `f`" in head
-    assert "**Task of:** `p`" in transcript_head(info, task_of="p")
+    assert "**Task of:** `p`" in transcript_head(info, "Red", task_of="p")
 
 
 @given(st.text(), st.text(min_size=1))

@@ -82,7 +82,7 @@ def test_forks_stand_below_the_entry_they_begin_at() -> None:
     forks[2] = session("fork2", key="k", spent_tokens=9, unpriced_calls=1)
     plan = plan_tree(entries, "e00039", ends=["e00010"])
     lines = [text_of(line) for line in plan_lines(plan, "e00039", Look(60, costs={}), forks={"e00010": forks})]
-    assert [line.split()[0] for line in lines] == ["tokens", "e00010", "↳", "↳", "↳", "↳", "e00038", "e00039"]
+    assert [line.split()[0] for line in lines] == ["size", "e00010", "↳", "↳", "↳", "↳", "e00038", "e00039"]
     assert lines[2].rstrip() == "       ↳ fork fork0 try 0 (0 entries)"
     assert lines[3].endswith("2.50")
     assert "…" in lines[3]
@@ -107,7 +107,7 @@ def test_costs_are_a_column_and_a_branch_of_several_lines_says_its_sum() -> None
     sums = {"e00029": Cost(3_000_000_000_000, is_partial=True), "e00039": Cost(1)}
     look = Look(70, dict.fromkeys([entry.id for entry in entries], 1), costs=costs, branch_costs=sums)
     assert drawn(entries, "e00029", look) == [
-        "                                                       tokens        $",
+        "                                                         size        $",
         "e00009 ● 10 msgs   says e00000                             10    3.00+",
         "e00039 ├─○ 10 msgs   says e00030                           10",
         "e00028 ● 19 msgs   says e00010                             19        -",

@@ -78,9 +78,9 @@ def test_a_path_can_leave_out_its_middle() -> None:
 def test_a_context_says_its_size_and_that_it_begins_with_a_summary() -> None:
     items = [ContextEntry(made("k", kind="compaction", summary="so far")), ContextEntry(made("a", "k"))]
     assert context_summary(items, 1234, is_estimate=True) == (
-        "2 messages, about 1,234 tokens; the first one is the summary of what was compacted"
+        "2 messages, size about 1,234 tokens; the first is the summary of what was compacted"
     )
-    assert context_summary([], 0, is_estimate=False) == "0 messages, 0 tokens"
+    assert context_summary([], 0, is_estimate=False) == "0 messages, size 0 tokens"
     assert [line.split()[2] for line in plain(context_lines(items, Look()))] == ["compaction", "user"]
 
 
@@ -131,7 +131,7 @@ INFO = SessionInfo(
 
 
 def test_facts_leave_out_what_is_not_there() -> None:
-    names = [line.split("  ")[0] for line in plain(facts_lines(session_facts(INFO), Look()))]
+    names = [line.split("  ")[0] for line in plain(facts_lines(session_facts(INFO, "Red build"), Look()))]
     assert "forked from" in names
     assert "key" not in names
     assert "size" not in [
@@ -140,9 +140,10 @@ def test_facts_leave_out_what_is_not_there() -> None:
 
 
 def test_a_session_as_json_tells_where_it_was_forked_and_what_it_spent() -> None:
-    row = session_row(INFO)
+    row = session_row(INFO, "Red build")
     assert row["id"] == "0123456789abcdef"
     assert row["forkedFrom"] == {"sessionId": "parent", "entryId": None}
+    assert row["name"] == "Red build"
     assert (row["spent"], row["completedAt"]) == ("1.5", "1970-01-01T00:00:00.000000Z")
 
 
@@ -170,7 +171,7 @@ def test_an_entry_is_shown_whole_without_anything_a_terminal_acts_on() -> None:
 def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
     entry = made("e", content="hello")
     assert entry_row(entry)["payload"] == {"role": "user", "content": "hello"}
-    row = tree_row(INFO, [entry], {"e": "mark"}, {"e": 5})
+    row = tree_row(INFO, "Red build", [entry], {"e": "mark"}, {"e": 5})
     assert row["leafId"] == "leaf"
     assert row["entries"] == [
         {
@@ -181,7 +182,7 @@ def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
             "depth": 0,
             "createdAt": "2026-01-05T10:00:00.000000Z",
             "text": "hello",
-            "tokens": 5,
+            "size": 5,
             "label": "mark",
         }
     ]

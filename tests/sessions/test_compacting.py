@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from flue_py import Session
+from flue_py import Appended, Session
 from flue_py.compaction import (
     CompactionSettings,
     SessionCompactionPlan,
@@ -73,3 +75,58 @@ async def test_what_the_latest_compaction_had_pinned_is_read_from_its_entry(sess
         summarized = [message.get("content") for message in found.plan.messages_to_summarize]
         assert "keep me" not in summarized
         await session.append_compaction("s", first_kept_entry_id=found.first_kept_entry_id, tokens_before=1)
+
+
+CALLS: dict[str, Any] = {
+    "role": "assistant",
+    "content": [{"type": "toolCall", "id": name, "name": "read", "arguments": {}} for name in ("a", "b")],
+}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": "read", "content": "done"}
+
+
+@pytest.mark.parametrize("kept", ["first", "second", "repeated"])
+async def test_a_compaction_keeps_the_call_of_a_result_that_it_keeps(session: Session, kept: str) -> None:
+    said = [{"role": "user", "content": "Look."}, CALLS, *map(result, ("a", "b", "b")), {"role": "user", "content": ""}]
+    _, called, *results = (await session.append_messages(said)).entry_ids
+    first_kept = dict(zip(("first", "second", "repeated"), results, strict=False))[kept]
+
+    async def compact(**options: Any) -> Appended:
+        return await session.append_compaction("so far", first_kept_entry_id=first_kept, tokens_before=9, **options)
+
+    made = await compact(idempotency_key="k")
+    (told,) = made.oddities
+    assert f"{called!r}" in told
+    assert f"{first_kept!r}" in told
+    assert [message["role"] for message in await session.build_context()][1:3] == ["assistant", "toolResult"]
+    await session.append_message({"role": "user", "content": "and now?"})
+    again = await compact(idempotency_key="k")
+    assert (again.replayed, again.entry_ids) == (True, made.entry_ids)
+    assert (await compact(keep_exchanges_whole=False)).oddities == ()
+    assert (await session.build_context())[1]["role"] == "toolResult"
+
+
+async def test_a_compaction_keeps_a_call_whose_result_is_to_come(session: Session) -> None:
+    called, after = (
+        await session.append_message(CALLS),
+        await session.append_custom("note", {"of": "the program"}),
+    )
+    made = await session.append_compaction("so far", first_kept_entry_id=after.entry_id, tokens_before=9)
+    assert called.entry_id in made.oddities[0]
+    await session.append_messages([result("a"), result("b")])
+    roles = [message["role"] for message in await session.build_context()]
+    assert roles == ["user", "assistant", "toolResult", "toolResult"]
+
+
+async def test_a_compaction_leaves_a_pinned_call_where_it_is_kept_anyway(session: Session) -> None:
+    await session.append_message({"role": "user", "content": "Look."})
+    called = await session.append_message(CALLS)
+    first, second = (await session.append_messages([result("a"), result("b")])).entry_ids
+    await session.pin(called.entry_id)
+    made = await session.append_compaction("so far", first_kept_entry_id=second, tokens_before=9)
+    assert made.oddities == ()
+    roles = [message["role"] for message in await session.build_context()]
+    assert roles == ["user", "assistant", "toolResult", "toolResult"]
+    assert first != second

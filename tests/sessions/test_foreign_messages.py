@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -124,6 +124,27 @@ async def test_hand_made_messages_come_out_as_they_went_in(
     await session.append_messages(messages)
     assert json.dumps(messages) == before
     assert same(await exported(session, shape), messages)
+
+
+async def test_marks_for_the_cache_come_out_of_a_session_as_they_went_in(session: Session) -> None:
+    marked: list[JsonObject] = [{**message} for message in ANTHROPIC]
+    content = marked[0]["content"]
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    marked[0]["content"] = [*blocks[:-1], {**cast("JsonObject", blocks[-1]), "cache_control": {"type": "ephemeral"}}]
+    await session.append_messages(marked)
+    assert same(await exported(session, "anthropic"), marked)
+
+
+async def test_what_a_message_of_results_alone_says_of_itself_is_kept(session: Session) -> None:
+    call: JsonObject = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    result: JsonObject = {"type": "tool_result", "tool_use_id": "t", "content": "done"}
+    messages: list[JsonObject] = [
+        {"role": "assistant", "content": [call, {**call, "id": "u"}]},
+        {"role": "user", "content": [result, {**result, "tool_use_id": "u"}], "name": "runner"},
+    ]
+    appended = await session.append_messages(messages)
+    extras = [await session.get_entry(entry_id) for entry_id in appended.entry_ids]
+    assert [entry.extra_fields for entry in extras if entry is not None] == [{}, {"message": {"name": "runner"}}, {}]
 
 
 async def test_a_retried_message_gives_the_same_result(store: Store, session: Session) -> None:

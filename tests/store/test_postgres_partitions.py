@@ -103,7 +103,7 @@ class PartitionedDatabases:
         """Return the URL of an empty, partitioned store."""
         if self._idle:
             url = self._idle.pop()
-            blocking(_run(url, _EMPTY))
+            self._databases.kept.execute(url, _EMPTY)
         else:
             url = self._databases.take()
             self._all.append(url)
@@ -118,11 +118,6 @@ class PartitionedDatabases:
         """Give all databases back to whom they are from, who empties them."""
         for url in self._all:
             self._databases.give_back(url)
-
-
-async def _run(url: str, statements: str) -> None:
-    async with connected(url) as connection:
-        await connection.execute(statements)
 
 
 @pytest.fixture(scope="module")

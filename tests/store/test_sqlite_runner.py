@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
@@ -519,6 +519,34 @@ async def test_on_an_engine_a_write_that_waits_for_another_process_can_be_given_
     finally:
         await backend.close()
         await engine.dispose()
+
+
+async def test_an_engine_of_our_own_is_given_its_settings_once(path: Path) -> None:
+    found: list[object] = []
+
+    def look(_connection: object, cursor: Any, sql: str, *_: object) -> None:
+        if sql == "BEGIN":
+            for name in ("foreign_keys", "synchronous", "busy_timeout"):
+                cursor.execute(f"PRAGMA {name}")
+                found.append(cursor.fetchone()[0])
+        elif sql.startswith("PRAGMA") and "=" in sql:
+            found.append(sql)
+
+    backend = await open_engine(
+        f"sqlite+aiosqlite:///{path}", sources=counted_sources(), durability="normal", busy_timeout=7
+    )
+    try:
+        session = await new_session(backend, user("a"))
+        event.listen(Engine, "before_cursor_execute", look)
+        try:
+            for _ in range(2):
+                await backend.get_session(session.id)
+        finally:
+            event.remove(Engine, "before_cursor_execute", look)
+        assert found == [1, 1, 7_000] * 2
+        assert (await backend.verify()).problems == []
+    finally:
+        await backend.close()
 
 
 async def test_a_cancelled_read_lets_its_thread_go_on_to_others(path: Path) -> None:

@@ -41,7 +41,7 @@ class Reading {
     byId("against").replaceChildren(...rows.map(([name, count, tokens, one, many], place) => {
       const fill = make("span", { class: place === 2 ? "fill seen" : "fill" });
       fill.style.width = `${(100 * (session.counted ? tokens : count)) / most}%`;
-      const figures = counted(count, one, many) + (session.counted ? `, ${short(tokens)} tokens` : "");
+      const figures = counted(count, one, many) + (session.counted ? `, size ${short(tokens)} tokens` : "");
       return make("div", { class: "measure" },
         make("span", { class: "what", text: name }),
         make("span", { class: "bar", "aria-hidden": "true" }, fill),

@@ -70,7 +70,7 @@ function messageElement(session, at, { seen, note, choose, isChosen, ...how }) {
     }),
     make("span", { class: "figures" },
       make("time", { class: "time", text: timeOf(session, entry), title: `${entry.at} UTC` }),
-      entry.tokens ? make("span", { class: "size", text: counted(entry.tokens, "token") }) : null,
+      entry.tokens ? make("span", { class: "size", text: `size ${number(entry.tokens)}`, title: "how many tokens of a context it takes" }) : null,
       entry.paid ? make("span", { class: "cost", text: moneyText(entry.paid), title: costTitle(entry) }) : null),
   );
   const item = make("li", {
@@ -88,7 +88,7 @@ const PART_NAMES = { thinking: "thinks", call: "calls", error: "error", media: "
 
 function costTitle({ usage, paid }) {
   const tokens = usage ? `: ${usageText(usage)}` : "";
-  return counted(paid[1], "call") + tokens;
+  return paid[1] ? counted(paid[1], "call") + tokens : "what it used was not said";
 }
 
 function usageText([input, output, read, write]) {

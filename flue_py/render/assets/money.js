@@ -1,4 +1,5 @@
-// Money: picodollars as they were paid, how many calls they are for, and how many of those have no known price.
+// Money: picodollars as they were paid, how many calls they are for, and how many of those have no known price. A fourth
+// number counts answers that came without a word of what they used: they are no calls, and what they cost nobody knows.
 
 const PICODOLLARS = 1e12;
 const LARGE = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 4 });
@@ -10,13 +11,13 @@ function dollars(picodollars) {
   return `$${(amount && amount < 1e-4 ? SMALL : LARGE).format(amount)}`;
 }
 
-function moneyText([picodollars, calls, unpriced]) {
-  if (calls && calls === unpriced) return "—";
+function moneyText([picodollars, calls, unpriced, untold = 0]) {
+  if (calls + untold && calls === unpriced) return "—";
   return dollars(picodollars) + (unpriced ? " + ?" : "");
 }
 
 function sumPaid(entries) {
-  const sum = [0, 0, 0];
+  const sum = [0, 0, 0, 0];
   for (const { paid } of entries) if (paid) paid.forEach((amount, place) => { sum[place] += amount; });
   return sum;
 }

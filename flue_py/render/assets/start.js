@@ -69,11 +69,11 @@ function showSession(place) {
 
 function drawTiles(session) {
   const context = session.leaf === null ? [] : contextOf(session, session.leaf);
-  const turns = session.entries.filter((entry) => entry.kind === "message" && entry.role === "user").length;
+  const turns = session.entries.filter((entry) => entry.asks).length;
   const tiles = [
     ["Stored", number(session.entries.length), `${session.entries.length === 1 ? "entry" : "entries"}, ${counted(turns, "turn")}`],
     ["Branches", number(session.leaves.length), session.leaves.length === 1 ? "one straight line" : "ends in the tree"],
-    ["The model sees", number(context.length), session.counted ? `messages, ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
+    ["The model sees", number(context.length), session.counted ? `messages, size ${short(tokensOf(session, context))} tokens` : "messages at the leaf"],
     ["Cost", totalText(), moneyNote()],
   ];
   byId("tiles").replaceChildren(...tiles.map(([name, value, note]) => make("li", {},

@@ -36,7 +36,7 @@ class Tree {
     this.seen = new Set();
     this.onPath = new Set();
     this.rebuild();
-    const names = { time: "UTC", ...(session.counted && { size: "Tokens" }), ...(session.isPaid && { cost: "Cost" }) };
+    const names = { time: "UTC", ...(session.counted && { size: "Size" }), ...(session.isPaid && { cost: "Cost" }) };
     byId("tree-head").replaceChildren(...Object.entries(names).map(([name, text]) => make("span", { class: name, text })));
   }
 
@@ -201,8 +201,8 @@ class Tree {
     const { counted: isCounted, isPaid } = this.session;
     return [
       make("span", { class: "time", text: timeOf(this.session, entry), title: `${entry.at} UTC` }),
-      isCounted ? make("span", { class: "size", text: tokens ? short(tokens) : "", "aria-label": tokens ? `${tokens} tokens` : undefined }) : null,
-      isPaid ? make("span", { class: "cost", text: paid[1] ? moneyText(paid) : "" }) : null,
+      isCounted ? make("span", { class: "size", text: tokens ? short(tokens) : "", "aria-label": tokens ? `size: ${tokens} tokens` : undefined }) : null,
+      isPaid ? make("span", { class: "cost", text: paid[1] + (paid[3] ?? 0) ? moneyText(paid) : "" }) : null,
     ].filter(Boolean);
   }
 
