@@ -170,7 +170,8 @@ def new_message(
     """Return a message as an entry ready to be written; ``where`` names it in errors.
 
     Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
-    be counted is told in ``oddities``. Raises `InvalidEntry` naming the field.
+    be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be
+    without is missing (see `flue_py.core.messages.check_complete`).
     """
     from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
 
@@ -182,6 +183,7 @@ def new_message(
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
     text, replaced = encode_json(value, where)
     role = models.validate_message(value, where)
+    models.check_complete(value, where)
     calls: tuple[PaidCall, ...] = ()
     preview = None
     reported = None

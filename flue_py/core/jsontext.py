@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TypeAlias, cast
-
-import pydantic_core
 
 from flue_py.errors import CorruptStore, InvalidEntry, shown
 
@@ -30,6 +28,17 @@ whatever can be read can be written.
 """
 
 
+_PAYS_FOR_IMPORT = 1_000_000
+"""In the time that importing pydantic_core takes, the standard library reads so many characters of JSON."""
+
+
+def to_json(value: object) -> bytes:
+    """Return what the library made itself as compact JSON. Raises ValueError for half of a surrogate pair. O(size)."""
+    import pydantic_core  # noqa: PLC0415 - slow to import, and what only reads writes no JSON
+
+    return pydantic_core.to_json(value, inf_nan_mode="constants")
+
+
 def encode_json(value: object, what: str) -> tuple[str, int]:
     """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
 
@@ -37,7 +46,7 @@ def encode_json(value: object, what: str) -> tuple[str, int]:
     infinities, keys that are not strings, nesting deeper than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
     """
     try:
-        text = pydantic_core.to_json(value, inf_nan_mode="constants").decode()
+        text = to_json(value).decode()
     except Exception:  # noqa: BLE001 - pydantic_core refuses for several reasons; the careful pass names which
         return _encode_carefully(value, what)
     # Only these tokens can be wrong in what the fast encoder accepts: NaN and infinities become bare words,
@@ -74,7 +83,7 @@ def _encode_carefully(value: object, what: str) -> tuple[str, int]:
     replaced = [0]
     plain = _plain_copy(value, what, 0, replaced)
     # By the same encoder as everything else: one value has one text, whichever way it came in.
-    return pydantic_core.to_json(plain, inf_nan_mode="constants").decode(), replaced[0]
+    return to_json(plain).decode(), replaced[0]
 
 
 def _plain_copy(value: object, where: str, depth: int, replaced: list[int]) -> JsonValue:
@@ -131,10 +140,36 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
+class _FastReader:
+    """The reader of pydantic_core, from the moment that there was enough to read to pay for its import."""
+
+    __slots__ = ("_left", "_read")
+
+    def __init__(self) -> None:
+        self._left = _PAYS_FOR_IMPORT
+        self._read: Callable[..., object] | None = None
+
+    def reader_for(self, text: str | bytes) -> Callable[..., object] | None:
+        """Return the reader; None where the standard library is to read this text."""
+        if self._read is None:
+            self._left -= len(text)
+            if self._left > 0:
+                return None
+            from pydantic_core import from_json  # noqa: PLC0415 - see `_PAYS_FOR_IMPORT`
+
+            self._read = from_json
+        return self._read
+
+
+_FAST = _FastReader()
+
+
 def decode_json(text: str | bytes) -> JsonValue:
     """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
+    read = _FAST.reader_for(text)
     try:
-        return cast("JsonValue", pydantic_core.from_json(text, allow_inf_nan=False))
+        if read is not None:
+            return cast("JsonValue", read(text, allow_inf_nan=False))
     except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
         pass
     try:

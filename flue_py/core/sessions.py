@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
@@ -255,6 +255,18 @@ class SessionRef(str):
 def is_meant(session_id: str, session_key: int) -> bool:
     """Return whether the session with this key, which has the id now, is the one that was asked for."""
     return type(session_id) is not SessionRef or session_id.session_key == session_key
+
+
+def all_meant(names: Iterable[str]) -> Callable[[str, int], bool]:
+    """Return what tells by id and key whether a session is meant by one of the names.
+
+    A `SessionRef` among them means its own session, another text whichever ones ever had the id.
+    """
+    keys: dict[str, set[int]] = {}
+    for name in names:
+        if type(name) is SessionRef:
+            keys.setdefault(str(name), set()).add(name.session_key)
+    return lambda session_id, key: session_id not in keys or key in keys[session_id]
 
 
 def require_meant(session_id: str, session_key: int) -> None:

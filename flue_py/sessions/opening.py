@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from os import PathLike, fspath
+from os import PathLike, fspath, urandom
 from os.path import expanduser
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -212,4 +211,4 @@ def _now_us() -> int:
 
 
 def _random_id() -> str:
-    return secrets.token_hex(8)
+    return urandom(8).hex()

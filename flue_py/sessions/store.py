@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from os import PathLike
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, program_of
 from flue_py.core.entries import NewEntry
 from flue_py.core.imported import check_imported_session, checked_imported_entries
@@ -14,7 +15,6 @@ from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.listing import SessionFilter, SessionOrder
-from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Deletion,
@@ -28,7 +28,6 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
-from flue_py.core.trees import CallRow
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import (
     HasId,
@@ -56,6 +55,9 @@ from flue_py.sessions.listing import (
 from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
+
+if TYPE_CHECKING:
+    from flue_py.core.salvaging import BackupReport
 
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
@@ -293,9 +295,10 @@ class Store(StoreBudgets):
 
         Without a session: of the whole store. With several: the calls they paid for; an id that is nobody's adds
         nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
-        to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``, or ``since`` take the calls of
-        the entries on its path instead, whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the
-        path the report is empty, and says so (``on_path``).
+        to, and theirs, ``tree`` every session of the same tree. A handle means its own session, an id as text every
+        one that ever had it. ``path``, or ``leaf``, or ``since`` take the calls of the entries on its path instead,
+        whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the path the report is empty, and says
+        so (``on_path``).
 
         ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
         ``project`` those of sessions that worked in this folder or below it, ``first_day`` and ``last_day`` those of

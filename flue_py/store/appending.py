@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import urandom
 from typing import cast
 
-import pydantic_core
-
+from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
@@ -23,7 +23,6 @@ from flue_py.core.sessions import (
     check_entry_id,
     is_storable,
 )
-from flue_py.core.trees import CallRow
 from flue_py.core.usage import NO_USAGE
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store import ledger_queries, queries
@@ -133,7 +132,7 @@ def plan_append(
 
 
 def _replayed(stored: str) -> Appended:
-    ids, leaf, revision, on_branch, replaced = pydantic_core.from_json(stored)
+    ids, leaf, revision, on_branch, replaced = json.loads(stored)
     return Appended(tuple(ids), leaf, revision, on_branch, True, replaced)
 
 
@@ -383,7 +382,7 @@ class EntryBatch:
 
     def _new_lane_id(self) -> int:
         if not self._tx.is_alone:
-            return secrets.randbits(62)
+            return int.from_bytes(urandom(8)) >> 2
         if self._last_lane is None:
             row = self._tx.first(queries.LAST_LANE, {"tree_id": self.state.tree_id})
             self._last_lane = 0 if row is None or row[0] is None else int(row[0])

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from flue_py.core.budget_copies import BudgetCopy, BudgetState
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
@@ -25,7 +25,6 @@ from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
 from flue_py.core.log import LogLine
-from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -49,8 +48,12 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
+
+if TYPE_CHECKING:  # what only copies and backups have
+    from flue_py.core.budget_copies import BudgetCopy, BudgetState
+    from flue_py.core.salvaging import BackupReport
+    from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 FORMAT_VERSION = 3

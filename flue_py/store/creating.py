@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import pydantic_core
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.log import NO_NOTE, Edit, Note
@@ -181,7 +180,7 @@ def plan_fork(
 
 
 def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:
-    session_id = str(pydantic_core.from_json(stored))
+    session_id = str(json.loads(stored))
     info = get_session(tx, session_id, None)
     if info is None:
         raise SessionNotFound(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pydantic_core
-
+from flue_py.core.jsontext import to_json
 from flue_py.core.log import (
     LOGGED_IDS,
     Edit,
@@ -43,7 +43,7 @@ def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[
     where = {"session_key": state.key, "revision": after, "last_revision": last}
     moves = {row[0]: _logged_move(row) for row in tx.rows(queries.LOGGED_MOVES, where)}
     edits = _by_revision(tx.rows(queries.EDITS_AFTER, where))
-    keys = pydantic_core.to_json(list(range(after + 1, last + 1))).decode()
+    keys = json.dumps(list(range(after + 1, last + 1)))
     asked = {"session_key": state.key, "keys": keys, "count": LOGGED_IDS}
     entries = _by_revision(tx.rows(queries.LOGGED_ENTRIES, asked))
     return [
@@ -133,7 +133,7 @@ def _go_to(
     own = bring_back(tx, state, brought_back)
     moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
     if brought_back:
-        edit = Edit("retracted", None, pydantic_core.to_json(brought_back).decode())
+        edit = Edit("retracted", None, to_json(brought_back).decode())
         tx.run(queries.INSERT_EDIT, edit_row(state.key, moved.revision, edit, note, sources.now_us()))
     return True
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
@@ -35,7 +36,6 @@ from flue_py.core.sessions import (
     check_name,
     is_meant,
 )
-from flue_py.core.trees import CallRow
 from flue_py.core.usage import NO_USAGE
 from flue_py.errors import (
     CallConflict,

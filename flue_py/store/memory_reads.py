@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
+from flue_py.core.call_rows import CallRow
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.listing import (
     ANY_SESSION,
@@ -38,7 +39,6 @@ from flue_py.core.sessions import (
     VerifyReport,
     require_meant,
 )
-from flue_py.core.trees import CallRow
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed

@@ -7,10 +7,9 @@ before r, so the walk goes on below r; a redo of r leaves things as after r, so 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
-
-import pydantic_core
 
 from flue_py.core.log import Note, decode_ids
 from flue_py.core.sessions import LeafChoice, Moved, MoveReason
@@ -58,7 +57,7 @@ def move(
         digest = content_digest(to)
         stored = replayed_result(tx, state, idempotency_key, "move", digest)
         if stored is not None:
-            from_id, to_id, revision, first_reason = pydantic_core.from_json(stored)
+            from_id, to_id, revision, first_reason = json.loads(stored)
             return Moved(from_id, to_id, revision, first_reason, replayed=True)
     state.require_leaf(expected)
     if to is not None:

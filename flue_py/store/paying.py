@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
-from flue_py.core.trees import CallRow
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import CallConflict, InvalidEntry
 from flue_py.store import ledger_queries, queries

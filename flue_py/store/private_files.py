@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 from pathlib import Path
 from types import TracebackType
 
@@ -110,7 +109,7 @@ def _new_part(target: Path) -> tuple[Path, int]:
     """Make an empty file beside the target, and lock it; return its path and the descriptor that holds the lock."""
     begin, end = _part_names(target)
     for _ in range(_DRAWS):
-        path = target.with_name(f"{begin}{secrets.token_hex(4)}{end}")
+        path = target.with_name(f"{begin}{os.urandom(4).hex()}{end}")
         try:
             number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except FileExistsError:

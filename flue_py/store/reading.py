@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, cast
-
-import pydantic_core
 
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
@@ -103,7 +102,7 @@ def named_on_path(
     tx: Transaction, state: SessionState, position: Position, ids: Iterable[str], last_depth: int
 ) -> list[Entry]:
     """Return those of some entries that lie on the path to a place, no deeper than ``last_depth``, root first."""
-    named = pydantic_core.to_json(sorted(each for each in ids if is_storable(each))).decode()
+    named = json.dumps(sorted(each for each in ids if is_storable(each)))
     where = {**_spans_of(state, position), "ids": named, "last_depth": last_depth}
     return _scattered(tx, state, tx.rows(queries.NAMED_ON_PATH, where))
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from flue_py.core.budget_copies import BudgetCopy, BudgetState
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
+from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import LogLine, Note
-from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -44,14 +43,11 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
-from flue_py.core.trees import CallRow, GonePayer, Standing, TreeCopy, TreeHead
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import InvalidArgument, StoreClosed
 from flue_py.store import (
     appending,
     budgeting,
-    copying,
-    copying_budgets,
     creating,
     deleting,
     editing,
@@ -61,11 +57,14 @@ from flue_py.store import (
     queries,
     reading,
     spending,
-    verifying,
 )
 from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
-from flue_py.store.backing_up import back_up
 from flue_py.store.transaction import Transaction
+
+if TYPE_CHECKING:  # what only copies and backups have
+    from flue_py.core.budget_copies import BudgetCopy, BudgetState
+    from flue_py.core.salvaging import BackupReport
+    from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 
 Result = TypeVar("Result")
 
@@ -415,30 +414,48 @@ class SqlBackend(Backend):
         )
 
     async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
+        from flue_py.store import copying  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.read(lambda tx: copying.list_trees(tx, after, limit))
 
     async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
+        from flue_py.store import copying  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.read(lambda tx: copying.read_whole_tree(tx, tree_id))
 
     async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
+        from flue_py.store import copying  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.read(lambda tx: copying.compare_trees(tx, heads))
 
     async def write_whole_tree(self, copy: TreeCopy) -> Standing:
+        from flue_py.store import copying  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.write(lambda tx: copying.write_whole_tree(tx, copy))
 
     async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
+        from flue_py.store import copying  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.read(lambda tx: copying.list_gone_payers(tx, after, limit))
 
     async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
+        from flue_py.store import copying  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.write(lambda tx: copying.write_gone_payers(tx, payers))
 
     async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
+        from flue_py.store import copying_budgets  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.read(lambda tx: copying_budgets.list_whole_budgets(tx, after, limit))
 
     async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
+        from flue_py.store import copying_budgets  # noqa: PLC0415 - as in `verify`
+
         return await self._runner.write(lambda tx: copying_budgets.write_budgets(tx, copies))
 
     async def verify(self) -> VerifyReport:
+        from flue_py.store import verifying  # noqa: PLC0415 - what only reads a session starts without it
+
         storage = await self._runner.storage_problems()
         report = await self._runner.read(verifying.verify)
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
@@ -446,6 +463,8 @@ class SqlBackend(Backend):
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
+        from flue_py.store.backing_up import back_up  # noqa: PLC0415 - as in `verify`
+
         # Refused where the store is closed, as everything is.
         await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
         path = self._runner.file

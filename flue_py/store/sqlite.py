@@ -41,7 +41,6 @@ from flue_py.store.sqlite_file import (
 from flue_py.store.sqlite_journal import WAL, journal_mode, let_go, rescue_log, warn_without_wal
 from flue_py.store.sqlite_transaction import SqliteTransaction
 from flue_py.store.transaction import IdTaken, Transaction
-from flue_py.store.verifying import storage_problems
 
 Result = TypeVar("Result")
 
@@ -231,6 +230,8 @@ class SqliteRunner:
         return job.result
 
     async def storage_problems(self) -> list[Problem]:
+        from flue_py.store.verifying import storage_problems  # noqa: PLC0415 - what only reads starts without it
+
         return await self.read(lambda tx: storage_problems(tx, self.location))
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable
 from hashlib import blake2b
 
-import pydantic_core
-
+from flue_py.core.jsontext import to_json
 from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable, require_meant
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
@@ -133,7 +132,7 @@ def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[s
 def content_digest(*parts: object) -> bytes:
     """Return a digest of an operation's content, by which a retry is told from another operation."""
     try:
-        text = pydantic_core.to_json(parts)
+        text = to_json(parts)
     except ValueError:  # half of a surrogate pair, in an id that no entry can have
         text = repr(parts).encode()
     return blake2b(text, digest_size=16).digest()
@@ -177,5 +176,5 @@ def request_row(
         "idempotency_key": idempotency_key,
         "operation": operation,
         "digest": digest,
-        "result": pydantic_core.to_json(result).decode(),
+        "result": to_json(result).decode(),
     }

@@ -35,6 +35,9 @@ from flue_py.core.messages import UserMessage, parse_message
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
 from flue_py.core.usage_shapes import read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
+from flue_py.formats.encoding import message_content
+from flue_py.formats.linear import UNREADABLE_MESSAGE, message_entry
+from flue_py.formats.rows import Notes
 
 USAGE: JsonObject = {
     "input": 7,
@@ -462,3 +465,23 @@ def test_a_branch_summary_has_paid_calls_and_adds_nothing_to_its_path() -> None:
     ]
     assert cast("JsonObject", decode_object(new.payload)["usage"])["cost"] is None
     assert reported_usage("branch_summary", None, decode_object(new.payload)) == NO_USAGE
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({"role": "user"}, "content"),
+        ({"role": "system", "content": None}, "content"),
+        ({"role": "toolResult", "content": "x"}, "toolCallId"),
+    ],
+)
+def test_a_message_that_says_nothing_is_refused_and_an_importer_keeps_it_outside_the_context(
+    message: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidEntry, match=rf"^message\.{field}: is missing"):
+        new_message(message)
+    with pytest.raises(InvalidEntry, match=rf"^message\.{field}: is missing"):
+        message_content(message)
+    notes = Notes()
+    entry, _ = message_entry(message, message, 3, notes)
+    assert (entry.kind, [note.line for note in notes.repaired]) == (UNREADABLE_MESSAGE, [3])

@@ -43,9 +43,13 @@ NEEDED_BY_NONE = (
     "difflib",
     "greenlet",
     "pydantic",
+    "pydantic_core",
     "rich",
     "sqlalchemy",
+    "flue_py.core.trees",
     "flue_py.formats.pi",
+    "flue_py.store.copying",
+    "flue_py.store.verifying",
 )
 """What no command that reads has to import where its output is a pipe."""
 
@@ -56,6 +60,8 @@ NEEDED_BY_NONE = (
         (["sessions"], ["tiktoken", "tempfile"]),
         (["sessions", "--json"], ["tiktoken", "tempfile"]),
         (["show", "one"], ["tiktoken", "tempfile"]),
+        (["log", "one"], ["tiktoken", "tempfile"]),
+        (["history", "one"], ["tiktoken"]),
         (["usage", "one"], ["tiktoken", "tempfile"]),
         (["tree", "one", "--no-sizes"], ["tiktoken", "tempfile"]),
         (["tree", "one"], []),  # sizes in tokens are counted
