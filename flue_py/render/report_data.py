@@ -14,6 +14,7 @@ from datetime import datetime
 
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.exchanges import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
@@ -187,6 +188,7 @@ def _entry_json(
         "tokens": session.sizes.get(entry.id),
         "agent": speaker_of(fields) if entry.kind == MESSAGE else None,
         "rest": _rest(entry, fields),
+        **_tools(entry, fields),
     }
     row.update({name: extra for name, extra in extras.items() if extra})
     cost = entry_cost(entry, session.costs)
@@ -194,6 +196,14 @@ def _entry_json(
         row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
         row.update(_used(entry, fields))
     return row
+
+
+def _tools(entry: Entry, fields: JsonObject) -> JsonObject:
+    """Return the names of the tools that an answer calls, or of the one whose failure an entry tells of."""
+    if entry.kind == MESSAGE and entry.role == "assistant":
+        return {"calls": [str(call.get("name", "")) for call in tool_calls(fields)]}
+    is_failure = entry.kind == MESSAGE and entry.role == "toolResult" and fields.get("isError") is True
+    return {"failed": str(fields.get("toolName", ""))} if is_failure else {}
 
 
 def _used(entry: Entry, fields: JsonObject) -> JsonObject:
