@@ -26,6 +26,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = (
     "--no-sandbox",
     "--disable-gpu",
+    "--in-process-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
