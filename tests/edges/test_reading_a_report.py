@@ -510,6 +510,11 @@ def test_two_leaves_are_compared_as_the_command_line_does(chromium: Chromium, tm
             said = facts(page, side)
             assert said["entries"].startswith(f"{len(expected.entries)} entries (")
             assert said["tokens used"] == f"{expected.usage.totals.tokens:,}"
+            tools = [
+                f"{name} {each.calls}" + f" ({each.errors} failed)" * (each.errors > 0)
+                for name, each in expected.tools.items()
+            ]
+            assert said.get("tools", "") == ", ".join(tools)
             assert float(said["cost"].removeprefix("$")) == round(float(expected.cost.usd), 4)
         assert facts(page, "left")["cost"] == "$0.0125"
         # An entry of either side leads to it, and the comparison stays.
