@@ -135,17 +135,21 @@ _DOLLARS = frozenset({"cost", "cost_usd", "total_cost_usd"})
 KINDS = ("input", "output", "cacheRead", "cacheWrite")
 """The kinds of tokens, as our shape spells them."""
 
+PARTS = (*KINDS, "cacheWrite1h", "reasoning", "totalTokens")
+"""Every number of tokens that a report may have: the kinds, the parts of two of them, and the total."""
+
 _MAKES = {
     _Kind.INPUT: "input",
     _Kind.MORE_INPUT: "input",
     _Kind.OUTPUT: "output",
-    _Kind.THOUGHTS: "output",
+    _Kind.REASONING: "reasoning",
     _Kind.CACHE_READ: "cacheRead",
     _Kind.CACHE_WRITE: "cacheWrite",
     _Kind.CACHE_WRITE_5M: "cacheWrite",
-    _Kind.CACHE_WRITE_1H: "cacheWrite",
     _Kind.TOTAL: "totalTokens",
 }
+_MAKES_BOTH = {_Kind.THOUGHTS: ("output", "reasoning"), _Kind.CACHE_WRITE_1H: ("cacheWrite", "cacheWrite1h")}
+"""What kinds of numbers tell of: a part tells of what it is a part of."""
 
 
 @frozen
@@ -154,8 +158,8 @@ class ReportedUsage:
 
     ``cache_write_1h`` is the part of the cache writes that is kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None where none was reported. ``is_known`` is False where nothing
-    was recognised: the ten numbers are then zero because nobody knows them. ``told`` names the kinds of tokens that
-    were reported (`KINDS`, ``totalTokens``): zero in another is no report. ``oddities`` say what was not counted as it
+    was recognised: the ten numbers are then zero because nobody knows them. ``told`` names the numbers of tokens
+    that were reported (`PARTS`): zero in another is no report. ``oddities`` say what was not counted as it
     was reported, and why.
     """
 
@@ -285,7 +289,7 @@ class _Reading:
             self._at_most("reasoning", reasoning, "output", output),
             cost,
             self._is_known,
-            frozenset(_MAKES[kind] for kind in counts if kind in _MAKES),
+            frozenset(name for kind in counts for name in _MAKES_BOTH.get(kind) or (_MAKES[kind],)),
             tuple(self._oddities),
         )
 

@@ -20,7 +20,7 @@ from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage_shapes import read_reported
+from flue_py.core.usage_shapes import KINDS, read_reported
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
 from flue_py.render.report_edits import edits_of
@@ -324,7 +324,7 @@ def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
 
 def _bill_json(row: UsageRow) -> JsonObject:
     return {
-        "usage": None if row.is_unknown else [row.input, row.output, row.cache_read, row.cache_write],
+        "usage": [row.known[name] for name in KINDS],
         "paid": [row.picodollars, row.calls, row.unpriced_calls],
         "unknown": row.unknown_calls,
     }

@@ -113,9 +113,9 @@ def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
         name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
     }
     numbers = [int(number or 0) for number in row[len(query.group_by) :]]
-    calls, unpriced, unknown, *halves = numbers
+    calls, unpriced, unknown, reported, *halves = numbers
     sums = (high << 32 | low for high, low in _pairs(halves))
-    return UsageRow(group, *(calls, unpriced, *sums, unknown))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:
