@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime
@@ -228,6 +229,15 @@ def check_entry_id(text: str) -> None:
 def is_storable(text: str) -> bool:
     """Return whether a text can be an id, a key or a title: it holds neither NUL nor a lone surrogate."""
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
+
+
+_CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What nobody types into a name: control characters but for tab and line ends."""
+
+
+def is_usable(name: str) -> bool:
+    """Return whether a name can be stored, typed and shown."""
+    return is_name(name) and _CONTROLS.search(name) is None
 
 
 def is_name(text: object) -> bool:
