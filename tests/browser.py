@@ -1,7 +1,7 @@
 """The browser of a test run: Debian's Chromium, driven by Playwright, one for each process that needs it.
 
-FLUE_PY_TEST_CHROMIUM names the program; without it the usual names are looked for on the PATH. Where there is none,
-tests skip, or fail with FLUE_PY_REQUIRE_CHROMIUM=1. A browser is never downloaded.
+FLUE_PY_TEST_CHROMIUM names the program; without it the usual names are looked for on the PATH. Where there is none, or
+the name is "none", tests skip, or fail with FLUE_PY_REQUIRE_CHROMIUM=1. A browser is never downloaded.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = (
     "--no-sandbox",
     "--disable-gpu",
+    "--in-process-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -94,8 +95,10 @@ class Chromium:
 
 
 def find_program() -> str | None:
-    """Return the browser to run the tests in, or None."""
+    """Return the browser to run the tests in, or None where there is none, or the tests shall do without."""
     named = os.environ.get(PROGRAM_VARIABLE)
+    if named == "none":
+        return None
     return shutil.which(named) if named else next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 

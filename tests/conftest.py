@@ -5,12 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import secrets
+import shutil
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import WorkStealingScheduling
 
 pytest_plugins = ("tests.browser", "tests.postgres")
 
@@ -46,12 +54,35 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--hypothesis-profile"):
         seeded = config.getoption("--hypothesis-seed") is not None
         settings.load_profile("long" if slow else "seeded" if seeded else "modest")
+    if sys.dont_write_bytecode:
+        _keep_bytecode(config)
+
+
+def _keep_bytecode(config: pytest.Config) -> None:
+    """Keep bytecode in a folder until the run ends, where the shell says to write none: tests start hundreds of
+    processes, which would all compile everything anew.
+    """
+    folder = tempfile.mkdtemp(prefix="flue-py-bytecode-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    sys.dont_write_bytecode, sys.pycache_prefix = False, folder
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = folder
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return how many workers ``-n auto`` starts: two a core, since they wait for other processes half of the time."""
     return 2 * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WorkStealingScheduling | None:
+    """Have a worker that has nothing left take tests from the others, unless ``--dist`` says something else."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -1,7 +1,8 @@
 """The PostgreSQL of a test run, and empty databases on it.
 
 FLUE_PY_TEST_POSTGRES_URL names a database on a server where more may be made. Without it each process starts a server
-of its own, once a test needs it. Where neither can be had, tests skip, or fail with FLUE_PY_REQUIRE_POSTGRES=1.
+of its own, once a test needs it. Where neither can be had, or the name is "none", tests skip, or fail with
+FLUE_PY_REQUIRE_POSTGRES=1.
 """
 
 from __future__ import annotations
@@ -203,7 +204,9 @@ def refuse(reason: str) -> NoReturn:
 
 
 def require_driver() -> None:
-    """Refuse the test where the driver is missing."""
+    """Refuse the test where the driver is missing, or the whole run does without PostgreSQL."""
+    if os.environ.get(URL_VARIABLE) == "none":
+        refuse(f"PostgreSQL: {URL_VARIABLE} is none")
     if importlib.util.find_spec("asyncpg") is None:
         refuse("PostgreSQL: asyncpg is missing; install the extra flue-py[postgres]")
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flue_py.core.frozen import frozen
-from flue_py.errors import StoreUnavailable
+from flue_py.sessions.homes import in_full
 
 
 def expanded(target: str) -> str:
     """Return a path with its ``~`` put in full, and a URL as it is. Raises `StoreUnavailable` for nobody's home."""
-    if "://" in target:
-        return target
-    try:
-        return str(Path(target).expanduser())
-    except RuntimeError as error:
-        raise StoreUnavailable(f"{target}: there is no such home directory; write the path in full") from error
+    return target if "://" in target else in_full(target)
 
 
 @frozen

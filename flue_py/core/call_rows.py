@@ -8,7 +8,8 @@ from typing import NamedTuple
 class CallRow(NamedTuple):
     """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it.
 
-    ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone.
+    ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone. ``reported`` has a bit
+    for each number of tokens that was reported, in the order of `PARTS`.
     """
 
     scope: str
@@ -31,6 +32,7 @@ class CallRow(NamedTuple):
     outcome: str | None = None
     unknown: int = 0
     agent: str | None = None
+    reported: int = 0
 
     @property
     def identity(self) -> tuple[str, str, str]:

@@ -24,6 +24,7 @@ _OUTCOMES = {"error": "failed", "aborted": "aborted"}
 class PaidCall:
     """One paid model call for the ledger, told apart by ``(scope, provider, call_id)``.
 
+    ``told`` names the numbers of tokens that were reported (`PARTS`): a 0 of another is unknown.
     ``cache_write_1h`` is the part of the cache writes that was kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None where nobody knows it; ``price_source`` says who does.
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
@@ -47,6 +48,7 @@ class PaidCall:
     is_unknown: bool = False
     replaces: tuple[str, ...] = ()
     agent: str | None = None
+    told: frozenset[str] = frozenset()
 
     @property
     def known_cost(self) -> int | None:
@@ -110,6 +112,7 @@ def call_of(
         outcome=outcome,
         is_unknown=not reported.is_known,
         agent=agent,
+        told=reported.told,
     )
 
 

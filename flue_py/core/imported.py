@@ -19,6 +19,7 @@ from flue_py.core.entries import (
 from flue_py.core.jsontext import JsonValue, decode_json
 from flue_py.core.sessions import NewSession, check_label, is_storable
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import PARTS
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
 
 _OBJECTS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
@@ -137,6 +138,8 @@ def _check_parts(call: PaidCall, where: str) -> None:
             raise InvalidEntry(f"{where}.{name}: {shown(tokens)} is not a whole number from 0 to {most}")
     if type(call.is_unknown) is not bool or (call.is_unknown and (any(call.usage) or call.cost is not None)):
         raise InvalidEntry(f"{where}.is_unknown: should be a bool, and True only where there are no numbers")
+    if not isinstance(call.told, frozenset) or not call.told.issubset(PARTS):
+        raise InvalidEntry(f"{where}.told: should be a frozenset of {', '.join(PARTS)}")
     if call.cost is not None and not (type(call.cost) is int and 0 <= call.cost <= MAX_AMOUNT):
         raise InvalidEntry(f"{where}.cost: {shown(call.cost)} is not a whole number of picodollars")
     if call.at_us is not None and not is_moment(call.at_us):

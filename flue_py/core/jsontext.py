@@ -22,10 +22,11 @@ MAX_JSON_DEPTH = 200
 
 _SHOWN_KEY = 60
 
-LARGEST_INTEGER = 10**4300 - 1
-"""Larger integers are refused, of either sign. JSON readers, Python's too, read up to 4,300 digits:
-whatever can be read can be written.
-"""
+MAX_DIGITS = 4_300
+"""JSON readers, Python's too, read integers of up to so many digits: whatever can be read can be written."""
+
+LARGEST_INTEGER: int = 10**MAX_DIGITS - 1
+"""Larger integers are refused, of either sign."""
 
 
 _PAYS_FOR_IMPORT = 1_000_000

@@ -16,6 +16,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import picodollars_to_usd
+from flue_py.core.usage_shapes import PARTS
 
 DAY_US = 86_400_000_000
 
@@ -85,6 +86,7 @@ def call_row(
         call.outcome,
         int(call.is_unknown),
         call.agent,
+        sum(1 << place for place, part in enumerate(PARTS) if part in call.told),
     )
 
 
@@ -238,7 +240,8 @@ class UsageRow:
     begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
     ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
     costs that are known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those of
-    which nobody knows the tokens either: they add nothing to any of the sums.
+    which nobody knows the tokens either: they add nothing to any of the sums. ``reported`` has a bit for each
+    number that some of the calls reported (see `known`): a 0 of anything else is unknown.
     """
 
     group: Mapping[str, str | date | None] = field(default_factory=dict)
@@ -253,6 +256,7 @@ class UsageRow:
     total_tokens: int = 0
     picodollars: int = 0
     unknown_calls: int = 0
+    reported: int = 0
 
     @property
     def cache_write(self) -> int:
@@ -273,7 +277,26 @@ class UsageRow:
 
     def plus(self, other: UsageRow) -> UsageRow:
         """Return the sum of two rows, under the group of this one."""
-        return UsageRow(self.group, *(mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)))
+        sums = [mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)]
+        return UsageRow(self.group, *(*sums, self.reported | other.reported))
+
+    @property
+    def known(self) -> dict[str, int | None]:
+        """The tokens by kind, as JSON spells it; None where there are calls and none of them reported any."""
+        tokens = {
+            "input": self.input,
+            "output": self.output,
+            "cacheRead": self.cache_read,
+            "cacheWrite": self.cache_write,
+            "cacheWrite5m": self.cache_write_5m,
+            "cacheWrite1h": self.cache_write_1h,
+            "reasoning": self.reasoning,
+            "totalTokens": self.total_tokens,
+        }
+        told = {part for place, part in enumerate(PARTS) if self.reported >> place & 1}
+        told |= {"cacheWrite5m"} if "cacheWrite" in told else set()
+        told |= {"totalTokens"} if told else set()
+        return {name: count if count or name in told or not self.calls else None for name, count in tokens.items()}
 
     @property
     def sums(self) -> tuple[int, ...]:
@@ -286,21 +309,12 @@ class UsageRow:
     def to_json(self) -> JsonObject:
         """Return the row as JSON: ``costUsd`` is the exact decimal as text. What is not known is null, never 0."""
         cost = self.cost
-        tokens: JsonObject = {
-            "input": self.input,
-            "output": self.output,
-            "cacheRead": self.cache_read,
-            "cacheWrite5m": self.cache_write_5m,
-            "cacheWrite1h": self.cache_write_1h,
-            "reasoning": self.reasoning,
-            "totalTokens": self.total_tokens,
-        }
         return {
             **{_JSON_NAMES.get(name, name): _json(value) for name, value in self.group.items()},
             "calls": self.calls,
             "unpricedCalls": self.unpriced_calls,
             "unknownCalls": self.unknown_calls,
-            **(dict.fromkeys(tokens) if self.is_unknown else tokens),
+            **{name: count for name, count in self.known.items() if name != "cacheWrite"},
             "costPicodollars": None if cost is None else self.picodollars,
             "costUsd": None if cost is None else f"{cost.normalize():f}",
         }
@@ -378,6 +392,7 @@ def summed(calls: Iterable[tuple[CallRow, Mapping[str, str | date | None]]]) -> 
             call.tokens,
             call.cost or 0,
             call.unknown,
+            call.reported,
         )
         for call, group in calls
     )

@@ -305,7 +305,7 @@ NEEDED_WHEN_NEW: dict[type, frozenset[str]] = {
     UserMessage: frozenset(("content",)),
     ToolResultMessage: frozenset(("toolCallId",)),
 }
-"""Fields that a new message has to have, null excluded; a message in a transcript may be without them."""
+"""Fields that a message has to have to come in, null excluded; one that `parse_message` reads may be without them."""
 _MESSAGE_SHAPES = {role: model._shape for role, model in _MESSAGE_BY_ROLE.items()}
 _OTHER_MESSAGE_SHAPE = OtherMessage._shape
 
@@ -346,12 +346,12 @@ def validate_message(value: Mapping[str, JsonValue], where: str = "message") -> 
     return parse_message(value, where).role
 
 
-def check_complete(message: Mapping[str, JsonValue] | Message, where: str = "message") -> None:
-    """Check that a message that `parse_message` accepts has what a new one needs; transcripts may be without it.
+def check_complete(value: Mapping[str, JsonValue], where: str = "message") -> None:
+    """Check that a message that `parse_message` accepts, as JSON, has what one needs on its way into a store.
 
-    A user or system message needs content, the result of a tool the id of the call. Raises `InvalidEntry`. O(1).
+    A user or system message needs content, the result of a tool the id of the call: stores of older versions may have
+    messages without. Raises `InvalidEntry`. O(1).
     """
-    value = message_json(message) if isinstance(message, MESSAGE_CLASSES) else message
     role = value.get("role")
     model = _MESSAGE_BY_ROLE.get(role, OtherMessage) if isinstance(role, str) else OtherMessage
     for key in NEEDED_WHEN_NEW.get(model, ()):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
@@ -230,6 +231,15 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and (text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text))
 
 
+_CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What nobody types into a name: control characters but for tab and line ends."""
+
+
+def is_usable(name: str) -> bool:
+    """Return whether a name can be stored, typed and shown."""
+    return is_name(name) and _CONTROLS.search(name) is None
+
+
 def is_name(text: object) -> bool:
     """Return whether something can be an id or a key: a text that is storable, not empty, and not too long."""
     return isinstance(text, str) and text != "" and is_storable(text) and len(text.encode()) <= MAX_NAME_BYTES
@@ -255,6 +265,18 @@ class SessionRef(str):
 def is_meant(session_id: str, session_key: int) -> bool:
     """Return whether the session with this key, which has the id now, is the one that was asked for."""
     return type(session_id) is not SessionRef or session_id.session_key == session_key
+
+
+def all_meant(names: Iterable[str]) -> Callable[[str, int], bool]:
+    """Return what tells by id and key whether a session is meant by one of the names.
+
+    A `SessionRef` among them means its own session, another text whichever ones ever had the id.
+    """
+    keys: dict[str, set[int]] = {}
+    for name in names:
+        if type(name) is SessionRef:
+            keys.setdefault(str(name), set()).add(name.session_key)
+    return lambda session_id, key: session_id not in keys or key in keys[session_id]
 
 
 def require_meant(session_id: str, session_key: int) -> None:

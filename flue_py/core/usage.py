@@ -142,8 +142,8 @@ class UsageWindow:
 
 
 def picodollars_to_usd(picodollars: int) -> Decimal:
-    """Return picodollars as US dollars, exact."""
-    return _EXACT.scaleb(Decimal(picodollars), -12)
+    """Return picodollars as US dollars, exact. Nothing is ``0``, which prints as that."""
+    return _EXACT.scaleb(Decimal(picodollars), -12) if picodollars else Decimal()
 
 
 def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> int:

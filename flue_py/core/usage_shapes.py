@@ -21,10 +21,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from functools import lru_cache
-from math import isfinite
+from math import isfinite, isnan
 
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import MAX_JSON_DEPTH, JsonObject, JsonValue
 from flue_py.core.usage import (
     COST_FIELDS,
     MAX_AMOUNT,
@@ -135,17 +135,21 @@ _DOLLARS = frozenset({"cost", "cost_usd", "total_cost_usd"})
 KINDS = ("input", "output", "cacheRead", "cacheWrite")
 """The kinds of tokens, as our shape spells them."""
 
+PARTS = (*KINDS, "cacheWrite1h", "reasoning", "totalTokens")
+"""Every number of tokens that a report may have: the kinds, the parts of two of them, and the total."""
+
 _MAKES = {
     _Kind.INPUT: "input",
     _Kind.MORE_INPUT: "input",
     _Kind.OUTPUT: "output",
-    _Kind.THOUGHTS: "output",
+    _Kind.REASONING: "reasoning",
     _Kind.CACHE_READ: "cacheRead",
     _Kind.CACHE_WRITE: "cacheWrite",
     _Kind.CACHE_WRITE_5M: "cacheWrite",
-    _Kind.CACHE_WRITE_1H: "cacheWrite",
     _Kind.TOTAL: "totalTokens",
 }
+_MAKES_BOTH = {_Kind.THOUGHTS: ("output", "reasoning"), _Kind.CACHE_WRITE_1H: ("cacheWrite", "cacheWrite1h")}
+"""What kinds of numbers tell of: a part tells of what it is a part of."""
 
 
 @frozen
@@ -154,8 +158,8 @@ class ReportedUsage:
 
     ``cache_write_1h`` is the part of the cache writes that is kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None where none was reported. ``is_known`` is False where nothing
-    was recognised: the ten numbers are then zero because nobody knows them. ``told`` names the kinds of tokens that
-    were reported (`KINDS`, ``totalTokens``): zero in another is no report. ``oddities`` say what was not counted as it
+    was recognised: the ten numbers are then zero because nobody knows them. ``told`` names the numbers of tokens
+    that were reported (`PARTS`): zero in another is no report. ``oddities`` say what was not counted as it
     was reported, and why.
     """
 
@@ -178,6 +182,27 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
     whole = reading.result()
     parts = _iterations(value, where)
     return parts if parts is not None and parts.totals.tokens > whole.totals.tokens else whole
+
+
+def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tuple[JsonValue, tuple[str, ...]]:
+    """Return a usage object with text in place of what is no JSON number (NaN, infinities), and which those are.
+
+    A store holds JSON only, and a paid answer is not refused for that. What holds nothing of it is returned as it is.
+    """
+    if isinstance(value, float) and not isfinite(value):
+        word = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return word, (f"{where}: {word} is no JSON number; it is kept as text, and not counted",)
+    if depth == MAX_JSON_DEPTH or not isinstance(value, (Mapping, list, tuple)):
+        return value, ()
+    names = list(value) if isinstance(value, Mapping) else range(len(value))
+    inside = value.values() if isinstance(value, Mapping) else value
+    places = [f"{where}.{name}" if isinstance(value, Mapping) else f"{where}[{name}]" for name in names]
+    read = [with_words_for_numbers(each, place, depth + 1) for each, place in zip(inside, places, strict=True)]
+    odd = tuple(each for _, found in read for each in found)
+    if not odd:
+        return value, ()
+    kept = [each for each, _ in read]
+    return (dict(zip(value, kept, strict=True)) if isinstance(value, Mapping) else kept), odd
 
 
 def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
@@ -285,7 +310,7 @@ class _Reading:
             self._at_most("reasoning", reasoning, "output", output),
             cost,
             self._is_known,
-            frozenset(_MAKES[kind] for kind in counts if kind in _MAKES),
+            frozenset(name for kind in counts for name in _MAKES_BOTH.get(kind) or (_MAKES[kind],)),
             tuple(self._oddities),
         )
 

@@ -16,6 +16,7 @@ from flue_py.demo.story import tell
 from flue_py.errors import StoreUnavailable
 from flue_py.render.entries import Look
 from flue_py.render.lines import ASCII, UNICODE, printable
+from flue_py.sessions.homes import in_full
 
 _NEXT = "Your own are next: flue-py import auto --discover, then flue-py sessions"
 
@@ -33,7 +34,7 @@ def demo(ctx: click.Context, database: str | None) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if database is not None:
         if "://" not in database:
-            database = _expanded(database)
+            database = in_full(database)
             _make_private_folder(Path(database).parent)
         console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
         asyncio.run(_tell(database, console))
@@ -42,13 +43,6 @@ def demo(ctx: click.Context, database: str | None) -> None:
         path = Path(folder) / "sessions.db"
         console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
         asyncio.run(_tell(str(path), console))
-
-
-def _expanded(database: str) -> str:
-    try:
-        return str(Path(database).expanduser())
-    except RuntimeError as error:
-        raise StoreUnavailable(f"{database}: there is no such home directory; write the path in full") from error
 
 
 def _make_private_folder(folder: Path) -> None:

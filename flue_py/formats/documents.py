@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import MAX_DIGITS, JsonObject, JsonValue
 from flue_py.errors import UnreadableFile
 from flue_py.formats.rows import Notes
-
-_MAX_DIGITS = 3_900
-"""Longer integers are kept as text: JSON here cannot hold them, and one number must not cost the document."""
 
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _BLANK = re.compile(r"[\s,]*")
@@ -114,11 +111,12 @@ def _reason(error: Exception) -> str:
 
 
 def _decoder(notes: Notes, index: Callable[[], int]) -> json.JSONDecoder:
-    def constant(word: str) -> None:
-        notes.repair(index(), f"{word} is no JSON number; null stands in its place")
+    def constant(word: str) -> str:
+        notes.repair(index(), f"{word} is no JSON number; it is kept as text")
+        return word
 
     def integer(digits: str) -> int | str:
-        if len(digits) <= _MAX_DIGITS:
+        if len(digits.lstrip("-")) <= MAX_DIGITS:
             return int(digits)
         notes.repair(index(), f"a number of {len(digits)} digits is kept as text")
         return digits

@@ -13,8 +13,8 @@ from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.rows import Notes
 
-_ROLES = frozenset({"user", "assistant", "toolResult"})
-_CONTENT = frozenset({str, list, type(None)})
+_CONTENT = {"user": (str, list), "assistant": (str, list, type(None)), "toolResult": (str, list, type(None))}
+"""What the content of those messages may be that need no further look, by role."""
 
 
 class Content(NamedTuple):
@@ -71,7 +71,8 @@ def message_content(message: JsonObject) -> Content:
     Every part has to be of its type's shape. Raises `InvalidEntry`.
     """
     role, content = message.get("role"), message.get("content")
-    if type(role) is not str or role not in _ROLES or type(content) not in _CONTENT:
+    is_plain = isinstance(role, str) and type(content) in _CONTENT.get(role, ())
+    if not isinstance(role, str) or not is_plain or (role == "toolResult" and not message.get("toolCallId")):
         made = new_message(message)
         return Content(
             made.kind, made.payload, made.role, made.usage, made.surrogates_replaced, made.preview, made.calls

@@ -11,6 +11,7 @@ from flue_py.render.lines import Line, Span, one_line, table
 from flue_py.render.views import dollars
 
 DASH = "-"
+_TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
 _FOLDER = 36
 _NUMBERS = ("calls", "input", "output", "cache read", "cache write", "tokens", "US dollars")
 
@@ -55,7 +56,6 @@ def short_folder(folder: str) -> str:
 
 
 def _row(group: list[str], row: UsageRow, style: str) -> list[Span]:
-    tokens = (row.input, row.output, row.cache_read, row.cache_write, row.total_tokens)
-    shown = [DASH if row.is_unknown else f"{number:,}" for number in tokens]
+    shown = [DASH if row.known[name] is None else f"{row.known[name]:,}" for name in _TOKENS]
     cost = DASH if row.cost is None else dollars(row.cost)
     return [(text, style) for text in (*group, f"{row.calls:,}", *shown, cost)]

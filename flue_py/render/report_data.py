@@ -14,12 +14,13 @@ from datetime import datetime
 
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.exchanges import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage_shapes import read_reported
+from flue_py.core.usage_shapes import KINDS, read_reported
 from flue_py.render.entries import entry_name, entry_text
 from flue_py.render.lines import one_line
 from flue_py.render.report_edits import edits_of
@@ -187,6 +188,7 @@ def _entry_json(
         "tokens": session.sizes.get(entry.id),
         "agent": speaker_of(fields) if entry.kind == MESSAGE else None,
         "rest": _rest(entry, fields),
+        **_tools(entry, fields),
     }
     row.update({name: extra for name, extra in extras.items() if extra})
     cost = entry_cost(entry, session.costs)
@@ -194,6 +196,14 @@ def _entry_json(
         row["paid"] = [cost.picodollars, cost.calls, cost.unpriced_calls, *([cost.untold] if cost.untold else [])]
         row.update(_used(entry, fields))
     return row
+
+
+def _tools(entry: Entry, fields: JsonObject) -> JsonObject:
+    """Return the names of the tools that an answer calls, or of the one whose failure an entry tells of."""
+    if entry.kind == MESSAGE and entry.role == "assistant":
+        return {"calls": [str(call.get("name", "")) for call in tool_calls(fields)]}
+    is_failure = entry.kind == MESSAGE and entry.role == "toolResult" and fields.get("isError") is True
+    return {"failed": str(fields.get("toolName", ""))} if is_failure else {}
 
 
 def _used(entry: Entry, fields: JsonObject) -> JsonObject:
@@ -314,7 +324,7 @@ def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
 
 def _bill_json(row: UsageRow) -> JsonObject:
     return {
-        "usage": None if row.is_unknown else [row.input, row.output, row.cache_read, row.cache_write],
+        "usage": [row.known[name] for name in KINDS],
         "paid": [row.picodollars, row.calls, row.unpriced_calls],
         "unknown": row.unknown_calls,
     }

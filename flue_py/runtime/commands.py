@@ -9,7 +9,6 @@ import json
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
-from os.path import expanduser
 from pathlib import Path
 
 from flue_py.core.frozen import frozen
@@ -19,6 +18,7 @@ from flue_py.render.conversation import listed_lines, said_lines, turn_lines
 from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
+from flue_py.sessions.homes import in_full
 from flue_py.store.private_files import write_whole
 
 
@@ -167,7 +167,7 @@ def write_private(path: str, text: str) -> str:
 
     Raises `InvalidArgument` where it is there, `StoreUnavailable`.
     """
-    path = expanduser(path)
+    path = in_full(path)
     write_whole(Path(path), text.encode(errors="backslashreplace"))
     return path
 

@@ -83,7 +83,6 @@ def _incoming(
             entries += [_entry(each, path, source) for each in convert(dict(message), shape, names, path)]
         else:
             entry = new_message(message, source, path)
-            _check_complete(message, path)
             beside = beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
             entries.append(_beside(entry, beside))
         starts.append(len(entries))
@@ -91,20 +90,11 @@ def _incoming(
 
 
 def _entry(converted: Converted, where: str, source: str | None) -> NewEntry:
-    entry = new_message(converted.message, source, where)
-    _check_complete(converted.message, where)
-    return _beside(entry, converted.beside)
+    return _beside(new_message(converted.message, source, where), converted.beside)
 
 
 def _beside(entry: NewEntry, beside: JsonObject) -> NewEntry:
     return replace(entry, extra=encode_json(beside, "extra")[0]) if beside else entry
-
-
-def _check_complete(message: Mapping[str, JsonValue] | Message, where: str) -> None:
-    """Raise `InvalidEntry` for a message that says nothing, and for a result that answers no call."""
-    from flue_py.core.messages import check_complete  # noqa: PLC0415 - pydantic models are only needed here
-
-    check_complete(message, where)
 
 
 def _is_neutral(message: Mapping[str, JsonValue] | Message) -> bool:

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike, fspath, urandom
-from os.path import expanduser
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_name
-from flue_py.errors import FlueError, InvalidArgument, StoreUnavailable, shown
+from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.prices.book import PricesChoice, choose_prices
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
+from flue_py.sessions.homes import in_full
 from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources
@@ -116,15 +116,7 @@ def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tu
     scheme, separator, _ = location.partition("://")
     if separator and scheme not in _SCHEMES:
         raise InvalidArgument(f"target: {scheme}:// is not one of {', '.join(_SCHEMES)}; write it in full, or a path")
-    return ("engine", location) if separator else ("file", _expanded(location))
-
-
-def _expanded(path: str) -> str:
-    """Return a path with ``~`` and ``~user`` put in full. Raises `StoreUnavailable` for nobody's home."""
-    full = expanduser(path)
-    if full.startswith("~"):
-        raise StoreUnavailable(f"{path}: there is no such home directory; write the path in full, or ./{path}")
-    return full
+    return ("engine", location) if separator else ("file", in_full(location))
 
 
 def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout: float | None) -> tuple[int, float]:

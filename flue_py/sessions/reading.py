@@ -349,11 +349,10 @@ class SessionView:
         """Return the session and its task sessions as one HTML file, which asks no network for anything (row X02).
 
         It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
-        of each agent grew, and what the session and its tasks have paid, by model. ``warn_at`` and ``cutover_at`` draw
-        lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time to count tokens. What is stored and
-        the arguments decide every byte: the time of making is on the page only as ``made_at`` (UTC). O(entries + calls
-        of the trees), and O(path) for each compaction.
-        Raises `InvalidArgument`.
+        of each agent grew, and what the session and its tasks have paid, by model. Tasks come last active first.
+        ``warn_at`` and ``cutover_at`` draw lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time
+        to count tokens. What is stored and the arguments decide every byte: the time of making is on the page only as
+        ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each compaction. Raises `InvalidArgument`.
         """
         from flue_py.render.report import html_report  # noqa: PLC0415 - only who makes a report needs it
         from flue_py.sessions.reporting import checked_thresholds, read_bill, read_reported  # noqa: PLC0415
@@ -361,7 +360,8 @@ class SessionView:
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        found = await read_reported(self._backend, self.ref, sizes=sizes)
+        first, *tasks = await read_reported(self._backend, self.ref, sizes=sizes)
+        found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
         bill = await read_bill(self._backend, self.ref)
         return html_report(found, thresholds, bill=bill, made_at=made)
 

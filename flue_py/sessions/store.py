@@ -295,9 +295,10 @@ class Store(StoreBudgets):
 
         Without a session: of the whole store. With several: the calls they paid for; an id that is nobody's adds
         nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
-        to, and theirs, ``tree`` every session of the same tree. ``path``, or ``leaf``, or ``since`` take the calls of
-        the entries on its path instead, whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the
-        path the report is empty, and says so (``on_path``).
+        to, and theirs, ``tree`` every session of the same tree. A handle means its own session, an id as text every
+        one that ever had it. ``path``, or ``leaf``, or ``since`` take the calls of the entries on its path instead,
+        whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the path the report is empty, and says
+        so (``on_path``).
 
         ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
         ``project`` those of sessions that worked in this folder or below it, ``first_day`` and ``last_day`` those of

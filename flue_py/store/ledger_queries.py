@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from flue_py.core.call_rows import CallRow
 from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
+from flue_py.core.usage_shapes import PARTS
 from flue_py.store.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
 from flue_py.store.transaction import Statement
 
@@ -60,13 +61,14 @@ _TOKENS = (
 SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), _TOKENS, "COALESCE(g.cost, 0)")
 
 PAYERS_OF = Statement(
-    "SELECT n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
-    "SELECT n.session_key, n.tree_id FROM ledger_sessions n"
+    "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
+    " WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
+    "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
     " WHERE n.session_id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
 )
 TREES_OF = Statement(
-    "SELECT s.id, s.tree_id FROM sessions s WHERE s.id IN (SELECT value FROM json_each(:ids))",
-    "SELECT s.id, s.tree_id FROM sessions s"
+    "SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id IN (SELECT value FROM json_each(:ids))",
+    "SELECT s.id, s.session_key, s.tree_id FROM sessions s"
     " WHERE s.id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
 )
 PAYERS_OF_TREES = _per_dialect(
@@ -136,6 +138,8 @@ def ledger_sums(
         "COUNT(*)",
         "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
         "CAST(SUM(g.unknown) AS BIGINT)",
+        # What some call reported: there is no sum of bits on SQLite.
+        " + ".join(f"MAX(g.reported & {1 << place})" for place in range(len(PARTS))),
     ]
     needs_entry = by_branch or on_path or "branch" in group_by
     needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)

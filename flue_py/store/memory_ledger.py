@@ -8,7 +8,7 @@ from datetime import date
 from flue_py.core.call_rows import CallRow
 from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
-from flue_py.core.sessions import Stored
+from flue_py.core.sessions import Stored, all_meant, is_meant
 from flue_py.errors import SessionNotFound
 from flue_py.store.memory_reads import MemoryReads
 
@@ -37,7 +37,7 @@ class MemoryLedger(MemoryReads):
         elif query.session_id is not None:
             payers = self._payers_meant(query.session_id, query)
         elif query.session_ids is not None:
-            payers = self._payers_named(set(query.session_ids))
+            payers = self._payers_named(query.session_ids)
         active = self._active()
         calls: list[tuple[CallRow, Mapping[str, str | date | None]]] = [
             (call, {name: self._group_value(name, call, active) for name in query.group_by})
@@ -73,18 +73,27 @@ class MemoryLedger(MemoryReads):
         return {(session.tree_id, entry_id) for entry_id in path}
 
     def _payers_meant(self, session_id: str, query: LedgerQuery) -> set[int]:
-        ids = self._task_ids(session_id) if query.tasks else {session_id}
+        now = self._sessions.get(session_id)
+        is_other = now is not None and not is_meant(session_id, now.number)
+        # The tasks of a session whose id another one has now went with it: what links there are is that one's.
+        ids = {session_id, *(self._task_ids(session_id) if query.tasks and not is_other else ())}
         payers = self._payers_named(ids)
-        if session_id not in self._sessions and not payers:
+        if (now is None or is_other) and not payers:
             raise SessionNotFound(session_id)
         if not query.tree:
             return payers
         trees = {self._payers[number].tree_id for number in payers}
-        trees |= {self._sessions[each].tree_id for each in ids if each in self._sessions}
+        there = [] if is_other else [self._sessions[each] for each in ids if each in self._sessions]
+        trees.update(session.tree_id for session in there)
         return {number for number, note in self._payers.items() if note.tree_id in trees}
 
     def _payers_named(self, ids: Collection[str]) -> set[int]:
-        return {number for number, note in self._payers.items() if note.session_id in ids}
+        are_meant = all_meant(ids)
+        return {
+            number
+            for number, note in self._payers.items()
+            if note.session_id in ids and are_meant(note.session_id, number)
+        }
 
     def _active(self) -> set[tuple[int, str]]:
         """Return every entry that is on the active path of a session, with its tree."""

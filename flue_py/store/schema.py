@@ -291,6 +291,7 @@ ledger = Table(
     Column("outcome", TEXT),
     Column("unknown", BigInteger, nullable=False, server_default=text("0")),
     Column("agent", TEXT),
+    Column("reported", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("scope", "provider", "call_id"),
     Index("ix_ledger_session_key", "session_key"),
     sqlite_with_rowid=False,

@@ -8,7 +8,7 @@ from datetime import date
 
 from flue_py.core.costs import EntryCost
 from flue_py.core.ledger import PERIODS, Dimension, LedgerQuery, UsageReport, UsageRow, merged, period_of, usage_report
-from flue_py.core.sessions import is_storable
+from flue_py.core.sessions import all_meant, is_storable
 from flue_py.errors import SessionNotFound
 from flue_py.store import ledger_queries, queries
 from flue_py.store.reading import locate
@@ -43,7 +43,8 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
     elif query.session_ids is not None:
         named = {"ids": json.dumps([name for name in query.session_ids if is_storable(name)])}
-        parameters["keys"] = json.dumps([row[0] for row in tx.rows(ledger_queries.PAYERS_OF, named)])
+        found = _meant(query.session_ids, tx.rows(ledger_queries.PAYERS_OF, named))
+        parameters["keys"] = json.dumps([row[1] for row in found])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
     statement = ledger_queries.ledger_sums(
@@ -78,19 +79,33 @@ def task_ids(tx: Transaction, session_id: str) -> set[str]:
 
 def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
     """Return the keys of the sessions that the query is about, living or gone. Raises `SessionNotFound`."""
-    ids = {session_id}
-    if query.tasks:
+    ids = {str(session_id)}
+    # The tasks of a session whose id another one has now went with it: what links there are is that one's.
+    if query.tasks and _is_nobody_else(tx, session_id):
         ids |= task_ids(tx, session_id)
     named = {"ids": json.dumps(sorted(ids))}
-    there: dict[str, int] = {row[0]: row[1] for row in tx.rows(ledger_queries.TREES_OF, named)}
-    payers: dict[int, int | None] = {row[0]: row[1] for row in tx.rows(ledger_queries.PAYERS_OF, named)}
-    if session_id not in there and not payers:
+    there = _meant((session_id,), tx.rows(ledger_queries.TREES_OF, named))
+    paid = _meant((session_id,), tx.rows(ledger_queries.PAYERS_OF, named))
+    if not paid and session_id not in {row[0] for row in there}:
         raise SessionNotFound(session_id)
+    payers: dict[int, int | None] = {row[1]: row[2] for row in paid}
     if not query.tree:
         return sorted(payers)
-    trees = {*there.values(), *(tree_id for tree_id in payers.values() if tree_id is not None)}
+    trees = {*(row[2] for row in there), *(tree_id for tree_id in payers.values() if tree_id is not None)}
     found = tx.rows(ledger_queries.PAYERS_OF_TREES, {"keys": json.dumps(sorted(trees))})
     return sorted({*payers, *(row[0] for row in found)})
+
+
+def _is_nobody_else(tx: Transaction, session_id: str) -> bool:
+    """Return whether no session but the one that is meant has the id now."""
+    rows = list(tx.rows(ledger_queries.TREES_OF, {"ids": json.dumps([session_id])}))
+    return len(_meant((session_id,), rows)) == len(rows)
+
+
+def _meant(names: Iterable[str], rows: Iterable[Row]) -> list[Row]:
+    """Return the rows (session id, session key, ...) of sessions that are meant."""
+    is_meant = all_meant(names)
+    return [row for row in rows if is_meant(row[0], row[1])]
 
 
 def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
@@ -98,9 +113,9 @@ def _usage_row(row: Row, query: LedgerQuery) -> UsageRow:
         name: _group_value(name, value) for name, value in zip(query.group_by, row, strict=False)
     }
     numbers = [int(number or 0) for number in row[len(query.group_by) :]]
-    calls, unpriced, unknown, *halves = numbers
+    calls, unpriced, unknown, reported, *halves = numbers
     sums = (high << 32 | low for high, low in _pairs(halves))
-    return UsageRow(group, *(calls, unpriced, *sums, unknown))
+    return UsageRow(group, *(calls, unpriced, *sums, unknown, reported))
 
 
 def _pairs(halves: Sequence[int]) -> Iterable[tuple[int, int]]:

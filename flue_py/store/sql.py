@@ -44,7 +44,7 @@ from flue_py.core.sessions import (
     VerifyReport,
 )
 from flue_py.core.usage import UsageWindow
-from flue_py.errors import InvalidArgument, StoreClosed
+from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed
 from flue_py.store import (
     appending,
     budgeting,
@@ -457,7 +457,13 @@ class SqlBackend(Backend):
         from flue_py.store import verifying  # noqa: PLC0415 - what only reads a session starts without it
 
         storage = await self._runner.storage_problems()
-        report = await self._runner.read(verifying.verify)
+        try:
+            report = await self._runner.read(verifying.verify)
+        except CorruptStore as error:
+            # A text that is no text stops whoever reads its row.
+            counts = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True) or (0, 0)
+            found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
+            return VerifyReport(counts[0], counts[1], [*storage, found])
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
 
     async def backup(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from flue_py.core.entries import MESSAGE, message_preview, message_text, message_title
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.lanes import Lane
-from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable
+from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable, is_usable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown
@@ -91,7 +91,7 @@ def _check_names(row: Row, found: _Found) -> None:
     """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
     session_id, scope, key, title = row[1], *row[-3:]
     where, refused = f"session {session_id!r}", "no store would take it; rescue the session by salvage"
-    if not is_name(session_id):
+    if not isinstance(session_id, str) or not is_usable(session_id):
         found.report("unusable id", where, refused)
     if scope != "" and not is_name(scope):
         found.report("unusable scope", where, f"{shown(scope)}: {refused}")
@@ -114,8 +114,8 @@ def _check_lane(
     expected_depth = lane.fork_depth + 1
     for row in tx.rows(queries.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
         depth, entry_id, creator = row[:3]
-        if not is_name(entry_id):
-            found.report("unusable id", f"entry {entry_id!r}", "no store would take it as an id; rescue it by salvage")
+        if not isinstance(entry_id, str) or not is_usable(entry_id):
+            found.report("unusable id", f"entry {entry_id!r}", "cannot be an id, or not be typed; rescue it by salvage")
         if depth != expected_depth:
             found.report("wrong depth", f"entry {entry_id}", f"is at depth {depth}, not {expected_depth}")
         totals = _check_entry(tx, lane, row, totals, found)

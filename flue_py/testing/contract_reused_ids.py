@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from flue_py.core.budgets import Amounts, NewBudget
 from flue_py.core.calls import PaidCall
+from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import NewSession, SessionInfo, SessionRef
-from flue_py.core.usage import NO_USAGE
+from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.samples import add, path_ids, placed, store_snapshot, user
@@ -111,6 +112,25 @@ class ReusedIdContract:
         assert (await backend.delete_tree(old)).session_ids == ()
         assert await store_snapshot(backend) == before
         assert (await backend.delete_tree(new.ref)).session_ids == ("again",)
+
+    async def test_the_ledger_tells_what_each_of_them_has_paid(self, backend: Backend) -> None:
+        old = await backend.create_session(NewSession(id="again"))
+        await backend.record_call(old.ref, PaidCall(UsageTotals(input=1), call_id="one"))
+        await backend.delete_tree(old.ref)
+        new = await backend.create_session(NewSession(id="again"))
+        await backend.record_call(new.ref, PaidCall(UsageTotals(input=2), call_id="two"))
+        task = await backend.create_task(new.ref, "t", NewSession())
+        await backend.record_call(task.ref, PaidCall(UsageTotals(input=4), call_id="four"))
+
+        async def tokens(query: LedgerQuery) -> int:
+            return (await backend.read_ledger(query)).total.total_tokens
+
+        each = (old.ref, new.ref, "again")
+        assert [await tokens(LedgerQuery(name)) for name in each] == [1, 2, 3]
+        assert [await tokens(LedgerQuery(name, tasks=True)) for name in each] == [1, 6, 7]
+        assert [await tokens(LedgerQuery(name, tree=True)) for name in each] == [1, 2, 3]
+        several = ((old.ref,), (new.ref, task.ref), (old.ref, new.ref))
+        assert [await tokens(LedgerQuery(session_ids=names)) for names in several] == [1, 6, 3]
 
     async def test_every_way_to_a_session_names_the_same_one(self, backend: Backend) -> None:
         made = await backend.create_session(NewSession(id="one", key="k"))

@@ -71,8 +71,23 @@ class LedgerContract:
         }
         session = await new_session(backend, answer(**{**usage, "totalTokens": 64}))
         (row,) = (await ask(backend, session.id, "model")).rows
-        assert row == UsageRow({"model": "m"}, 1, 1, 1, 20, 3, 10, 30, 15, 64, 0)
+        assert row == UsageRow({"model": "m"}, 1, 1, 1, 20, 3, 10, 30, 15, 64, 0, 0, 127)
         assert (row.cache_write, row.cost) == (40, None)
+
+    async def test_what_nobody_reported_is_unknown_and_a_reported_zero_is_none(self, backend: Backend) -> None:
+        session = await new_session(backend, answer(input=3, output=0), answer(prompt_tokens=9, completion_tokens=2))
+        known = (await ask(backend, session.id)).total.known
+        assert (known["input"], known["output"], known["totalTokens"]) == (12, 2, 14)
+        assert {name for name, count in known.items() if count is None} == {
+            "cacheRead", "cacheWrite", "cacheWrite5m", "cacheWrite1h", "reasoning",
+        }  # fmt: skip
+        nothing = await new_session(backend, answer(input=0, cacheWrite=0, reasoning=0), answer(odd=1))
+        row = (await ask(backend, nothing.id)).total
+        assert {name for name, count in row.known.items() if count == 0} == {
+            "input", "cacheWrite", "cacheWrite5m", "reasoning", "totalTokens",
+        }  # fmt: skip
+        assert row.known == {**row.known, "output": None, "cacheRead": None, "cacheWrite1h": None}
+        assert row.to_json()["cacheRead"] is None
 
     async def test_an_unreported_cost_is_unknown_and_a_reported_zero_is_none(self, backend: Backend) -> None:
         free, unknown = answer(input=1, cost={"total": 0}), answer(input=2)

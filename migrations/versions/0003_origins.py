@@ -27,6 +27,7 @@ def upgrade() -> None:
     _note_unknown_calls()
     op.execute(IMPORTED_AGENTS_ARE_TASKS)
     op.add_column("ledger", sa.Column("agent", TEXT))
+    op.add_column("ledger", sa.Column("reported", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.add_column("ledger_sessions", sa.Column("project", TEXT))
     _note_origins()
 

@@ -35,6 +35,9 @@ from flue_py.core.messages import UserMessage, parse_message
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
 from flue_py.core.usage_shapes import read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
+from flue_py.formats.encoding import message_content
+from flue_py.formats.linear import UNREADABLE_MESSAGE, message_entry
+from flue_py.formats.rows import Notes
 
 USAGE: JsonObject = {
     "input": 7,
@@ -44,6 +47,7 @@ USAGE: JsonObject = {
     "totalTokens": 13,
     "cost": {"input": 0.1, "output": 0.2, "cacheRead": 0, "cacheWrite": 0, "total": 0.3},
 }
+TOLD = frozenset({"input", "output", "cacheRead", "cacheWrite", "totalTokens"})
 TOTALS = UsageTotals(7, 2, 3, 1, 13, 10**11, 2 * 10**11, 0, 0, 3 * 10**11)
 
 
@@ -85,7 +89,7 @@ def test_an_assistant_message_reports_its_usage_and_one_paid_call() -> None:
     assert (new.role, new.usage, new.calls) == (
         "assistant",
         TOTALS,
-        (PaidCall(TOTALS, "p", "m", cost=TOTALS.cost_total),),
+        (PaidCall(TOTALS, "p", "m", cost=TOTALS.cost_total, told=TOLD),),
     )
     assert new.calls[0].purpose == "turn"
     assert new.calls[0].call_id is None
@@ -220,7 +224,10 @@ def test_a_compaction_without_usage_has_three_fields_and_no_call() -> None:
 def test_a_compaction_with_usage_is_one_paid_call_and_keeps_the_usage_as_given() -> None:
     usage = {"totalTokens": 13, **USAGE, "extra": 1}
     new = compaction(usage=usage, details={"readFiles": ["b", "a"]})
-    assert (new.usage, new.calls) == (TOTALS, (PaidCall(TOTALS, purpose="compaction", cost=TOTALS.cost_total),))
+    assert (new.usage, new.calls) == (
+        TOTALS,
+        (PaidCall(TOTALS, purpose="compaction", cost=TOTALS.cost_total, told=TOLD),),
+    )
     fields = decode_object(new.payload)
     assert list(fields) == ["summary", "firstKeptEntryId", "tokensBefore", "details", "usage"]
     assert fields["usage"] == usage
@@ -236,8 +243,8 @@ def test_with_calls_alone_the_usage_is_their_sum() -> None:
     new = compaction(calls=calls)
     small = UsageTotals(input=1, total_tokens=1, cost_total=1)
     assert new.calls == (
-        PaidCall(TOTALS, "p", "m1", "c1", "compaction", cost=TOTALS.cost_total),
-        PaidCall(small, "", "m2", None, "compaction", cost=1),
+        PaidCall(TOTALS, "p", "m1", "c1", "compaction", cost=TOTALS.cost_total, told=TOLD),
+        PaidCall(small, "", "m2", None, "compaction", cost=1, told=frozenset({"input"})),
         PaidCall(NO_USAGE, purpose="compaction", is_unknown=True),
     )
     assert new.usage == TOTALS.plus(small)
@@ -458,3 +465,23 @@ def test_a_branch_summary_has_paid_calls_and_adds_nothing_to_its_path() -> None:
     ]
     assert cast("JsonObject", decode_object(new.payload)["usage"])["cost"] is None
     assert reported_usage("branch_summary", None, decode_object(new.payload)) == NO_USAGE
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({"role": "user"}, "content"),
+        ({"role": "system", "content": None}, "content"),
+        ({"role": "toolResult", "content": "x"}, "toolCallId"),
+    ],
+)
+def test_a_message_that_says_nothing_is_refused_and_an_importer_keeps_it_outside_the_context(
+    message: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidEntry, match=rf"^message\.{field}: is missing"):
+        new_message(message)
+    with pytest.raises(InvalidEntry, match=rf"^message\.{field}: is missing"):
+        message_content(message)
+    notes = Notes()
+    entry, _ = message_entry(message, message, 3, notes)
+    assert (entry.kind, [note.line for note in notes.repaired]) == (UNREADABLE_MESSAGE, [3])

@@ -122,6 +122,15 @@ def test_a_home_is_put_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asyncio.run(opened("~nobody-of-that-name/x.db"))
 
 
+def test_a_name_that_begins_like_a_home_is_reached_by_its_path_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = runner().invoke(main, ["--db", "./~nobody-of-that-name.db", "migrate"], prog_name="flue-py")
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "~nobody-of-that-name.db").is_file()
+
+
 # -- errors of the library --------------------------------------------------------------------------------------------
 
 

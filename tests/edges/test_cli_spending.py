@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -49,9 +50,9 @@ def test_without_options_it_is_the_path_as_before(spent: Flue) -> None:
 
 def test_what_was_paid_by_model_shows_a_dash_for_what_nobody_knows(spent: Flue) -> None:
     lines = [line.split() for line in spent.lines("usage", "triage", "--by", "model")]
-    assert lines[1] == ["large", "3", "185", "20", "0", "0", "205", "0.35"]
-    assert lines[2] == ["local", "1", "90", "10", "0", "0", "100", "-"]
-    assert lines[3] == ["total", "4", "275", "30", "0", "0", "305", "0.35"]
+    assert lines[1] == ["large", "3", "185", "20", "-", "-", "205", "0.35"]
+    assert lines[2] == ["local", "1", "90", "10", "-", "-", "100", "-"]
+    assert lines[3] == ["total", "4", "275", "30", "-", "-", "305", "0.35"]
     assert lines[4][:5] == ["1", "call", "has", "no", "known"]
     by_model = {row["model"]: row["costUsd"] for row in spent.json("usage", "triage", "--by", "model")["rows"]}
     assert by_model == {"large": "0.35", "local": None}
@@ -161,3 +162,32 @@ def test_it_is_summed_up_by_project_and_agent(flue: Flue, monkeypatch: pytest.Mo
 def test_what_is_no_question_is_one_line(spent: Flue, asked: list[str]) -> None:
     result = spent.run("usage", *asked, code=1)
     assert (result.stdout, len(result.stderr.splitlines())) == ("", 1)
+
+
+PRINTED = (
+    "sessions", "show free", "tree free", "tree fork", "path free", "usage free", "usage nothing", "usage --all",
+    "usage free --path", "usage --by session", "diff free fork", "log free", "budget list", "context free",
+    "verify",
+)  # fmt: skip
+
+
+def test_no_amount_is_printed_with_an_exponent(flue: Flue) -> None:
+    free: JsonObject = {"input": 90, "output": 10, "cost": {"input": 0, "output": 0, "total": 0}}
+    least: JsonObject = {"input": 1, "cost": {"total": 1e-12}}
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        session = store.create_session(key="free", id="s")
+        asked = session.append_message({"role": "user", "content": "Why?"}).entry_id
+        session.append_messages([{"role": "assistant", "content": "ok", "usage": usage} for usage in (free, least)])
+        session.append_compaction("so far", first_kept_entry_id=asked, tokens_before=9, usage=free)
+        store.set_budget(session, cost=0, spent_so_far="ledger")
+        fork = session.fork(key="fork", at=asked)
+        fork.append_message({"role": "assistant", "content": "yes", "usage": free})
+        store.create_session(key="nothing")
+        amounts = (store.usage(fork).total.cost, fork.info.spent, fork.aggregate_usage_since(None).usage.cost.usd)
+        assert [str(amount) for amount in amounts] == ["0"] * 3
+    texts = [flue.run(*command.split(), *options).stdout for command in PRINTED for options in ([], ["--json"])]
+    texts += [
+        flue.run(*command.split()).stdout for command in ("transcript free", "report free --output -", "history free")
+    ]
+    assert not [found for text in texts for found in re.findall(r".*\dE[-+]\d.*", text)]
+    assert any("0.000000000001" in text for text in texts)

@@ -17,7 +17,15 @@ from sqlalchemy import make_url
 from flue_py.errors import FixTheSetup, InvalidArgument, StoreClosed, StoreUnavailable
 from flue_py.testing import postgres_server as module
 from flue_py.testing.postgres_server import PostgresServer, find_binaries
-from tests.postgres import REQUIRE_VARIABLE, Databases, NewDatabase, connected, own_server, require_programs
+from tests.postgres import (
+    REQUIRE_VARIABLE,
+    URL_VARIABLE,
+    Databases,
+    NewDatabase,
+    connected,
+    own_server,
+    require_programs,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARD_SECONDS = 60
@@ -100,13 +108,14 @@ def test_a_program_in_the_path_without_the_others_beside_it_is_passed_over(
     assert find_binaries() == complete
 
 
-@pytest.mark.parametrize("missing", ["driver", "programs"])
+@pytest.mark.parametrize("missing", ["driver", "programs", "wish"])
 def test_tests_skip_with_a_reason_and_fail_where_postgresql_is_required(
     missing: str, nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if missing == "driver":
         monkeypatch.setitem(sys.modules, "asyncpg", None)
-    reason = {"driver": r"flue-py\[postgres\]", "programs": "install your distribution"}[missing]
+    monkeypatch.setenv(URL_VARIABLE, "none" if missing == "wish" else "")
+    reason = {"driver": r"flue-py\[postgres\]", "programs": "install your distribution", "wish": "is none"}[missing]
     monkeypatch.delenv(REQUIRE_VARIABLE, raising=False)
     with pytest.raises(pytest.skip.Exception, match=reason):
         require_programs()

@@ -114,7 +114,7 @@ def test_every_leaf_of_the_real_session_shows_what_the_model_sees_there(chromium
 
     text, contexts, leaf_of_the_session = asyncio.run(made())
     assert len(contexts) == 5
-    assert sorted(len(ids) for ids in contexts.values()) == [1, 15, 15, 15, 914]
+    assert sorted(len(ids) for ids in contexts.values()) == [1, 15, 16, 16, 914]
 
     def look(page: Page) -> None:
         options = page.eval_on_selector_all("#leaves option", "all => all.map(each => [each.value, each.textContent])")

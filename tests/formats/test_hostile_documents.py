@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py.core.imported import check_imported_session, checked_imported_entries
+from flue_py.core.jsontext import MAX_DIGITS
 from flue_py.errors import UnreadableFile
 from flue_py.formats.anthropic import looks_like_anthropic, parse_anthropic
+from flue_py.formats.documents import read_document
 from flue_py.formats.export_anthropic import export_anthropic
 from flue_py.formats.export_flue import export_flue
 from flue_py.formats.export_openai_chat import export_openai_chat
@@ -25,6 +27,7 @@ from flue_py.formats.openai_chat import looks_like_openai_chat, parse_openai_cha
 from flue_py.formats.openai_responses import looks_like_openai_responses, parse_openai_responses
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.pi import parse_pi
+from flue_py.formats.rows import Notes
 from tests.formats.pi_files import HEADER, as_lines
 from tests.formats.trees import info_of, items_of, tree_of
 
@@ -201,3 +204,11 @@ def test_random_bytes_are_parsed_or_refused(data: bytes) -> None:
             continue
         for parsed in found:
             is_whole(parsed)
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_integers_are_numbers_as_far_as_json_can_hold_them_and_text_beyond(sign: str) -> None:
+    longest, longer = f"{sign}{'9' * MAX_DIGITS}", f"{sign}{'9' * (MAX_DIGITS + 1)}"
+    notes = Notes("document")
+    assert read_document(f"[{longest}, {longer}]".encode(), notes, "x.json") == [int(longest), longer]
+    assert len(notes.repaired) == 1

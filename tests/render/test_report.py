@@ -343,7 +343,7 @@ def test_the_bill_is_by_model_and_tells_how_many_calls_nobody_knows_the_price_of
 def test_tokens_that_nobody_knows_are_no_zeros_on_the_bill() -> None:
     bill = [UsageRow({"provider": "p", "model": "m", "purpose": "turn"}, 2, 2, unknown_calls=2)]
     models: Any = report_data([reported(growing())], Thresholds(), bill=bill)["models"]
-    assert models["total"] == {"usage": None, "paid": [0, 2, 2], "unknown": 2}
+    assert models["total"] == {"usage": [None] * 4, "paid": [0, 2, 2], "unknown": 2}
 
 
 def test_what_was_copied_is_counted_where_it_was_said_first() -> None:

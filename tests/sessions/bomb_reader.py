@@ -1,6 +1,7 @@
-"""A process that reads a hostile file with small limits, and tells what became of it and how much memory it took.
+"""A process that reads hostile files with small limits, and tells what became of them and how much memory each took.
 
-``python -m tests.sessions.bomb_reader unbundle|FORMAT FILE ENTRY_BYTES`` prints JSON.
+``python -m tests.sessions.bomb_reader`` reads lines of JSON, ``["unbundle" or FORMAT, FILE, ENTRY_BYTES]``, and prints
+one for each. It reads each file in a fork of its own, which has everything imported and has used no memory yet.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import sys
 
@@ -38,5 +40,16 @@ async def read(how: str, path: str, entry_bytes: int) -> dict[str, object]:
     return {"error": error, "said": said, "grew": peak() - before, "sessions": sessions}
 
 
+def main() -> None:
+    # Loads what is imported late.
+    asyncio.run(read("unbundle", "/nowhere", 2**20))
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            print(json.dumps(asyncio.run(read(*json.loads(line)))), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(read(sys.argv[1], sys.argv[2], int(sys.argv[3])))))
+    main()

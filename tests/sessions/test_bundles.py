@@ -77,7 +77,7 @@ def as_version_1(lines: list[Any]) -> None:
     lines[0]["version"] = 1
     for line in lines:
         if isinstance(line, list):
-            del line[len(line) - {"sessions": 2, "links": 1, "payers": 1, "calls": 2}.get(line[0], 0) :]
+            del line[len(line) - {"sessions": 2, "links": 1, "payers": 1, "calls": 3}.get(line[0], 0) :]
 
 
 async def test_a_bundle_of_version_1_is_read_and_says_when_sessions_were_active(store: Store, tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import flue_py
+from flue_py.core.entries import new_message
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.reporting import read_reported
 from flue_py.store.backend import Backend
+from tests.render.test_report import data_of
 
 pytestmark = pytest.mark.anyio
 
@@ -92,3 +95,13 @@ def test_the_blocking_twin_makes_the_same_report(tmp_path: Any) -> None:
         session.append_message({"role": "user", "content": "why?"})
         assert session.html_report().startswith("<!doctype html>")
         assert session.context_snapshots() == ""
+
+
+async def test_the_tasks_of_a_report_come_last_active_first(store: flue_py.Store) -> None:
+    root = await store.create_session()
+    for name, at_us in (("second", 2), ("last", 3), ("first", 1)):
+        task = await root.create_task(task_id=name)
+        said = replace(new_message({"role": "user", "content": "x"}), id=name, created_us=at_us * 10**6)
+        await task.import_entries([said], leaf=name)
+    sessions = data_of(await root.html_report(sizes=False))["sessions"]
+    assert [session["agent"] for session in sessions[1:]] == ["last", "second", "first"]

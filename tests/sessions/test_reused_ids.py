@@ -10,13 +10,16 @@ import pytest
 import flue_py
 import flue_py.sync
 from flue_py import Session, SessionNotFound, Store
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import new_message
+from flue_py.core.usage import NO_USAGE
 from tests.sessions.talk import user
 
 USED_AGAIN = "session 'abc' was deleted, and its id has been used again"
 
 CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "refresh": lambda session, entry: session.refresh(),
+    "name": lambda session, entry: session.name(),
     "append_message": lambda session, entry: session.append_message(user("stale")),
     "append_messages": lambda session, entry: session.append_messages([user("stale")]),
     "append_compaction": lambda session, entry: session.append_compaction(
@@ -26,6 +29,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "append_custom": lambda session, entry: session.append_custom("note", {}),
     "import_entries": lambda session, entry: session.import_entries([new_message(user("stale"))], leaf=None),
     "record_call": lambda session, entry: session.record_call({"input": 1}),
+    "import_call": lambda session, entry: session.import_call(PaidCall(NO_USAGE, call_id="c")),
     "move_leaf": lambda session, entry: session.move_leaf(None),
     "rewind": lambda session, entry: session.rewind(turns=0),
     "undo": lambda session, entry: session.undo(),

@@ -151,4 +151,6 @@ def outcome(result: object) -> Any:
         # Which session an entry counts with once its creator is gone is the store's own affair.
         result = replace(result, entries_kept=0)
     fields = asdict(result)  # type: ignore[call-overload]
+    # Which of the scopes was first to make a session, and had the smaller key, is not told.
+    fields.pop("session_key", None)
     return {name: sorted(value) if isinstance(value, tuple | list) else value for name, value in fields.items()}

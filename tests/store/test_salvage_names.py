@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.entries import EXCLUSION, NewEntry, new_branch_summary, new_compaction
+from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.store.backend import Backend
 from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.sqlite import open_sqlite
-from flue_py.testing.samples import add, path_ids, path_of, user
+from flue_py.testing.samples import add, path_ids, path_of, placed, user
 from flue_py.testing.sources import counted_sources
 from tests.store.test_verify import Made, damage, make, open_store
 
@@ -196,6 +198,43 @@ async def test_other_names_that_cannot_be_used_are_given_up_and_reported(
     try:
         assert report.sessions == len(await sessions_of(backend)) == 4
         await usable(backend)
+    finally:
+        await backend.close()
+
+
+@pytest.mark.parametrize("what", ["an escape", "C1", "no UTF-8"])
+def test_verify_flags_ids_that_nobody_can_type(made: Made, what: str) -> None:
+    everywhere(made.path, made.root, BAD[what], *SESSION_ID)
+    everywhere(made.path, made.entries[0], BAD[what], *ENTRY_ID)
+    if what == "no UTF-8":
+        assert flagged(made.path, "unreadable rows", "the store")
+        return
+    assert flagged(made.path, "unusable id", f"session {BAD[what]!r}")
+    assert flagged(made.path, "unusable id", f"entry {BAD[what]!r}")
+
+
+async def test_what_payloads_say_of_an_entry_follows_its_new_id(tmp_path: Path) -> None:
+    path, bad = tmp_path / "damaged.db", str(BAD["an escape"])
+    backend = await open_rescued(path)
+    try:
+        said = [placed(user("one"), "a"), placed(user("two"), bad, "a"), placed(user("three"), "c", bad)]
+        kept = placed(new_compaction("so far", first_kept_entry_id=bad, tokens_before=9), "k", "c")
+        left = placed(new_branch_summary("left", from_id=bad), "b", "k")
+        out = placed(NewEntry(EXCLUSION, json.dumps({"entryId": "c"})), "x", "b")
+        session = await backend.import_session(NewSession(), [*said, kept, left, out], leaf="x")
+    finally:
+        await backend.close()
+    report = salvage(path, tmp_path / "new.db")
+    (lost,) = [loss.entry_id for loss in report.losses if loss.what == "entry"]
+    assert [change.entry_id for change in report.changes if change.what == "entry"] == ["k", "b"]
+    backend = await open_rescued(tmp_path / "new.db")
+    try:
+        path_ = await backend.read_path(session.id)
+        fields = {entry.id: entry.fields for entry in path_.entries or ()}
+        assert (fields["k"]["firstKeptEntryId"], fields["b"]["fromId"], fields["x"]["entryId"]) == (lost, lost, "c")
+        context = await backend.read_context(session.id)
+        assert lost in [entry.id for entry in context.entries or ()]
+        assert (await backend.verify()).problems == []
     finally:
         await backend.close()
 

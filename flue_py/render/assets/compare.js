@@ -13,6 +13,18 @@ function usedBy(entries) {
   return entries.reduce((sum, { kind, usage }) => sum + (usage && kind !== "branch_summary" ? usage[4] : 0), 0);
 }
 
+// The tools that were called, most often called first, then by name, as `flue-py diff` has them; "" for none.
+function toolsOf(entries) {
+  const uses = new Map();
+  const use = (name) => uses.get(name) ?? uses.set(name, { name, calls: 0, failed: 0 }).get(name);
+  for (const { calls = NOTHING, failed } of entries) {
+    for (const name of calls) use(name).calls += 1;
+    if (failed !== undefined) use(failed).failed += 1;
+  }
+  const ranked = [...uses.values()].sort((one, other) => other.calls - one.calls || (one.name < other.name ? -1 : 1));
+  return ranked.map(({ name, calls, failed }) => `${name} ${number(calls)}${failed ? ` (${number(failed)} failed)` : ""}`).join(", ");
+}
+
 // Which leaf to compare with before one is chosen: the one of the session, else the newest of the others.
 function otherLeaf(session, at) {
   return session.leaf !== null && session.leaf !== at ? session.leaf : session.leaves.findLast((leaf) => leaf !== at);
@@ -42,6 +54,7 @@ function sideElement(session, leaf, places, side, choose) {
   const roles = new Map();
   for (const entry of entries) if (entry.kind === "message") roles.set(entry.name, (roles.get(entry.name) ?? 0) + 1);
   const said = [...roles].sort().map(([role, count]) => `${number(count)} ${role}`).join(", ");
+  const tools = toolsOf(entries);
   const made = make("section", { class: `side ${side}`, "aria-label": `Only at ${session.entries[leaf].id}` },
     make("h3", {}, "Only at ", make("code", { text: session.entries[leaf].id, dir: "auto" })));
   if (!entries.length) {
@@ -51,6 +64,7 @@ function sideElement(session, leaf, places, side, choose) {
   made.append(
     factList([
       ["entries", counted(entries.length, "entry", "entries") + (said ? ` (${said})` : "")],
+      ...(tools ? [["tools", tools]] : NOTHING),
       ["tokens used", number(usedBy(entries))],
       ["cost", moneyText(sumPaid(entries))],
     ]),

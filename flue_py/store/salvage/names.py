@@ -7,18 +7,14 @@ entry behind it may be whole; under such a name nobody could open it.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 
 import pydantic_core
 
 from flue_py.core.salvaging import Loss
-from flue_py.core.sessions import is_name
+from flue_py.core.sessions import is_usable
 from flue_py.store.salvage.pages import Value
 from flue_py.store.salvage.rows import Found, Gathered
-
-# What nobody types into a name: control characters but for tab and line ends.
-_CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 _OF_ENTRIES = {
     "sessions": ("leaf", "forked_from_entry"), "ledger": ("entry_id",), "leaf_moves": ("from_entry", "to_entry"),
@@ -39,11 +35,6 @@ _OTHERS = {
 """Names that nothing else refers to by name."""
 
 _WHATS = {"task_links": "link", "requests": "request", "ledger": "call", "budgets": "budget"}
-
-
-def is_usable(name: str) -> bool:
-    """Return whether a name can be stored, typed and shown."""
-    return is_name(name) and _CONTROLS.search(name) is None
 
 
 def rename_unusable(found: Gathered) -> None:
@@ -74,6 +65,7 @@ class _Renaming:
             for row in rows_of.values():
                 self._follow(table, row)
         self._rekey()
+        found.renamed = self.entries
 
     def _free(self, name: str) -> str:
         while name in self.taken:

@@ -142,6 +142,9 @@ class Gathered:
     unreadable: Counter[str] = field(default_factory=Counter)
     losses: list[Loss] = field(default_factory=list)
     changes: list[Loss] = field(default_factory=list)
+    renamed: dict[tuple[int, str], str] = field(default_factory=dict)
+    """The new ids of entries whose own cannot be used, by tree and old id."""
+
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
     """The numbers of pages that hold some things that cannot be right."""

@@ -22,10 +22,12 @@ from flue_py.store.backing_up import verify_connection
 from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, imported_calls_have_agents
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import require_not_open
+from flue_py.store.payloads import unpack
 from flue_py.store.private_files import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
 from flue_py.store.salvage.pages import PageFile, Value
+from flue_py.store.salvage.references import follow_renamed
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
@@ -162,11 +164,17 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
         for name in ("role", "source"):
             if not isinstance(row[name], str):
                 row[name] = None
+        changed, stored = follow_renamed(found, entry, row)
+        if stored is not None:
+            detail = f"names other entries in {', '.join(changed)}: those it named have new ids"
+            found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, detail))
         _insert(connection, "entries", row)
-        if entry.blob is not None and (entry.tree, entry.blob) not in blobs:
-            blobs.add((entry.tree, entry.blob))
-            text, data = found.blob(entry.blob)
-            blob: Found = {"tree_id": entry.tree, "sha256": entry.blob, "size": len(text.encode()), "data": data}
+        stored_as = row["blob"]
+        if isinstance(stored_as, bytes) and (entry.tree, stored_as) not in blobs:
+            blobs.add((entry.tree, stored_as))
+            data = found.blob(stored_as)[1] if stored is None else stored.blob_data or b""
+            size = len(unpack(data))
+            blob: Found = {"tree_id": entry.tree, "sha256": stored_as, "size": size, "data": data}
             _insert(connection, "blobs", blob)
 
 

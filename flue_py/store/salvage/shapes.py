@@ -46,7 +46,7 @@ _ADDED: dict[str, dict[str, Value]] = {
     "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0},
     "task_links": {"entry_id": None},
     "leaf_moves": {"why": None},
-    "ledger": {"outcome": None, "unknown": 0, "agent": None},
+    "ledger": {"outcome": None, "unknown": 0, "agent": None, "reported": 0},
     "ledger_sessions": {"tree_id": None, "task_of": None, "project": None},
 }
 """The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""

@@ -1,0 +1,15 @@
+"""Paths as people write them."""
+
+from __future__ import annotations
+
+from os.path import expanduser
+
+from flue_py.errors import StoreUnavailable
+
+
+def in_full(path: str) -> str:
+    """Return a path with ``~`` and ``~user`` put in full. Raises `StoreUnavailable` for nobody's home."""
+    full = expanduser(path)
+    if full.startswith("~"):
+        raise StoreUnavailable(f"{path}: there is no such home directory; write the path in full, or ./{path}")
+    return full

@@ -1,0 +1,47 @@
+"""What payloads say of other entries, such as the first that a compaction keeps, where those were given other ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, EXCLUSION
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, encode_json, payload_digest
+from flue_py.store.payloads import StoredPayload, pack
+from flue_py.store.salvage.rows import EntryRow, Found, Gathered
+
+_NAMING = {
+    COMPACTION: ("firstKeptEntryId", "pinnedEntryIds"),
+    BRANCH_SUMMARY: ("fromId",),
+    EXCLUSION: ("entryId",),
+}
+"""The fields in which the engine finds ids of entries, by kind. What else a payload says is not touched."""
+
+
+def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[str, ...], StoredPayload | None]:
+    """Put the new names of entries into a payload that has the old ones, with a new digest.
+
+    Return the fields that were changed, and how the payload is stored now; nothing where it stays as it is.
+    """
+    if not found.renamed or entry.kind not in _NAMING:
+        return (), None
+    value = decode_json(found.text(row))
+    if not isinstance(value, dict):
+        return (), None
+    names = {old: new for (tree, old), new in found.renamed.items() if tree == entry.tree}
+    changed: JsonObject = {
+        name: now
+        for name in _NAMING[entry.kind]
+        if name in value and (now := _renamed(value[name], names)) != value[name]
+    }
+    if not changed:
+        return (), None
+    text, _ = encode_json({**value, **changed}, entry.kind)
+    stored = pack(text)
+    row.update(payload=stored.payload, packed=stored.packed, blob=stored.blob, digest=payload_digest(text))
+    return tuple(changed), stored
+
+
+def _renamed(value: JsonValue, names: Mapping[str, str]) -> JsonValue:
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,50 @@
+"""The page on reliability: every section names its tests, and every test that it names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+UNTESTED = "What is not tested here"
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    """Return the names of the tests of a file, as pytest collects them."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(node.name for node in functions if node.name.startswith("test_"))
+
+
+@pytest.mark.parametrize("section", sorted(SECTIONS.keys() - {UNTESTED}))
+def test_every_section_ends_with_its_tests(section: str) -> None:
+    _, _, named = SECTIONS[section].rpartition("\nTests:\n\n")
+    lines = named.strip().splitlines()
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"(-|\d+\.) `tests/[\w/]+\.py::test_\w+`", line)] == []
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    assert [f"{file}::{name}" for file, name in NAMED if name not in names_in(file)] == []
+
+
+def test_every_promise_leads_to_a_section_and_every_section_has_one() -> None:
+    promises = re.findall(r"^\| [^|]+ \| \[([^]]+)\]\(#[\w-]+\) \|$", TEXT, re.MULTILINE)
+    assert set(promises) == SECTIONS.keys() - {UNTESTED}
+
+
+def test_every_surrounding_has_tests_and_every_test_a_surrounding() -> None:
+    text = SECTIONS["Hostile surroundings"]
+    rows = re.findall(r"^\| .* \| ([^|]*) \|$", text, re.MULTILINE)
+    assert rows[:2] == ["tests", "---"]
+    listed = [int(number) for number in re.findall(r"^(\d+)\. `", text, re.MULTILINE)]
+    assert listed == list(range(1, len(listed) + 1))
+    assert sorted(int(number) for row in rows[2:] for number in row.split(", ")) == listed
