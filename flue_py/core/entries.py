@@ -25,7 +25,13 @@ from flue_py.core.jsontext import (
 )
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
-from flue_py.core.usage_shapes import ReportedUsage, read_reported, read_usage, reported_usage
+from flue_py.core.usage_shapes import (
+    ReportedUsage,
+    read_reported,
+    read_usage,
+    reported_usage,
+    with_words_for_numbers,
+)
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
@@ -181,6 +187,7 @@ def new_message(
         value = models.message_json(message)
     else:
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
+    value, odd = _with_kept_usage(value, where)
     text, replaced = encode_json(value, where)
     role = models.validate_message(value, where)
     models.check_complete(value, where)
@@ -201,8 +208,23 @@ def new_message(
         calls,
         surrogates_replaced=replaced,
         preview=preview,
-        oddities=() if reported is None else reported.oddities,
+        oddities=odd if reported is None else _told(odd, reported.oddities),
     )
+
+
+def _told(kept: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
+    """Return oddities of what is kept as text and of what was read, one for each place."""
+    places = {odd.partition(": ")[0] for odd in kept}
+    return (*kept, *(odd for odd in read if odd.partition(": ")[0] not in places))
+
+
+def _with_kept_usage(value: Mapping[str, JsonValue], where: str) -> tuple[Mapping[str, JsonValue], tuple[str, ...]]:
+    """Return a message whose usage JSON can hold, and what of it is kept as text for that."""
+    usage = value.get("usage")
+    if usage is None:
+        return value, ()
+    kept, odd = with_words_for_numbers(usage, f"{where}.usage")
+    return ({**value, "usage": kept}, odd) if odd else (value, ())
 
 
 def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> NewEntry:
@@ -352,16 +374,24 @@ def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str
     if usage is not None and not isinstance(usage, Mapping):
         raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
     paid = read_calls(calls, "calls", purpose)
+    words = with_words_for_numbers(None if usage is None else dict(usage), "usage")
+    kept = with_words_for_numbers([dict(call) for call in calls], "calls")
+    odd = (*words[1], *kept[1])
+    if odd:
+        usage = cast("Mapping[str, JsonValue] | None", words[0])
+        calls = cast("Sequence[Mapping[str, JsonValue]]", kept[0])
     if usage is not None:
         # The sum of several calls is read as one is, and is none where they are named.
         whole = read_reported(usage, "usage")
-        return _Paid(paid or (read_call(usage, "usage", purpose),), dict(usage), whole.totals, whole.oddities)
+        return _Paid(
+            paid or (read_call(usage, "usage", purpose),), dict(usage), whole.totals, _told(odd, whole.oddities)
+        )
     if not paid:
         return _Paid((), None, NO_USAGE, ())
     reported = _summed_json(calls, paid)
     oddities = [odd for number, call in enumerate(calls) for odd in read_reported(call, f"calls[{number}]").oddities]
     # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
-    return _Paid(paid, reported, read_usage(reported), tuple(oddities))
+    return _Paid(paid, reported, read_usage(reported), _told(odd, oddities))
 
 
 class _Paid(NamedTuple):

@@ -21,10 +21,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from functools import lru_cache
-from math import isfinite
+from math import isfinite, isnan
 
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import MAX_JSON_DEPTH, JsonObject, JsonValue
 from flue_py.core.usage import (
     COST_FIELDS,
     MAX_AMOUNT,
@@ -182,6 +182,27 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
     whole = reading.result()
     parts = _iterations(value, where)
     return parts if parts is not None and parts.totals.tokens > whole.totals.tokens else whole
+
+
+def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tuple[JsonValue, tuple[str, ...]]:
+    """Return a usage object with text in place of what is no JSON number (NaN, infinities), and which those are.
+
+    A store holds JSON only, and a paid answer is not refused for that. What holds nothing of it is returned as it is.
+    """
+    if isinstance(value, float) and not isfinite(value):
+        word = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return word, (f"{where}: {word} is no JSON number; it is kept as text, and not counted",)
+    if depth == MAX_JSON_DEPTH or not isinstance(value, (Mapping, list, tuple)):
+        return value, ()
+    names = list(value) if isinstance(value, Mapping) else range(len(value))
+    inside = value.values() if isinstance(value, Mapping) else value
+    places = [f"{where}.{name}" if isinstance(value, Mapping) else f"{where}[{name}]" for name in names]
+    read = [with_words_for_numbers(each, place, depth + 1) for each, place in zip(inside, places, strict=True)]
+    odd = tuple(each for _, found in read for each in found)
+    if not odd:
+        return value, ()
+    kept = [each for each, _ in read]
+    return (dict(zip(value, kept, strict=True)) if isinstance(value, Mapping) else kept), odd
 
 
 def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:

@@ -111,8 +111,9 @@ def _reason(error: Exception) -> str:
 
 
 def _decoder(notes: Notes, index: Callable[[], int]) -> json.JSONDecoder:
-    def constant(word: str) -> None:
-        notes.repair(index(), f"{word} is no JSON number; null stands in its place")
+    def constant(word: str) -> str:
+        notes.repair(index(), f"{word} is no JSON number; it is kept as text")
+        return word
 
     def integer(digits: str) -> int | str:
         if len(digits.lstrip("-")) <= MAX_DIGITS:

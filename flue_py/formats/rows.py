@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeGuard, cast
+from typing import TypeGuard, cast
 
 import pydantic_core
 
@@ -125,12 +125,20 @@ def decode_row(number: int, raw: bytes, notes: Notes) -> JsonObject | None:
 def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
     """Return what a line holds that the fast reader refuses; None where the careful one does, too, which is noted."""
     text = data.decode(errors="replace")
+    words: list[str] = []
+
+    def kept(word: str) -> str:
+        words.append(word)
+        return word
+
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=kept)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
         return None
+    if words:
+        notes.repair(number, f"{words[0]} is no JSON number; it is kept as text")
     if "\ufffd" in text and text.encode() != data:
         notes.repair(number, "bytes that are no UTF-8 were replaced by U+FFFD")
     if value is None:
@@ -144,10 +152,6 @@ def has_type(number: int, fields: JsonObject, notes: Notes) -> bool:
         return True
     notes.skip(number, "has no type")
     return False
-
-
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
 
 
 def is_name(value: object) -> TypeGuard[str]:

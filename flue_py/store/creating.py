@@ -246,7 +246,12 @@ def link_task(
     check_name(task_id, "task_id")
     check_name(child_id, "child session id")
     check_name(entry_id, "entry_id")
-    _insert_link(tx, sources, read_state(tx, parent_id), task_id, child_id, entry_id)
+    state = read_state(tx, parent_id)
+    _insert_link(tx, sources, state, task_id, child_id, entry_id)
+    parents = tx.first(queries.PARENTS_OF_CHILD, {"child_id": child_id})
+    if parents is not None and parents[0] == 1:
+        # A task that waited for its parent is as deep as that says, and so are its own.
+        tx.run(queries.SINK_TASKS, {"child_id": child_id, "depth": state.task_depth + 1})
 
 
 def _insert_link(

@@ -7,6 +7,7 @@ never wait, so each is one transaction by itself; what is wrong is found before 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -323,6 +324,22 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         check_name(task_id, "task_id")
         check_name(entry_id, "entry_id")
         self._link(parent, child_id, task_id, entry_id)
+        parents = [link for session in self._sessions.values() for link in session.links if link.child_id == child_id]
+        if len(parents) == 1:
+            self._sink(child_id, parent.task_depth + 1)
+
+    def _sink(self, child_id: str, depth: int) -> None:
+        """Note how deep a task is that waited for its parent, and those below it: the shortest way counts."""
+        waiting, seen = deque([(child_id, depth)]), set[str]()
+        while waiting:
+            session_id, depth = waiting.popleft()
+            session = self._sessions.get(session_id)
+            if session is None or session_id in seen:
+                continue
+            seen.add(session_id)
+            if session.info.kind == "task":
+                session.task_depth = depth
+            waiting += [(link.child_id, depth + 1) for link in session.links]
 
     def _link(self, parent: Session, child_id: str, task_id: str, entry_id: str | None) -> None:
         linked = next((link for link in parent.links if link.child_id == child_id), None)

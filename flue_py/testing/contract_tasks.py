@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from flue_py.core.jsontext import decode_object
 from flue_py.core.sessions import STORED, NewSession, TaskLink
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.backend import MAX_TASK_DEPTH, Backend
@@ -136,6 +137,22 @@ class TaskContract:
         await backend.link_task(one.id, one.id, "self")
         assert [link.child_id for link in await backend.task_links(one.id)] == [two.id, one.id]
         assert [link.parent_id for link in await backend.task_parents(one.id)] == sorted([one.id, two.id])
+
+    async def test_tasks_that_were_linked_later_are_as_deep_as_they_are_nested(self, backend: Backend) -> None:
+        root = await new_session(backend)
+        names = [
+            (await backend.create_session(NewSession(id=name, kind="task"))).id for name in ("one", "two", "three")
+        ]
+        # From below, and round in a circle at last.
+        await backend.link_task("two", "three", "t")
+        await backend.link_task("one", "two", "t")
+        await backend.link_task("three", "three", "t")
+        await backend.link_task(root.id, "one", "t")
+        await backend.link_task(root.id, "three", "again")
+        depths = [await backend.create_task(name, "new", NewSession(), max_depth=9) for name in names]
+        assert [decode_object(info.metadata_text)["depth"] for info in depths] == [2, 3, 4]
+        async with refused(backend, TaskDepthExceeded):
+            await backend.create_task("three", "newer", NewSession(), max_depth=3)
 
     async def test_the_parents_of_a_session_are_in_order_of_id(self, backend: Backend) -> None:
         child = await new_session(backend)

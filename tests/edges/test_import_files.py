@@ -188,8 +188,13 @@ async def test_threads_of_sub_agents_are_tasks_that_began_where_they_were_spawne
         (call,) = [entry for entry in await top.get_tree() if entry.role == "assistant"]
         assert (link.child_id, link.entry_id) == ("child", call.id)
         assert [link.parent_id for link in await (await found(store, "grandchild")).task_parents()] == ["child"]
+        # As deep as it is nested, whichever came first: a task of the grandchild is the third one down.
+        grandchild = await found(store, "grandchild")
+        third = await grandchild.create_task(task_id="third")
+        assert third.metadata["depth"] == 3
         deleted = await store.delete_session_tree("top")
-        assert set(deleted.session_ids) == {"top", "child", "grandchild"}
+        assert set(deleted.session_ids) == {"top", "child", "grandchild", third.id}
+        assert (await store.verify()).problems == []
 
 
 @pytest.mark.anyio

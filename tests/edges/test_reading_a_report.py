@@ -263,6 +263,35 @@ def test_finding_counts_and_goes_on_and_back(chromium: Chromium, pi_report: Path
     chromium.look(pi_report, look)
 
 
+def test_finding_goes_on_in_the_tasks(chromium: Chromium, tmp_path: Path) -> None:
+    said = [made("a", content="the needle"), made("b", "a", depth=1), made("c", "b", content="a needle", depth=2)]
+    sessions = [
+        ReportedSession(flue_py.SessionInfo("s", leaf_id="c"), said),
+        ReportedSession(flue_py.SessionInfo("t", leaf_id="e"), [made("d"), made("e", "d")], {}, "none", "s"),
+        ReportedSession(
+            flue_py.SessionInfo("u", leaf_id="g"), [made("f", content="needles"), made("g", "f")], {}, "more", "s"
+        ),
+    ]
+    file = tmp_path / "report.html"
+    file.write_text(html_report(sessions), encoding="utf-8")
+
+    def look(page: Page) -> None:
+        box, told = page.locator("#find"), page.locator("#found")
+        box.fill("needle")
+        assert told.text_content() == "2 of 3"
+        seen = []
+        for _ in range(3):
+            box.press("Enter")
+            seen.append((chosen_id(page), told.text_content()))
+        assert seen == [("f", "3 of 3"), ("a", "1 of 3"), ("c", "2 of 3")]
+        box.press("Shift+Enter")
+        box.press("Shift+Enter")
+        assert (chosen_id(page), told.text_content()) == ("f", "3 of 3")
+        assert page.locator("#sessions [aria-current=true]").text_content() == "(empty)task more"
+
+    chromium.look(file, look)
+
+
 def test_what_is_found_behind_the_cut_of_a_long_text_is_shown(chromium: Chromium, tmp_path: Path) -> None:
     long = "line\n" * 500 + "the needle"
     file = tmp_path / "report.html"

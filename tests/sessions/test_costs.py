@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +124,44 @@ async def test_a_message_with_odd_parts_is_kept_and_the_field_named(usage: Any) 
         appended = await session.append_message(answer(**usage))
         assert [odd.partition(":")[0] for odd in appended.oddities] == [f"message.usage.{list(usage)[-1]}"]
         assert session.leaf_id == appended.entry_id
+
+
+async def test_an_answer_is_kept_whatever_numbers_its_usage_has() -> None:
+    odd: Any = {"input": float("nan"), "output": 3, "cost": {"total": float("inf")}, "x": [{"y": -float("inf")}]}
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        appended = await session.append_message({"role": "assistant", "content": "ok", "usage": odd})
+        places = [odd.partition(":")[0] for odd in appended.oddities]
+        assert places == [f"message.usage.{name}" for name in ("input", "cost.total", "x[0].y")]
+        entry = await session.get_entry(appended.entry_id or "")
+        assert entry is not None
+        assert entry.fields["usage"] == {
+            "input": "NaN", "output": 3, "cost": {"total": "Infinity"}, "x": [{"y": "-Infinity"}],
+        }  # fmt: skip
+        first = appended.entry_id or ""
+        made = await session.append_compaction("s", first_kept_entry_id=first, tokens_before=1, usage=odd, calls=[odd])
+        assert {odd.partition(".")[0] for odd in made.oddities} == {"usage", "calls[0]"}
+        total = (await store.usage(session)).total
+        assert (total.calls, total.output, total.known["input"], total.cost) == (2, 6, None, None)
+        with pytest.raises(flue_py.InvalidEntry, match=r"message\.content"):
+            await session.append_message({"role": "assistant", "content": [{"x": float("nan")}], "usage": odd})
+        assert (await store.verify()).problems == []
+
+
+async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_path: Path) -> None:
+    message = {
+        "id": "m",
+        "role": "assistant",
+        "content": "ok",
+        "usage": {"input_tokens": float("nan"), "output_tokens": 3},
+    }
+    row = {"type": "assistant", "uuid": "a", "parentUuid": None, "sessionId": "s", "message": message}
+    (tmp_path / "s.jsonl").write_text(json.dumps(row) + "\n")
+    async with flue_py.open(":memory:", prices=False) as store:
+        report = await flue_py.import_file(store, tmp_path / "s.jsonl")
+        assert any("NaN is no JSON number; it is kept as text" in note.text for note in report.repaired)
+        assert ((await store.usage()).total.output, report.skipped) == (3, ())
+        assert (await store.verify()).problems == []
 
 
 @pytest.mark.parametrize(

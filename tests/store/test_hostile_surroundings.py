@@ -18,7 +18,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -45,11 +44,11 @@ from flue_py.testing.checks import refused
 from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.store.failing_operations import OPERATIONS, SESSION, prepare
+from tests.store.scripts import AS_NOBODY, NOBODY, folder_for_all, run_script
 
 pytestmark = pytest.mark.anyio
 
 GUARD_SECONDS = 60
-NOBODY = 65534
 
 
 def random_sources() -> Sources:
@@ -84,15 +83,6 @@ def modes(folder: Path) -> dict[str, int]:
 
 def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
-
-
-def run_script(script: str, *args: object, timeout: float = GUARD_SECONDS) -> list[str]:
-    """Run a program in a process of its own, which must end well and without a word on stderr; return its lines."""
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *map(str, args)], check=False, capture_output=True, text=True, timeout=timeout
-    )
-    assert (ended.stderr, ended.returncode) == ("", 0)
-    return ended.stdout.splitlines()
 
 
 def runner_of(backend: SqlBackend) -> SqliteRunner:
@@ -205,7 +195,7 @@ def test_the_blocking_twin_and_the_command_line_say_that_the_disk_is_full(small_
 
 # -- another user ---------------------------------------------------------------------------------------------------
 
-AS_NOBODY = """
+WARMED_UP = """
 import asyncio, json, os, sys, tempfile, warnings
 import flue_py, flue_py.sync, flue_py.cli.running
 from flue_py.cli import main
@@ -220,12 +210,8 @@ with flue_py.sync.open(f"{folder}/warm.db") as store:
 with flue_py.sync.open(f"{folder}/warm.db", read_only=True) as store:
     store.info()
 main(["--db", f"{folder}/warm.db", "sessions", "--json"], standalone_mode=False)
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(int(sys.argv[2]))
-    os.setuid(int(sys.argv[2]))
-assert os.geteuid() != 0
-
+"""
+WITHOUT_RIGHTS = """
 def attempt(what):
     try:
         return what()
@@ -274,9 +260,7 @@ def as_nobody() -> Iterator[dict[str, Any]]:
     """What an unprivileged user meets: itself where the tests are run by one, "nobody" where by root."""
     import json
 
-    folder = Path(tempfile.mkdtemp(prefix="flue-hostile-"))
-    try:
-        folder.chmod(0o755)
+    with folder_for_all() as folder:
         (folder / "locked").mkdir()
         (folder / "open").mkdir()
         for name in ("hidden.db", "readonly.db", "locked/store.db"):
@@ -291,11 +275,8 @@ def as_nobody() -> Iterator[dict[str, Any]]:
         (folder / "hidden.db").chmod(0)
         (folder / "readonly.db").chmod(0o400)
         (folder / "locked").chmod(0o500)
-        line = run_script(AS_NOBODY, folder, NOBODY)[-1]
+        line = run_script(WARMED_UP + AS_NOBODY + WITHOUT_RIGHTS, folder)[-1]
         yield {"folder": folder, **json.loads(line)}
-    finally:
-        (folder / "locked").chmod(0o700)
-        shutil.rmtree(folder)
 
 
 def test_a_file_that_may_not_be_read_is_named(as_nobody: dict[str, Any]) -> None:

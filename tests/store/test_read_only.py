@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +20,7 @@ from flue_py.cli import main
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreBusy, StoreUnavailable
 from flue_py.store.transaction import Transaction
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
+from tests.store.scripts import AS_NOBODY, folder_for_all, run_script
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 
 pytestmark = pytest.mark.anyio
@@ -166,22 +166,19 @@ def test_what_a_crash_left_in_the_log_is_read_or_the_log_is_named(disk: Disk, ha
             count(disk.store)
 
 
-AS_SOMEBODY_ELSE = """
-import json, os, sys
+WARMED_UP = """
+import json, sys
 import flue_py, flue_py.sync
 from flue_py.cli import main
 
-path, user = sys.argv[1:]
-# What is imported later may be where only root can read.
+path = sys.argv[1]
 with flue_py.sync.open(path, read_only=True, prices=False) as store:
     store.open_session("k").get_active_path(), store.verify()
 with flue_py.sync.open(":memory:") as store:
     store.create_session(key="k").append_message({"role": "user", "content": "x"})
 main(["--db", path, "sessions", "--json"], standalone_mode=False)
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setgid(int(user))
-    os.setuid(int(user))
+"""
+IN_A_LOCKED_FOLDER = """
 main(["--db", path, "sessions", "--json"], standalone_mode=False)
 with flue_py.sync.open(path, read_only=True, prices=False) as store:
     session = store.open_session("k")
@@ -192,36 +189,17 @@ with flue_py.sync.open(path, read_only=True, prices=False) as store:
 """
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that everybody may look into; those that pytest makes are their owner's."""
-    folder = Path(tempfile.mkdtemp(prefix="flue-read-only-"))
-    try:
-        folder.chmod(0o755)
-        yield folder
-    finally:
-        folder.chmod(0o755)
-        shutil.rmtree(folder)
-
-
-def test_a_store_in_a_folder_of_somebody_else_can_be_read(open_folder: Path) -> None:
-    folder = open_folder
-    path = folder / "s.db"
-    make_store(path)
-    path.chmod(0o444)
-    folder.chmod(0o555)
-    ended = subprocess.run(
-        [sys.executable, "-c", AS_SOMEBODY_ELSE, str(path), "65534"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=GUARD_SECONDS,
-    )
-    assert (ended.stderr, ended.returncode) == ("", 0)
-    message, length, problems = json.loads(ended.stdout.splitlines()[-1])
+def test_a_store_in_a_folder_of_somebody_else_can_be_read() -> None:
+    with folder_for_all() as folder:
+        path = folder / "s.db"
+        make_store(path)
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        line = run_script(WARMED_UP + AS_NOBODY + IN_A_LOCKED_FOLDER, path)[-1]
+        assert names(folder) == ["s.db"]
+    message, length, problems = json.loads(line)
     assert "this user must be allowed to write to" in message
     assert (length, problems) == (6, 0)
-    assert names(folder) == ["s.db"]
 
 
 # -- in the library -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -36,7 +36,7 @@ from flue_py.errors import (
 )
 from flue_py.store import appending, editing, queries, sqlite
 from flue_py.store.async_engine import open_engine
-from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.backend import Backend, CommittedBeforeCancellation, Sources
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite import open_sqlite
 from flue_py.store.sqlite_file import begin_immediate
@@ -442,26 +442,37 @@ async def test_a_write_that_has_started_and_fails_is_cancelled_and_nothing_is_le
             assert not isinstance(caught.value, CommittedBeforeCancellation)
 
 
+async def give_up_waiting(
+    backend: Backend, path: Path, forget: Callable[[], None], until_asked: Callable[[], Awaitable[object]]
+) -> None:
+    """Have writes wait for another process and be cancelled: they are not made, and the one behind them is.
+
+    ``until_asked`` waits until the store has asked for the lock, since ``forget``.
+    """
+    session = await new_session(backend, user("a"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        # The lock is held until the callers have gone, so that nothing else can end their waiting.
+        other.execute("BEGIN IMMEDIATE")
+        forget()
+        waiting = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "xyz"]
+        await until_asked()
+        kept = asyncio.create_task(backend.append(session.id, [user("b")]))
+        await asyncio.sleep(0)
+        for task in waiting:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await task
+            assert not isinstance(caught.value, CommittedBeforeCancellation)
+        assert not kept.done()
+        other.execute("COMMIT")
+    await kept
+    assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "b"]
+    assert (await backend.verify()).problems == []
+
+
 async def test_a_write_that_waits_for_another_process_can_be_given_up(path: Path, begun: list[None]) -> None:
     async with opened(path) as backend:
-        session = await new_session(backend, user("a"))
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            # The lock is held until the callers have gone, so that nothing else can end their waiting.
-            other.execute("BEGIN IMMEDIATE")
-            begun.clear()
-            waiting = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "xyz"]
-            await until_begun(begun)
-            kept = asyncio.create_task(backend.append(session.id, [user("b")]))
-            for task in waiting:
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError) as caught:
-                    await task
-                assert not isinstance(caught.value, CommittedBeforeCancellation)
-            assert not kept.done()
-            other.execute("COMMIT")
-        await kept
-        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "b"]
-        assert (await backend.verify()).problems == []
+        await give_up_waiting(backend, path, begun.clear, lambda: until_begun(begun))
 
 
 async def test_those_who_wait_on_do_not_notice_who_gave_up(path: Path, begun: list[None]) -> None:
@@ -494,25 +505,7 @@ async def test_on_an_engine_a_write_that_waits_for_another_process_can_be_given_
     event.listen(engine.sync_engine, "do_execute", look)
     backend = await open_engine(engine, sources=counted_sources(), durability="normal")
     try:
-        session = await new_session(backend, user("a"))
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            # The lock is held until the callers have gone, so that nothing else can end their waiting.
-            other.execute("BEGIN IMMEDIATE")
-            asked.clear()
-            waiting = [asyncio.create_task(backend.append(session.id, [user(text)])) for text in "xyz"]
-            await asked.wait()
-            kept = asyncio.create_task(backend.append(session.id, [user("b")]))
-            await asyncio.sleep(0)
-            for task in waiting:
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError) as caught:
-                    await task
-                assert not isinstance(caught.value, CommittedBeforeCancellation)
-            assert not kept.done()
-            other.execute("COMMIT")
-        await kept
-        assert [entry.fields["content"] for entry in await path_of(backend, session.id)] == ["a", "b"]
-        assert (await backend.verify()).problems == []
+        await give_up_waiting(backend, path, asked.clear, asked.wait)
         async with engine.connect() as connection:
             # What the engine's own users find is not the store's short patience.
             assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar() == 30_000

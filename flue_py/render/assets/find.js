@@ -1,7 +1,9 @@
-// Finding entries: how many there are, the next one, the one before, and the marks in what is shown of them.
+// Finding entries of all sessions: how many there are, the next one, the one before, and the marks in what is shown of
+// them. A hit is a session and an entry of it, by their places.
 
 class Find {
-  constructor({ current, choose }) {
+  constructor({ sessions, current, choose }) {
+    this.sessions = sessions;
     this.current = current;
     this.choose = choose;
     this.wanted = "";
@@ -25,32 +27,32 @@ class Find {
     });
   }
 
-  show(session) {
-    this.session = session;
-    this.search();
-  }
-
   search() {
     const wanted = this.input.value.toLowerCase();
     const has = (text) => text !== undefined && text.toLowerCase().includes(wanted);
     const matches = (entry) => entry.id.toLowerCase().startsWith(wanted) || has(entry.label)
       || entry.parts.some(([, text, heading]) => has(text) || has(heading));
     this.wanted = wanted;
-    this.hits = wanted ? this.session.entries.map((_, at) => at).filter((at) => matches(this.session.entries[at])) : [];
+    this.hits = [];
+    this.sessions.forEach(({ entries }, place) => entries.forEach((entry, at) => {
+      if (wanted && matches(entry)) this.hits.push([place, at]);
+    }));
     this.tell();
   }
 
   step(direction) {
     if (!this.hits.length) return;
-    const from = this.current() ?? -1;
-    const next = direction > 0 ? this.hits.find((at) => at > from) : this.hits.findLast((at) => at < from);
-    this.choose(next ?? this.hits.at(direction > 0 ? 0 : -1));
+    const [session, entry = -1] = this.current();
+    const isBehind = ([place, at]) => (place - session || at - entry) * direction > 0;
+    const next = direction > 0 ? this.hits.find(isBehind) : this.hits.findLast(isBehind);
+    this.choose(...(next ?? this.hits.at(direction > 0 ? 0 : -1)));
   }
 
   tell() {
     const count = this.hits.length;
-    const place = this.hits.indexOf(this.current());
-    const text = !this.wanted ? "" : !count ? "not found" : place < 0 ? `${number(count)} found` : `${number(place + 1)} of ${number(count)}`;
+    const [session, entry] = this.current();
+    const rank = this.hits.findIndex(([place, at]) => place === session && at === entry);
+    const text = !this.wanted ? "" : !count ? "not found" : rank < 0 ? `${number(count)} found` : `${number(rank + 1)} of ${number(count)}`;
     for (const told of document.querySelectorAll(".found")) told.textContent = text;
     for (const button of document.querySelectorAll("[data-find]")) button.disabled = !count;
     byId("pane-find").hidden = !count;

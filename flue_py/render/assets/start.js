@@ -10,7 +10,7 @@ const reading = new Reading((at) => {
   // What was clicked is gone with the list it was in.
   byId(`tab-${reading.tab}`).focus();
 });
-const find = new Find({ current: () => reading.at, choose: (at) => read(at, { isFound: true }) });
+const find = new Find({ sessions, current: () => [view.number, reading.at], choose: goTo({ isFound: true }) });
 reading.onDrawn = (chosen) => {
   const first = find.mark(chosen)?.getBoundingClientRect().top;
   const { top, bottom } = byId("panel").getBoundingClientRect();
@@ -34,6 +34,14 @@ function read(at, { isFound = false, isFar = false } = {}) {
   reading.wanted = isFound ? find.wanted : "";
   choose(at);
   if (isFar) byId("reading").scrollIntoView({ block: "nearest" });
+}
+
+// Returns what reads an entry of any session.
+function goTo(how) {
+  return (place, at) => {
+    if (place !== view.number) showSession(place);
+    read(at, how);
+  };
 }
 
 // Goes to the entry that the address names, when the page opens, and when the address changes.
@@ -63,7 +71,6 @@ function showSession(place) {
   tree.show(session);
   map.show(session);
   reading.wanted = "";
-  find.show(session);
   choose(session.leaf ?? undefined);
 }
 
@@ -149,7 +156,5 @@ goToAddress();
 addEventListener("popstate", goToAddress);
 // Not every browser tells of a changed fragment by both.
 addEventListener("hashchange", () => location.hash !== view.hash && goToAddress());
-startTheme(new GrowthChart((place, at) => {
-  if (place !== view.number) showSession(place);
-  read(at, { isFar: true });
-}));
+find.search();
+startTheme(new GrowthChart(goTo({ isFar: true })));
