@@ -10,8 +10,8 @@ from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
-from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid
-from flue_py.errors import CallConflict, InvalidEntry
+from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
+from flue_py.errors import CallConflict
 from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.path_sums import renew_sums
@@ -131,13 +131,13 @@ def paid_by(calls: Iterable[CallRow]) -> Paid:
 def check_spending(tokens: int, picodollars: int) -> None:
     """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
     if max(tokens, picodollars) > MAX_AMOUNT:
-        raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+        raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
 def check_path(sums: Iterable[Sequence[int]]) -> None:
     """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
     if any(max(each) > MAX_AMOUNT for each in sums):
-        raise InvalidEntry(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
+        raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
 def payer_row(state: SessionState) -> dict[str, object]:
