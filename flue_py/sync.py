@@ -38,7 +38,7 @@ from flue_py.sessions import opening, salvaging
 from flue_py.sessions.salvaging import salvage_file
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
-from flue_py.store.opener import Opener
+from flue_py.store.opener import Opener, starting_threads
 
 P = ParamSpec("P")
 Original = TypeVar("Original")
@@ -83,7 +83,8 @@ class _LoopThread:
                 started.set_exception(error)
 
         self._thread = Thread(target=run_loop, name="flue-loop", daemon=True)
-        self._thread.start()
+        with starting_threads(location):
+            self._thread.start()
         self._portal = started.result()
 
     @property

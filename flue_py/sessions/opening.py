@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike, fspath, urandom
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_name
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.prices.book import PricesChoice, choose_prices
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
 from flue_py.sessions.homes import in_full
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Durability: TypeAlias = Literal["full", "normal"]
 Kind: TypeAlias = Literal["memory", "file", "engine"]
+
+Given = TypeVar("Given")
 
 _MEMORY = (":memory:", "memory://")
 _POSTGRES = "postgresql+asyncpg"
@@ -70,7 +72,8 @@ async def open(
     a `PriceBook` or the path of a pricing file are used instead; ``False`` prices nothing.
 
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
-    is asked for again. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
+    is asked for again. What they raise ends the operation that asked as `InvalidArgument`, with theirs as its cause;
+    nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
     `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
     """
     checked_limits(limits)
@@ -81,7 +84,7 @@ async def open(
     if clock is not None and not callable(clock):
         raise InvalidArgument(f"clock: {shown(clock)} is no function that returns the time")
     sources = Sources(
-        now_us=_now_us if clock is None else lambda: checked_moment(clock()),
+        now_us=_now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
         entry_id=_checked_ids(ids, "ids"),
         session_id=_checked_ids(session_ids, "session_ids"),
     )
@@ -136,6 +139,18 @@ def _check_seconds(seconds: float, what: str) -> None:
         raise InvalidArgument(f"{what}: {shown(seconds)} is not a number of seconds from 0 to {_LONGEST_WAIT:,}")
 
 
+def _asked(function: Callable[[], Given], what: str) -> Given:
+    """Return what a function of the caller gives. What it raises is `InvalidArgument`, the same on every database."""
+    try:
+        return function()
+    except FlueError:
+        raise
+    except StopIteration as error:
+        raise InvalidArgument(f"{what}: it has run out (StopIteration); return another each time") from error
+    except Exception as error:
+        raise InvalidArgument(f"{what}: it raised {type(error).__name__} ({error}); nothing was changed") from error
+
+
 def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]:
     """Return where ids come from; those of the caller are checked as they come."""
     if draw is None:
@@ -144,10 +159,7 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
         raise InvalidArgument(f"{what}: {shown(draw)} is no function that returns an id")
 
     def checked() -> str:
-        try:
-            made = draw()
-        except StopIteration as error:
-            raise InvalidArgument(f"{what}: it has run out of ids (StopIteration); return another each time") from error
+        made = _asked(draw, what)
         check_name(made, what)
         if not made:
             raise InvalidArgument(f"{what}: {shown(made)} is not an id; return a string that is not empty")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from asyncio import to_thread
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from stat import S_IMODE
 from typing import Literal
 
 from flue_py.core.entries import Entry
@@ -23,7 +23,7 @@ from flue_py.render.transcript import (
 from flue_py.sessions.arguments import checked_flag, checked_leaf, checked_path
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.store.private_files import write_whole
+from flue_py.store.private_files import Part, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +153,13 @@ def _read_text(target: Path) -> str | None:
 
 
 def _append_text(target: Path, text: str) -> None:
+    """Continue a file, which has all of the text or nothing of it even where the process is killed. O(file)."""
+    whole = target.resolve()  # what a link leads to, not the link
     try:
-        with target.open("ab") as file:
-            before = file.tell()
-            try:
-                file.write(text.encode(errors="replace"))
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError:
-                os.truncate(target, before)
-                raise
+        there, mode = whole.read_bytes(), whole.stat().st_mode
+        with Part(whole, overwrite=True) as part:
+            part.write(there + text.encode(errors="replace"))
+            part.path.chmod(S_IMODE(mode))
+            part.publish()
     except OSError as error:
         raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error

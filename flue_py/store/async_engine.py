@@ -36,7 +36,7 @@ from flue_py.errors import (
 )
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
-from flue_py.store.opener import Opener, OpenFile, forget_file
+from flue_py.store.opener import Opener, OpenFile, forget_file, starting_threads
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
@@ -112,7 +112,8 @@ async def open_engine(
         engine = _own_engine(url, _settings(durability, busy_timeout)) if isinstance(target, str) else target
         runner = EngineRunner(engine, owned=owned, durability=durability, busy_timeout=busy_timeout)
     try:
-        await runner.start()
+        with starting_threads(runner.location):
+            await runner.start()
     except BaseException:
         await runner.close()
         raise

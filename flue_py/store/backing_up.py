@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import VerifyReport
-from flue_py.errors import CorruptStore, InvalidArgument
+from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.store import queries
 from flue_py.store.private_files import Part
 from flue_py.store.sqlite_copy import Progress, copy_into
@@ -16,6 +16,27 @@ from flue_py.store.sqlite_file import BUSY_POLL_MS, check_magic, connect, transl
 from flue_py.store.sqlite_transaction import SqliteTransaction
 from flue_py.store.sqlite_unwritable import connect_for_reading, why_not_writable
 from flue_py.store.verifying import storage_problems, verify
+
+
+class Told:
+    """A function that is told of progress, on a thread. What it raises is kept in ``error`` and ends the backup.
+
+    On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
+    StopIteration.
+    """
+
+    def __init__(self, tell: Progress | None) -> None:
+        self._tell = tell
+        self.error: BaseException | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._tell is None:
+            return
+        try:
+            self._tell(done, total)
+        except BaseException as error:
+            self.error = error
+            raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
 
 
 def back_up(

@@ -10,11 +10,28 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from flue_py.errors import InvalidArgument, StoreUnavailable, WrongProcess
 from flue_py.store.log_files import Identity, LogFiles, identity_of
+
+
+@contextlib.contextmanager
+def starting_threads(location: object) -> Iterator[None]:
+    """Surround what starts threads that a store needs. Raises `StoreUnavailable` where the system refuses one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _NO_THREAD not in str(error):
+            raise
+        raise StoreUnavailable(
+            f"{location} cannot be opened: {error}; close other stores, or allow more threads (ulimit -u)"
+        ) from error
+
+
+_NO_THREAD = "can't start new thread"
 
 
 class Opener:

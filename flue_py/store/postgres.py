@@ -20,7 +20,6 @@ from sqlalchemy.util.concurrency import greenlet_spawn
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, NewSession, OnConflict, Problem, SessionInfo
 from flue_py.errors import (
-    CorruptStore,
     FlueError,
     InvalidArgument,
     OutcomeUnknown,
@@ -37,6 +36,7 @@ from flue_py.store.postgres_errors import (
     DRIVER_ERRORS,
     UNIQUE_VIOLATION,
     is_lost_connection,
+    no_new_id,
     sqlstate_of,
     translate,
     was_rolled_back,
@@ -403,7 +403,7 @@ class PostgresRunner:
 
     def _translated(self, error: BaseException) -> FlueError:
         if isinstance(error, IdTaken) or sqlstate_of(error) == UNIQUE_VIOLATION:
-            return CorruptStore(f"{self.location}: a write contradicts what is stored ({error}); run verify()")
+            return no_new_id(error, self.location, _ATTEMPTS)
         return translate(error, self.location)
 
     def _borrow(self, once: Callable[[Connection, _Progress], Result], progress: _Progress) -> Result:

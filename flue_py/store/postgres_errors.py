@@ -50,6 +50,10 @@ _UNAVAILABLE = {
 }
 
 
+_GENERATED = {"uq_entries_tree_id_id": "ids", "uq_sessions_id": "session_ids", "uq_budgets_id": "ids"}
+"""What is unique, and the argument of `open` that it is drawn from."""
+
+
 def sqlstate_of(error: BaseException) -> str | None:
     """Return the SQLSTATE behind an error of the driver or of SQLAlchemy, or None where there is none."""
     for each in _chain(error):
@@ -82,6 +86,18 @@ def _is_closed_interface(error: BaseException) -> bool:
 def was_rolled_back(error: BaseException) -> bool:
     """Return whether the server rolled the transaction back for others' sake: a deadlock, a serialization failure."""
     return sqlstate_of(error) in _ROLLED_BACK
+
+
+def no_new_id(error: BaseException, location: str, attempts: int) -> FlueError:
+    """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
+    names = [name for each in _chain(error) if isinstance(name := getattr(each, "constraint_name", None), str)]
+    for name in names:
+        if name in _GENERATED:
+            where = f"({location}: {name})"
+            source = _GENERATED[name]
+            return InvalidArgument(f"{source}: {attempts} ids in a row are taken {where}; make others, and none twice")
+    what = ", ".join(names) or type(error).__name__
+    return CorruptStore(f"{location}: a write contradicts what is stored ({what}); run verify()")
 
 
 def translate(error: BaseException, location: str) -> FlueError:

@@ -44,7 +44,7 @@ from flue_py.core.sessions import (
     VerifyReport,
 )
 from flue_py.core.usage import UsageWindow
-from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed
+from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
 from flue_py.store import (
     appending,
     budgeting,
@@ -469,7 +469,7 @@ class SqlBackend(Backend):
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
-        from flue_py.store.backing_up import back_up  # noqa: PLC0415 - as in `verify`
+        from flue_py.store.backing_up import Told, back_up  # noqa: PLC0415 - as in `verify`
 
         # Refused where the store is closed, as everything is.
         await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
@@ -478,7 +478,13 @@ class SqlBackend(Backend):
             raise InvalidArgument(
                 f"{self._runner.location} is no file: back it up with pg_dump, or copy it into a file with flue-py copy"
             )
-        return await asyncio.to_thread(back_up, path, target, overwrite=overwrite, verified=verified, progress=progress)
+        told = Told(progress)
+        try:
+            return await asyncio.to_thread(back_up, path, target, overwrite=overwrite, verified=verified, progress=told)
+        except StoreUnavailable:
+            if told.error is not None:
+                raise told.error from None
+            raise
 
     async def info(self) -> StoreInfo:
         row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)

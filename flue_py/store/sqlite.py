@@ -20,7 +20,7 @@ from flue_py.core.sessions import Problem
 from flue_py.errors import FlueError, InvalidArgument, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
 from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.migrate import open_file
-from flue_py.store.opener import Opener, OpenFile, forget_file
+from flue_py.store.opener import Opener, OpenFile, forget_file, starting_threads
 from flue_py.store.session_state import SessionState
 from flue_py.store.sql import SqlBackend
 from flue_py.store.sqlite_file import (
@@ -173,21 +173,25 @@ class SqliteRunner:
         writer = threading.Thread(
             target=self._write_loop, args=(ready, create), name=f"flue-writer {self._path.name}", daemon=True
         )
-        writer.start()
+        with starting_threads(self._path):
+            writer.start()
         self._threads.append(writer)
         try:
             await asyncio.shield(ready)
             warn_without_wal(self._journal, self._path)
+            for number in range(READERS):
+                reader = threading.Thread(
+                    target=self._read_loop, name=f"flue-reader-{number} {self._path.name}", daemon=True
+                )
+                with starting_threads(self._path):
+                    reader.start()
+                self._threads.append(reader)
         except BaseException:
             self._closed = True
+            for _ in self._threads[1:]:
+                self._reads.put(None)
             self._writes.put(None)
             raise
-        for number in range(READERS):
-            reader = threading.Thread(
-                target=self._read_loop, name=f"flue-reader-{number} {self._path.name}", daemon=True
-            )
-            reader.start()
-            self._threads.append(reader)
 
     # -- on the event loop --------------------------------------------------------------------------------------
 

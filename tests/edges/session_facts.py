@@ -7,6 +7,7 @@ The words are those of docs/index.md. What is printed shortened (a cost of four 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -17,6 +18,7 @@ from tests.edges.cli_runs import Flue
 from tests.render.test_report import data_of
 
 _KINDS = ("input", "output", "cache_read", "cache_write", "tokens")
+_PATH_KINDS = frozenset(f"path_{name}" for name in _KINDS)
 _WIDE = {"COLUMNS": "600"}
 _LONG = 100
 """Of a longer path, what is printed line by line is left out: its sizes would be counted, which takes seconds."""
@@ -49,7 +51,16 @@ class Told:
 
     def disagreements(self) -> list[str]:
         """Return the facts that are not told alike, with who says what."""
-        return [f"{name}: {said}" for name, said in self.facts.items() if not _agree(list(said.values()))]
+        return [
+            f"{name}: {said}"
+            for name, said in self.facts.items()
+            if not _agree(_counted(said.values()) if name in _PATH_KINDS else list(said.values()))
+        ]
+
+
+def _counted(counts: Iterable[int | None]) -> list[int]:
+    """Return counts of tokens; what nobody reported is null on a bill, and adds nothing to what others sum."""
+    return [count or 0 for count in counts]
 
 
 def _agree(values: list[Any]) -> bool:
@@ -210,12 +221,20 @@ def _bill(row: Any) -> dict[str, Any]:
         "input": row["input"],
         "output": row["output"],
         "cache_read": row["cacheRead"],
-        "cache_write": row.get("cacheWrite", row.get("cacheWrite5m", 0)) + row.get("cacheWrite1h", 0),
+        "cache_write": row["cacheWrite"]
+        if "cacheWrite" in row
+        else _known_sum(row["cacheWrite5m"], row["cacheWrite1h"]),
         "tokens": row["totalTokens"],
     }
-    if "costUsd" in row:
-        facts.update(calls=row["calls"], unpriced=row["unpricedCalls"], cost=_exact(row["costUsd"]))
+    if "calls" in row:
+        cost = row["costUsd"] if "costUsd" in row else row["cost"]["total"]
+        facts.update(calls=row["calls"], unpriced=row["unpricedCalls"], cost=_exact(cost))
     return _billed(facts)
+
+
+def _known_sum(*parts: int | None) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def _billed(facts: dict[str, Any]) -> dict[str, Any]:

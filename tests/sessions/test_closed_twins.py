@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
+from threading import Thread
+from typing import NoReturn
 
 import pytest
 
 import flue_py.sync
-from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop
+from flue_py.errors import InvalidArgument, StoreClosed, StoreUnavailable, WrongEventLoop
+from tests.postgres import NewDatabase
 
 TARGETS = [":memory:", "{}/s.db", "sqlite+aiosqlite:///{}/s.db"]
 MESSAGE = {"role": "user", "content": "a"}
@@ -95,6 +100,59 @@ def test_ids_that_repeat_or_run_out_are_named_and_change_nothing(target: str, ar
             assert "backup" not in str(caught.value)
             assert store.verify().problems == []
         Path(target.removeprefix("sqlite+aiosqlite:///")).unlink(missing_ok=True)
+
+
+def test_ids_that_repeat_are_named_on_postgresql(new_database: NewDatabase) -> None:
+    with flue_py.sync.open(new_database(), prices=False, ids=lambda: "same", session_ids=lambda: "one") as store:
+        session = store.create_session()
+        session.append_message(MESSAGE)
+        with pytest.raises(InvalidArgument, match=r"^ids: .* ids in a row are taken"):
+            session.append_message(MESSAGE)
+        with pytest.raises(InvalidArgument, match=r"^session_ids: .* ids in a row are taken"):
+            store.create_session()
+        assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("error", [OSError(28, "full"), MemoryError(), sqlite3.OperationalError("mine"), KeyError("k")])
+@pytest.mark.parametrize("argument", ["clock", "ids", "session_ids"])
+def test_what_a_function_of_the_caller_raises_is_an_invalid_argument_everywhere(
+    target: str, argument: str, error: Exception
+) -> None:
+    def fail() -> NoReturn:
+        raise error
+
+    sources: dict[str, Callable[[], NoReturn]] = {argument: fail}
+    with flue_py.sync.open(target, prices=False) as store:
+        session_id = store.create_session().id
+    with flue_py.sync.open(target, prices=False, **sources) as store:
+        is_new = target == ":memory:" and argument == "ids"
+        session = store.create_session() if is_new else store.get_session(session_id)
+        with pytest.raises(InvalidArgument, match=f"{argument}: it raised {type(error).__name__}") as caught:
+            _ = store.create_session() if session is None or argument != "ids" else session.append_message(MESSAGE)
+        assert caught.value.__cause__ is error
+        assert store.verify().problems == []
+
+
+def test_where_no_thread_can_be_started_the_store_is_unavailable(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Thread.start
+
+    needed = {":memory:": 1}.get(target, 2 if "://" in target else 4)
+    for allowed in range(needed + 1):
+        begun: list[Thread] = []
+
+        def start(thread: Thread, allowed: int = allowed, begun: list[Thread] = begun) -> None:
+            if len(begun) == allowed:
+                raise RuntimeError("can't start new thread")
+            begun.append(thread)
+            begin(thread)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Thread, "start", start)
+            refused = pytest.raises(StoreUnavailable, match="can't start new thread; close other stores")
+            with refused if allowed < needed else nullcontext(), flue_py.sync.open(target, prices=False):
+                pass
+        for thread in begun:
+            thread.join()
 
 
 @pytest.mark.parametrize("query", ["uri=true", "mode=ro&uri=true", "cache=shared", "foo=bar"])

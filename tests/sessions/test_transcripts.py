@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -94,6 +95,36 @@ async def test_what_is_no_transcript_of_the_session_is_left_alone(
     assert (notes.read_text(), path.read_text()) == ("my notes", forged)
     assert sorted(name for name in os.listdir(tmp_path) if name.endswith(".md")) == ["notes.md", "other.md", "t.md"]
     assert (await write_transcript(session, path, overwrite=True)).outcome == "new"
+
+
+class Killed(BaseException):
+    """The end of a process, as the file system sees it."""
+
+
+async def test_a_transcript_is_continued_whole_or_not_at_all(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, link = tmp_path / "t.md", tmp_path / "link.md"
+    await hold_turns(session, 1)
+    await write_transcript(session, path)
+    path.chmod(0o640)
+    link.symlink_to(path.name)
+    before = path.read_bytes()
+    await hold_turns(session, 1)
+
+    def end(_: int) -> NoReturn:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", end)
+        with pytest.raises(Killed):
+            await write_transcript(session, link, append=True)
+    assert path.read_bytes() == before
+    assert (await write_transcript(session, link, append=True)).outcome == "continued"
+    assert path.read_bytes().startswith(before)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (await write_transcript(session, path, append=True)).outcome == "unchanged"
 
 
 async def test_task_sessions_follow_each_once(session: Session, store: Store) -> None:

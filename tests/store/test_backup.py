@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import flue_py
-from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
+from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
 from flue_py.store import private_files, sqlite_copy
 from flue_py.store.backing_up import back_up
 from tests.postgres import NewDatabase
@@ -52,6 +53,26 @@ async def held(path: Path) -> tuple[list[str], list[str]]:
         problems = [str(problem) for problem in (await store.verify()).problems]
         session = await store.open_session("one")
         return problems, [entry.id for entry in await session.get_active_path()]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "mine"), MemoryError(), sqlite3.OperationalError("mine"), FormatTooNew("mine"), KeyError()]
+)
+async def test_what_progress_raises_ends_a_backup_and_leaves_as_it_is(tmp_path: Path, error: Exception) -> None:
+    await fill(tmp_path / "a.db", 1)
+
+    def fail(*_: int) -> NoReturn:
+        raise error
+
+    async with flue_py.open(tmp_path / "a.db") as store:
+        with pytest.raises(type(error)) as caught:
+            await store.backup(tmp_path / "b.db", progress=fail)
+        assert caught.value is error
+        # A coroutine cannot raise it: Python makes a RuntimeError of it.
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await store.backup(tmp_path / "b.db", progress=lambda *_: next(iter(())))
+        assert (await store.verify()).problems == []
+    assert names(tmp_path) == ["a.db"]
 
 
 def names(folder: Path) -> list[str]:
