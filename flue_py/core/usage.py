@@ -42,6 +42,10 @@ COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
 """The costs of a usage object in our shape: of each kind of tokens, and the total."""
 
 
+class SumTooLarge(InvalidEntry):
+    """A sum of usage that would be more than `MAX_AMOUNT`."""
+
+
 class UsageTotals(NamedTuple):
     """The ten sums as they are stored: five token counts, then five costs in picodollars."""
 
@@ -65,7 +69,7 @@ class UsageTotals(NamedTuple):
         """Return the sum. Raises `InvalidEntry` where one of the ten would leave the stored range."""
         total = UsageTotals._make(map(add, self, other))
         if max(total) > MAX_AMOUNT:
-            raise InvalidEntry(f"usage: the running total would exceed {MAX_AMOUNT}; check the reported numbers")
+            raise SumTooLarge(f"usage: the running total would exceed {MAX_AMOUNT}; check the reported numbers")
         return total
 
     def minus(self, other: UsageTotals) -> UsageTotals:

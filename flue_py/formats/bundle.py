@@ -15,6 +15,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
@@ -166,6 +167,12 @@ class BundleWriter:
         self._line({"end": held, "sha256": self._sha256.hexdigest()})
         self._file.close()
         return counts
+
+    def close(self) -> None:
+        """Let go of the file, which stays open. What failed before `end` is not told again."""
+        with suppress(OSError):
+            # Left to the garbage collector, it would write to the file after that was closed, and say so on stderr.
+            self._file.close()
 
     def _line(self, value: object) -> None:
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -87,8 +88,7 @@ async def write_bundle(
 async def _write_trees(
     store: Store, path: Path, heads: Sequence[TreeHead], *, is_all: bool, keep_paths: bool
 ) -> BundleCounts:
-    with await to_thread(path.open, "wb") as file:
-        writer = BundleWriter(file, keep_paths=keep_paths)
+    with await to_thread(path.open, "wb") as file, closing(BundleWriter(file, keep_paths=keep_paths)) as writer:
         brought: set[int] = set()
         async for copy in _copies(store, heads):
             brought.update(payer.session_key for payer in copy.payers)

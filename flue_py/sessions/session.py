@@ -54,6 +54,7 @@ from flue_py.sessions.keeping import whole_first_kept
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
+from flue_py.sessions.overflowing import write_what_fits
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -207,14 +208,16 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
         check_name(idempotency_key, "idempotency_key")
         self._limits.check_entries(entries)
-        priced = self._pricer.price_entries(entries)
-        appended = await self._commit(
-            lambda: self._backend.append(
-                self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
-            ),
-            self._note_append,
-        )
-        return _with_oddities(appended, entries)
+
+        async def write(priced: Sequence[NewEntry]) -> Appended:
+            return await self._commit(
+                lambda: self._backend.append(
+                    self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                ),
+                self._note_append,
+            )
+
+        return _with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
@@ -228,12 +231,14 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         entries = checked_imported_entries(entries, program_of(self.metadata))
         checked_place(leaf, "leaf")
         self._limits.check_entries(entries)
-        priced = self._pricer.price_entries(entries)
-        appended = await self._commit(
-            lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
-            lambda result: self._note(result.leaf_id, result.revision),
-        )
-        return _with_oddities(appended, entries)
+
+        async def write(priced: Sequence[NewEntry]) -> Appended:
+            return await self._commit(
+                lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
+                lambda result: self._note(result.leaf_id, result.revision),
+            )
+
+        return _with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def record_call(
         self,

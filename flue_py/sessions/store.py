@@ -52,6 +52,7 @@ from flue_py.sessions.listing import (
     asked_time,
     checked_ordering,
 )
+from flue_py.sessions.overflowing import write_what_fits
 from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
@@ -265,8 +266,12 @@ class Store(StoreBudgets):
         checked_place(leaf, "leaf")
         self._limits.check_metadata(new.metadata_text)
         self._limits.check_entries(entries)
-        priced = self._pricer.price_entries(entries)
-        return self._session(await self._backend.import_session(new, priced, leaf=leaf))
+
+        async def write(priced: Sequence[NewEntry]) -> SessionInfo:
+            return await self._backend.import_session(new, priced, leaf=leaf)
+
+        info, _ = await write_what_fits(write, self._pricer.price_entries(entries))
+        return self._session(info)
 
     # -- what was paid ----------------------------------------------------------------------------------------
 

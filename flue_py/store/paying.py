@@ -11,8 +11,8 @@ from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
-from flue_py.core.usage import MAX_AMOUNT
-from flue_py.errors import CallConflict, InvalidEntry
+from flue_py.core.usage import MAX_AMOUNT, SumTooLarge
+from flue_py.errors import CallConflict
 from flue_py.store import ledger_queries, queries
 from flue_py.store.backend import Sources
 from flue_py.store.session_state import SessionState
@@ -147,7 +147,7 @@ def spent_by(calls: Sequence[CallRow]) -> Spent:
 def check_spending(tokens: int, picodollars: int) -> None:
     """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
     if max(tokens, picodollars) > MAX_AMOUNT:
-        raise InvalidEntry(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+        raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
 def payer_row(state: SessionState) -> dict[str, object]:

@@ -226,8 +226,9 @@ def _bill(row: Any) -> dict[str, Any]:
         else _known_sum(row["cacheWrite5m"], row["cacheWrite1h"]),
         "tokens": row["totalTokens"],
     }
-    if "costUsd" in row:
-        facts.update(calls=row["calls"], unpriced=row["unpricedCalls"], cost=_exact(row["costUsd"]))
+    if "calls" in row:
+        cost = row["costUsd"] if "costUsd" in row else row["cost"]["total"]
+        facts.update(calls=row["calls"], unpriced=row["unpricedCalls"], cost=_exact(cost))
     return _billed(facts)
 
 

@@ -70,11 +70,13 @@ def go_on(store: flue_py.sync.Store) -> None:
     store.create_session(key="unspoken")
     keyed = store.create_session(key="keyed", cwd="/home/dev/demo")
     keyed.append_messages([{"role": "user", "content": "hi"}, answer("free", 3, "0")])
+    unknown = {"role": "assistant", "content": "?", "provider": "p", "model": "m", "usage": {"units": 9}}
+    store.create_session(key="unknown").append_messages([{"role": "user", "content": "what?"}, unknown])
 
 
 def test_each_session_is_told_alike_by_everything_that_tells_of_it(flue: Flue) -> None:
     found = facts_of_all(flue)
-    assert len(found) == len(REAL) + len(EXPORTED) + 2 + 3 + 2 + 2
+    assert len(found) == len(REAL) + len(EXPORTED) + 2 + 3 + 2 + 3
     assert {session_id: each for session_id, told in found.items() if (each := told.disagreements())} == {}
 
 

@@ -148,6 +148,29 @@ async def test_an_answer_is_kept_whatever_numbers_its_usage_has() -> None:
         assert (await store.verify()).problems == []
 
 
+@pytest.mark.parametrize("odd", [{"input": 2**62}, {"output": 2**61, "totalTokens": 1}, {"cost": {"total": 4e6}}])
+async def test_no_answer_is_refused_because_a_sum_would_be_too_large(odd: Any, tmp_path: Path) -> None:
+    large, small = ({"role": "assistant", "content": "ok", "usage": usage} for usage in (odd, {"input": 3}))
+    async with flue_py.open(tmp_path / "s.db", prices=False) as store:
+        session = await store.create_session()
+        for _ in range(3):
+            appended = await session.append_messages([large, small])
+        assert "with its numbers a sum would be more than" in appended.oddities[-1]
+        assert len(appended.entry_ids) == 2
+        window = await session.aggregate_usage_since(appended.entry_ids[0])
+        assert (await session.append_message(small)).leaf_id == session.leaf_id
+        entries = [
+            placed(new_message(large), "a"),
+            placed(new_message(large), "b", "a"),
+            placed(new_message(large), "c", "b"),
+        ]
+        imported = await store.import_session(NewSession(id="imported"), entries, leaf="c")
+        assert [len(await each.get_tree()) for each in (session, imported)] == [7, 3]
+        assert all(entry.fields["usage"] == odd for entry in await imported.get_tree())
+        assert window.on_path
+        assert (await store.verify()).problems == []
+
+
 async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_path: Path) -> None:
     message = {
         "id": "m",

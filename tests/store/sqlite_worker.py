@@ -65,6 +65,7 @@ def die_at_work(line: Line, *, path: str, durability: Any, seed: str, scopes: li
     if log_bytes is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        sys.dont_write_bytecode = True  # it would be cut off, and stay
         resource.setrlimit(resource.RLIMIT_FSIZE, (log_bytes, log_bytes))
 
     async def work_on(backend: Backend, scope: str) -> None:

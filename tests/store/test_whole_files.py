@@ -17,7 +17,11 @@ from flue_py.store.private_files import Part, write_whole
 
 LIMIT = 100_000
 COMMAND = "import sys; from flue_py.cli import main; sys.argv[0] = 'flue-py'; sys.exit(main())"
-LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, {LIMIT})); {COMMAND}"
+# Bytecode longer than the limit would be cut off, and stay.
+LIMITED = (
+    "import resource, sys; sys.dont_write_bytecode = True;"
+    f" resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, {LIMIT})); {COMMAND}"
+)
 KILLED = (
     "import os, signal, sys; from pathlib import Path; from flue_py.store.private_files import Part;"
     " part = Part(Path(sys.argv[1])); part.write(b'half'); Path(f'{part.path}-journal').write_bytes(b'x');"
