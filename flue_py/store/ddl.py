@@ -157,17 +157,42 @@ def run_migrations(connection: Connection, schema: str | None = None) -> None:
     connection.exec_driver_sql(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")
 
 
-_NAMING_A_PARENT = " OR ".join(
-    f'metadata LIKE \'{{"imported":{{"format":"{program}",%"parentSession":"%\'' for program in ("claude-code", "codex")
-)
-IMPORTED_AGENTS_ARE_TASKS = (
-    "UPDATE sessions SET kind = 'task', task_depth = 1 WHERE kind = 'root' AND metadata LIKE '{\"imported\":{%'"
-    f" AND (EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = sessions.id) OR {_NAMING_A_PARENT})"
-)
-"""Makes task sessions of sub-agents' sessions, which formats 1 and 2 imported as root sessions.
+_IS_IMPORTED = "metadata LIKE '{\"imported\":{%'"
+_WITH_AGENTS = "('claude-code', 'codex')"
+_NAMING_A_PARENT = {
+    "sqlite": (
+        f"CASE WHEN {_IS_IMPORTED} AND json_valid(metadata) THEN json_type(metadata, '$.parentSession') = 'text'"
+        f" AND json_extract(metadata, '$.imported.format') IN {_WITH_AGENTS} ELSE 0 END"
+    ),
+    "postgresql": (
+        f"CASE WHEN {_IS_IMPORTED} THEN json_typeof(CAST(metadata AS json) -> 'parentSession') = 'string'"
+        f" AND (CAST(metadata AS json) -> 'imported' ->> 'format') IN {_WITH_AGENTS} ELSE FALSE END"
+    ),
+}
 
-They are linked to a parent, or their metadata name one. Those of other programs name a session that they go on with.
-"""
+
+def imported_agents_are_tasks(dialect: str) -> list[str]:
+    """Return what makes task sessions of sub-agents' sessions, which formats 1 and 2 imported as root sessions.
+
+    They are linked to a parent, or their metadata name one; those of other programs name one that they go on with. Each
+    is as deep as the shortest way to it, from a session that is no task or is linked from nowhere.
+    """
+    kinds = (
+        f"UPDATE sessions SET kind = 'task', task_depth = 1 WHERE kind = 'root' AND {_IS_IMPORTED}"
+        " AND (EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = sessions.id)"
+        f" OR {_NAMING_A_PARENT[dialect]})"
+    )
+    depths = (
+        "WITH RECURSIVE below(id, depth) AS (SELECT t.child_id, 1 FROM task_links t"
+        " JOIN sessions p ON p.session_key = t.parent_key WHERE p.kind <> 'task'"
+        " UNION SELECT s.id, 1 FROM sessions s WHERE s.kind = 'task'"
+        " AND NOT EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = s.id)"
+        " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
+        " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
+        " UPDATE sessions SET task_depth = (SELECT MIN(b.depth) FROM below b WHERE b.id = sessions.id)"
+        f" WHERE kind = 'task' AND {_IS_IMPORTED} AND id IN (SELECT b.id FROM below b)"
+    )
+    return [kinds, depths]
 
 
 _TOKENS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, PAID_SUMS, imported_calls_have_agents
+from flue_py.store.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
 
 revision = "0003"
 down_revision = "0002"
@@ -26,7 +26,8 @@ def upgrade() -> None:
     _note_activity()
     _note_unknown_calls()
     _sum_up_paths()
-    op.execute(IMPORTED_AGENTS_ARE_TASKS)
+    for statement in imported_agents_are_tasks(op.get_context().dialect.name):
+        op.execute(statement)
     op.add_column("ledger", sa.Column("agent", TEXT))
     op.add_column("ledger", sa.Column("reported", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.add_column("ledger_sessions", sa.Column("project", TEXT))

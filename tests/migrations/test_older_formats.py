@@ -144,9 +144,22 @@ def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(
     with closing(sqlite3.connect(old)) as connection:
         newest = dict(connection.execute("SELECT session_key, MAX(created_at) FROM entries GROUP BY 1"))
         rows = connection.execute("SELECT session_key, id, kind, created_at, active_at FROM sessions").fetchall()
+        depths = dict(connection.execute("SELECT id, task_depth FROM sessions WHERE kind = 'task'"))
     assert [active for *_, active in rows] == [newest.get(key, created) for key, _, _, created, _ in rows]
     assert {active for _, name, _, _, active in rows if name == CLAUDE_SESSION} == {1_768_348_805_000_000}
     assert {name for _, name, kind, *_ in rows if kind == "task" and not name.startswith("session-")} == set(TASKS)
+    assert [depths[name] for name in TASKS] == [1, 1, 2, 1]
+
+
+def test_what_only_looks_like_the_name_of_a_parent_makes_no_task(tmp_path: Path) -> None:
+    old = unpack(2, tmp_path / "old.db")
+    header = '{"imported":{"format":"codex","version":"","header":{"parentSession":"x"}}}'
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("UPDATE sessions SET metadata = ? WHERE id = 'lonely'", (header,))
+        connection.commit()
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        assert connection.execute("SELECT kind FROM sessions WHERE id = 'lonely'").fetchone() == ("root",)
 
 
 def test_what_was_paid_for_and_by_is_derived_from_what_is_there(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
 from flue_py.store import queries
 from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.backing_up import verify_connection
-from flue_py.store.ddl import IMPORTED_AGENTS_ARE_TASKS, PAID_SUMS, imported_calls_have_agents
+from flue_py.store.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
 from flue_py.store.migrate import open_file
 from flue_py.store.opener import require_not_open
 from flue_py.store.payloads import unpack
@@ -128,7 +128,8 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
         _write_state(connection, history)
         stamp = history.found.stamp
         if stamp is not None and stamp < _ORIGINS:
-            connection.execute(IMPORTED_AGENTS_ARE_TASKS)
+            for statement in imported_agents_are_tasks("sqlite"):
+                connection.execute(statement)
             connection.execute(imported_calls_have_agents("sqlite"))
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
