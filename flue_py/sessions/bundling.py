@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from flue_py.core.limits import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
@@ -21,6 +20,7 @@ from flue_py.sessions.plain_files import open_plain
 from flue_py.sessions.store import Store
 from flue_py.store.payloads import checked_text
 from flue_py.store.private_files import Part
+from flue_py.store.temporary import temporary_folder
 
 _PAGE = 200
 _GONE_PAGE = 100
@@ -175,8 +175,8 @@ async def read_bundle(
     """
     source = checked_path(path, "path")
     limits = store.limits if limits is None else checked_limits(limits)
-    with TemporaryDirectory(prefix="flue-py-") as folder:
-        async with open_store(Path(folder) / "bundle.db", durability="normal", prices=False) as scratch:
+    with temporary_folder() as folder:
+        async with open_store(folder / "bundle.db", durability="normal", prices=False) as scratch:
             try:
                 file = await to_thread(open_plain, source)
             except OSError as error:
