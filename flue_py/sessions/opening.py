@@ -63,8 +63,8 @@ async def open(
     ``busy_timeout`` is how many seconds to wait while other processes write, or for a server that is restarting.
     A store in memory has no use for these three. ``read_only=True`` is for an SQLite file that is there, by its path
     or its URL, where nothing can or shall be written: on a disk that is full or mounted for reading, in a folder of
-    somebody else. It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and so is opening a
-    file of an older format. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
+    somebody else. It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and
+    so is opening a file of an older format. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
     the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
     ``limits`` are the most that one call may bring, such as the size of an entry.
 
