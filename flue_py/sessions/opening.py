@@ -31,7 +31,8 @@ _MEMORY = (":memory:", "memory://")
 _POSTGRES = "postgresql+asyncpg"
 _LONGEST_WAIT = 1_000_000
 _LARGEST_POOL = 10_000
-_SCHEMES = ("sqlite+aiosqlite", _POSTGRES)
+_SQLITE = "sqlite+aiosqlite"
+_SCHEMES = (_SQLITE, _POSTGRES)
 
 
 @asynccontextmanager
@@ -60,10 +61,10 @@ async def open(
     and whose settings stay as they are. A file that is missing is made, readable by its owner only, unless
     ``create=False``. ``durability="full"`` survives a power cut, ``"normal"`` the end of the process only;
     ``busy_timeout`` is how many seconds to wait while other processes write, or for a server that is restarting.
-    A store in memory has no use for these three. ``read_only=True`` is for an SQLite file that is there, by its path,
-    where nothing can or shall be written: on a disk that is full or mounted for reading, in a folder of somebody else.
-    It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and so is opening a
-    file of an older format. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
+    A store in memory has no use for these three. ``read_only=True`` is for an SQLite file that is there, by its path
+    or its URL, where nothing can or shall be written: on a disk that is full or mounted for reading, in a folder of
+    somebody else. It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and
+    so is opening a file of an older format. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
     the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
     ``limits`` are the most that one call may bring, such as the size of an entry.
 
@@ -169,8 +170,11 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
 
 
 async def _open_read_only(kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float) -> Backend:
+    scheme, _, path = place.partition(":///") if isinstance(place, str) else ("", "", "")
+    if scheme == _SQLITE and path and "?" not in path:
+        kind, place = "file", path
     if not isinstance(place, str) or kind != "file":
-        raise InvalidArgument("read_only=True is for SQLite files opened by their path")
+        raise InvalidArgument(f"read_only=True is for SQLite files: give a path, or {_SQLITE}:///PATH without a query")
     from flue_py.store.sqlite_read_only import open_read_only  # noqa: PLC0415 - as below
 
     return await open_read_only(place, sources=sources, busy_timeout=busy_timeout)

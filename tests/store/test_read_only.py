@@ -275,13 +275,24 @@ async def test_another_format_is_not_read(tmp_path: Path, format_: int) -> None:
             pytest.fail("it was opened")
 
 
+async def test_a_file_is_opened_for_reading_by_its_url_too(tmp_path: Path) -> None:
+    make_store(tmp_path / "s.db")
+    async with flue_py.open(f"sqlite+aiosqlite:///{tmp_path}/s.db", read_only=True) as store:
+        session = await store.open_session("k")
+        with pytest.raises(StoreUnavailable, match="open for reading only"):
+            await session.append_message({"role": "user", "content": "a"})
+        assert (await store.verify()).problems == []
+
+
 async def test_what_cannot_be_opened_for_reading_only_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     for target, error in (
         (tmp_path / "missing.db", StoreUnavailable),
         (tmp_path / "empty.db", NotAStore),
         (":memory:", InvalidArgument),
-        (f"sqlite+aiosqlite:///{tmp_path}/s.db", InvalidArgument),
+        (f"sqlite+aiosqlite:///{tmp_path}/missing.db", StoreUnavailable),
+        (f"sqlite+aiosqlite:///{tmp_path}/empty.db?timeout=3", InvalidArgument),
+        ("sqlite+aiosqlite://", InvalidArgument),
     ):
         with pytest.raises(error):
             async with flue_py.open(target, read_only=True):
