@@ -196,7 +196,8 @@ def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tupl
         return value, ()
     names = list(value) if isinstance(value, Mapping) else range(len(value))
     inside = value.values() if isinstance(value, Mapping) else value
-    places = [f"{where}.{name}" if isinstance(value, Mapping) else f"{where}[{name}]" for name in names]
+    # A key that is no text is refused elsewhere, and may be a number too long to print.
+    places = [f"{where}.{name}" if isinstance(name, str) else f"{where}[{shown(name)}]" for name in names]
     read = [with_words_for_numbers(each, place, depth + 1) for each, place in zip(inside, places, strict=True)]
     odd = tuple(each for _, found in read for each in found)
     if not odd:
