@@ -104,9 +104,10 @@ class KeptConnections:
         await self._open[url].execute(statements)
 
     def close(self) -> None:
-        """End every connection."""
+        """End every connection. One that the server has ended already ends nothing else."""
         for connection in self._open.values():
-            self._wait(connection.close())
+            with suppress(OSError):
+                self._wait(connection.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -316,6 +316,7 @@ async def test_a_database_that_is_used_again_is_empty_again(server: PostgresServ
         assert (
             await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == 1
         )
+    databases.close()
 
 
 def test_databases_are_dropped_at_the_end(server: PostgresServer) -> None:
