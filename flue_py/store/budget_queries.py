@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
+from flue_py.store.ledger_sums import all_tokens
 from flue_py.store.queries import Dialect, insert_into
 from flue_py.store.transaction import Statement
 
@@ -120,9 +121,7 @@ HELD = Statement(
 )
 
 _SPENT = (
-    "SELECT CAST(COALESCE(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
-    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens"
-    " END), 0) AS BIGINT), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT) FROM ledger g"
+    f"SELECT CAST(COALESCE(SUM({all_tokens()}), 0) AS BIGINT), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT) FROM ledger g"
 )
 SPENT_IN_SCOPE = Statement(f"{_SPENT} WHERE g.scope = :scope")
 # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.

@@ -14,6 +14,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
 from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.ledger_sums import all_tokens
 from flue_py.store.sqlite_file import APPLICATION_ID
 
 if TYPE_CHECKING:
@@ -195,12 +196,6 @@ def imported_agents_are_tasks(dialect: str) -> list[str]:
     return [kinds, depths]
 
 
-_TOKENS = (
-    "CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE g.input_tokens + g.output_tokens + g.cache_read_tokens"
-    " + g.cache_write_5m_tokens + g.cache_write_1h_tokens END"
-)
-
-
 def _columns(template: str) -> str:
     return ", ".join(template.format(name) for name in PAID_COLUMNS)
 
@@ -222,7 +217,7 @@ PAID_SUMS = (
     *_with_sums(
         "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*) AS paid_calls,"
         " COUNT(*) - COUNT(g.cost) AS unpriced_calls,"
-        f" CAST(SUM(g.unknown) AS BIGINT) AS unknown_calls, CAST(SUM({_TOKENS}) AS BIGINT) AS paid_tokens,"
+        f" CAST(SUM(g.unknown) AS BIGINT) AS unknown_calls, CAST(SUM({all_tokens()}) AS BIGINT) AS paid_tokens,"
         " CAST(COALESCE(SUM(g.cost), 0) AS BIGINT) AS paid_cost"
         " FROM ledger g WHERE g.entry_id IS NOT NULL GROUP BY g.tree_id, g.session_key, g.entry_id",
         {"tree_id": "tree_id", "session_key": "session_key", "id": "entry_id"},

@@ -7,6 +7,7 @@ from functools import lru_cache
 from flue_py.core.call_rows import CallRow
 from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
 from flue_py.core.usage_shapes import PARTS
+from flue_py.store.ledger_sums import all_tokens
 from flue_py.store.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
 from flue_py.store.transaction import Statement
 
@@ -49,11 +50,7 @@ FIND_CALLS = Statement(
 REFUSE_KNOWN_CALLS = " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0"
 """What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
 
-_TOKENS = (
-    "CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE g.input_tokens + g.output_tokens + g.cache_read_tokens"
-    " + g.cache_write_5m_tokens + g.cache_write_1h_tokens END"
-)
-SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), _TOKENS, "COALESCE(g.cost, 0)")
+SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
 
 # What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
 PATHS = Statement(

@@ -16,6 +16,7 @@ from flue_py.core.usage import MAX_AMOUNT, PAID_COLUMNS, Paid
 from flue_py.store import ledger_queries, queries
 from flue_py.store.appending import EntryBatch, PlannedAppend
 from flue_py.store.creating import PlannedFork
+from flue_py.store.ledger_sums import all_tokens
 from flue_py.store.paying import distinct_calls, paid_by
 from flue_py.store.postgres_errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres_transaction import PostgresTransaction
@@ -135,7 +136,7 @@ def _append_statement(parts: tuple[_Part, ...]) -> str:
         if part.name == "payer":
             before = " WHERE EXISTS (SELECT 1 FROM calls)"
         elif part.name == "calls":
-            after = f" RETURNING {_SPENT_TOKENS} AS tokens, cost, unknown"
+            after = f" RETURNING {all_tokens(row='')} AS tokens, cost, unknown"
         clauses.append(_clause(part, numbers, before, after))
     has_calls = any(part.name == "calls" for part in parts)
     return f"WITH {', '.join(clauses)} {_UPDATE_SPENDING if has_calls else _UPDATE}"
@@ -167,10 +168,6 @@ def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
     return f"SELECT {named} FROM planned, unnest({arrays}) AS n({names})"
 
 
-_SPENT_TOKENS = (
-    "CASE WHEN total_tokens > 0 THEN total_tokens ELSE input_tokens + output_tokens + cache_read_tokens"
-    " + cache_write_5m_tokens + cache_write_1h_tokens END"
-)
 _ACTIVE_SINCE = (
     queries.ACTIVE_SINCE.replace(":newest", "$9::bigint")
     .replace(":session_key", "s.session_key")

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from flue_py.core.listing import Ordering, SessionOrder
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
+from flue_py.store.ledger_sums import all_tokens
 from flue_py.store.transaction import Statement
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
@@ -764,17 +765,12 @@ DANGLING_MARKS = Statement(
 )
 BOOKED_CALLS = Statement(
     "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT),"
-    " CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
-    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
-    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0) FROM ledger g WHERE g.entry_id IS NOT NULL"
-    " GROUP BY g.tree_id, g.session_key, g.entry_id"
+    f" CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0)"
+    " FROM ledger g WHERE g.entry_id IS NOT NULL GROUP BY g.tree_id, g.session_key, g.entry_id"
 )
 LEDGER_SUMS = Statement(
-    "SELECT g.session_key, CAST(SUM(CASE WHEN g.total_tokens > 0 THEN g.total_tokens ELSE"
-    " g.input_tokens + g.output_tokens + g.cache_read_tokens + g.cache_write_5m_tokens + g.cache_write_1h_tokens END)"
-    " AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0), COUNT(*) - COUNT(g.cost),"
-    " CAST(SUM(g.unknown) AS BIGINT) FROM ledger g"
-    " GROUP BY g.session_key"
+    f"SELECT g.session_key, CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0),"
+    " COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT) FROM ledger g GROUP BY g.session_key"
 )
 STRAY_PAYERS = Statement(
     "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
