@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from os.path import abspath, expanduser, normpath
+from os.path import normpath
 from pathlib import PurePath
 
 import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
-from flue_py.cli.place import Place
+from flue_py.cli.place import Place, absolute
 from flue_py.cli.running import find_session, run, sources_of
 from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
@@ -57,7 +57,7 @@ def sessions(
     """
     descending = reverse if order == "title" else not reverse
 
-    folder = None if project is None else abspath(expanduser(project))
+    folder = None if project is None else absolute(project)
 
     async def work(store: Store) -> tuple[list[SessionInfo], dict[str, str], dict[str, SessionInfo]]:
         def is_wanted(info: SessionInfo) -> bool:
@@ -145,7 +145,7 @@ def _show_session(place: Place, name: str, *, as_json: bool) -> None:
     print_lines(facts_lines(facts, look()), paged=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Shown:
     """What is known of a session. The model is the one that most of its calls were made to; the settings are of its
     path, and say which one comes next."""

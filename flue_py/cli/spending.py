@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from os.path import abspath, expanduser
 
 import click
 
 from flue_py.cli.history import leaf_option
 from flue_py.cli.output import json_option, print_json, print_lines
-from flue_py.cli.place import Place
+from flue_py.cli.place import Place, absolute
 from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
@@ -89,7 +88,7 @@ def usage(
     its Monday. A project is the folder that a session worked in at its first paid call; an agent is the one that a
     message names, else the program that a session was imported from. What nobody knows is "-".
     """
-    folder = None if project is None else abspath(expanduser(project))
+    folder = None if project is None else absolute(project)
     filters = (scope, provider, project, agent, model, purpose, outcome, branch, first_day, last_day, days)
     is_stretch = path or since is not None or leaf is not None
     if session is None and is_stretch:

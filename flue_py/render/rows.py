@@ -84,10 +84,7 @@ def tree_row(
         "sessionId": session.id,
         "name": name,
         "leafId": session.leaf_id,
-        "spentTokens": session.known_tokens,
-        "spent": None if (known := session.known_spent) is None else exact(known),
-        "unpricedCalls": session.unpriced_calls,
-        "unknownCalls": session.unknown_calls,
+        **spent_fields(session),
         "entries": rows,
         "branches": [
             {
@@ -99,6 +96,17 @@ def tree_row(
             }
             for branch, cost in branches
         ],
+    }
+
+
+def spent_fields(info: SessionInfo) -> JsonObject:
+    """Return what a session itself has paid: tokens, and dollars as an exact decimal; null where nobody knows any."""
+    spent = info.known_spent
+    return {
+        "spentTokens": info.known_tokens,
+        "spent": None if spent is None else exact(spent),
+        "unpricedCalls": info.unpriced_calls,
+        "unknownCalls": info.unknown_calls,
     }
 
 
@@ -121,20 +129,30 @@ def entry_cost_fields(cost: EntryCost) -> JsonObject:
 
 def usage_row(window: UsageWindow) -> JsonObject:
     """Return a usage window: tokens as integers, costs as exact decimal strings; null is what nobody knows."""
-    made = tokens_and_cost(window.usage)
     names = ("input", "output", "cacheRead", "cacheWrite", "total")
     costs = dict(zip(names, window_costs(window), strict=True))
-    tokens = {name: None if is_unknown(window) else count for name, count in made.items() if name != "cost"}
+    unknown = is_unknown(window)
     return {
-        **tokens,
+        **{name: None if unknown else count for name, count in tokens_by_kind(window.usage).items()},
         "cost": {name: None if cost is None else exact(picodollars_to_usd(cost)) for name, cost in costs.items()},
         "calls": window.calls,
         "unpricedCalls": window.unpriced_calls,
         "unknownCalls": window.unknown_calls,
-        "paidTokens": None if is_unknown(window) else window.tokens,
+        "paidTokens": None if unknown else window.tokens,
         "sinceId": window.since,
         "leafId": window.leaf,
         "onPath": window.on_path,
+    }
+
+
+def tokens_by_kind(usage: Usage) -> dict[str, int]:
+    """Return tokens by kind, and all of them."""
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "totalTokens": usage.total_tokens,
     }
 
 
@@ -142,11 +160,7 @@ def tokens_and_cost(usage: Usage) -> JsonObject:
     """Return tokens by kind, and the cost of each kind as an exact decimal string."""
     cost = usage.cost
     return {
-        "input": usage.input,
-        "output": usage.output,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "totalTokens": usage.total_tokens,
+        **tokens_by_kind(usage),
         "cost": {
             "input": exact(picodollars_to_usd(cost.input)),
             "output": exact(picodollars_to_usd(cost.output)),
@@ -178,10 +192,7 @@ def session_row(info: SessionInfo, name: str) -> JsonObject:
         "entryCount": info.entry_count,
         "messageCount": info.message_count,
         "firstMessage": info.first_message,
-        "spentTokens": info.known_tokens,
-        "spent": None if (known := info.known_spent) is None else exact(known),
-        "unpricedCalls": info.unpriced_calls,
-        "unknownCalls": info.unknown_calls,
+        **spent_fields(info),
         "metadata": info.metadata,
         "completedAt": None if info.completed_us is None else iso(from_microseconds(info.completed_us)),
         "createdAt": iso(info.created_at),
