@@ -30,7 +30,7 @@ from benchmarks.measuring import (
 from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.trees import SessionRow
 from flue_py.errors import FixTheSetup
-from flue_py.testing.postgres_server import PostgresServer, find_binaries
+from flue_py.testing.postgres import PostgresServer, find_binaries
 
 COLUMNS = ("tree_id", *SessionRow._fields)
 SORTED_BY = {

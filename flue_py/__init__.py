@@ -81,22 +81,22 @@ if TYPE_CHECKING:
         VerifyReport,
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
-    from flue_py.formats.bundle import BundleCounts
-    from flue_py.formats.exported import Exported
-    from flue_py.formats.leftovers import ExportNote
+    from flue_py.formats.kit.exported import Exported
     from flue_py.prices.book import PriceBook
     from flue_py.sessions.budgeting import BudgetedCall
-    from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
-    from flue_py.sessions.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.sessions.effects import MarkEffect
-    from flue_py.sessions.exporting import export_session
-    from flue_py.sessions.import_reports import ImportReport, SessionImport
-    from flue_py.sessions.importing import import_file
     from flue_py.sessions.opening import open
-    from flue_py.sessions.salvaging import salvage
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
-    from flue_py.sessions.transcripts import TranscriptReport, transcript, write_transcript
+    from flue_py.transfer.bundle_file import BundleCounts
+    from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
+    from flue_py.transfer.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, copy_store
+    from flue_py.transfer.exporting import export_session
+    from flue_py.transfer.importing.reports import ImportReport, SessionImport
+    from flue_py.transfer.importing.run import import_file
+    from flue_py.transfer.salvaging import salvage
+    from flue_py.transfer.transcripts import TranscriptReport, transcript, write_transcript
+    from flue_py.wire.leftovers import ExportNote
 
     __version__: str
 else:
@@ -131,22 +131,22 @@ else:
             "VerifyReport",
         ),
         "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
-        "flue_py.formats.bundle": ("BundleCounts",),
-        "flue_py.sessions.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
+        "flue_py.transfer.bundle_file": ("BundleCounts",),
+        "flue_py.transfer.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
         "flue_py.sessions.budgeting": ("BudgetedCall",),
         "flue_py.prices.book": ("PriceBook",),
-        "flue_py.sessions.copying": ("BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
-        "flue_py.formats.exported": ("Exported",),
-        "flue_py.formats.leftovers": ("ExportNote",),
-        "flue_py.sessions.exporting": ("export_session",),
-        "flue_py.sessions.import_reports": ("ImportReport", "SessionImport"),
-        "flue_py.sessions.importing": ("import_file",),
+        "flue_py.transfer.copying": ("BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
+        "flue_py.formats.kit.exported": ("Exported",),
+        "flue_py.wire.leftovers": ("ExportNote",),
+        "flue_py.transfer.exporting": ("export_session",),
+        "flue_py.transfer.importing.reports": ("ImportReport", "SessionImport"),
+        "flue_py.transfer.importing.run": ("import_file",),
         "flue_py.sessions.effects": ("MarkEffect",),
         "flue_py.sessions.opening": ("open",),
-        "flue_py.sessions.salvaging": ("salvage",),
+        "flue_py.transfer.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
         "flue_py.sessions.store": ("Store",),
-        "flue_py.sessions.transcripts": ("TranscriptReport", "transcript", "write_transcript"),
+        "flue_py.transfer.transcripts": ("TranscriptReport", "transcript", "write_transcript"),
     }
     _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -34,11 +34,12 @@ from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
-from flue_py.sessions import opening, salvaging
-from flue_py.sessions.salvaging import salvage_file
+from flue_py.sessions import opening
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
-from flue_py.store.opener import Opener, starting_threads
+from flue_py.store.sqlite.owner import Opener, starting_threads
+from flue_py.transfer import salvaging
+from flue_py.transfer.salvaging import salvage_file
 
 P = ParamSpec("P")
 Original = TypeVar("Original")
@@ -399,7 +400,8 @@ def _function(
 
 
 if TYPE_CHECKING:
-    from flue_py.sessions import bundling, exporting, importing, transcripts
+    from flue_py.transfer import bundling, exporting, transcripts
+    from flue_py.transfer.importing import run as importing
 
     import_file = _function(importing.import_file)
     export_session = _function(exporting.export_session)
@@ -410,12 +412,12 @@ if TYPE_CHECKING:
 else:
     # Imported when asked for: who opens a store need not wait for all formats, reports and bundles.
     _FUNCTIONS = {
-        "import_file": "flue_py.sessions.importing",
-        "export_session": "flue_py.sessions.exporting",
-        "transcript": "flue_py.sessions.transcripts",
-        "write_transcript": "flue_py.sessions.transcripts",
-        "write_bundle": "flue_py.sessions.bundling",
-        "read_bundle": "flue_py.sessions.bundling",
+        "import_file": "flue_py.transfer.importing.run",
+        "export_session": "flue_py.transfer.exporting",
+        "transcript": "flue_py.transfer.transcripts",
+        "write_transcript": "flue_py.transfer.transcripts",
+        "write_bundle": "flue_py.transfer.bundling",
+        "read_bundle": "flue_py.transfer.bundling",
     }
 
     def __getattr__(name):

@@ -6,7 +6,7 @@ from alembic import context
 from sqlalchemy import make_url
 
 from flue_py.store.backend import FORMAT_VERSION
-from flue_py.store.ddl import LOCK_STATEMENT, Dialect, stamp_statements
+from flue_py.store.schema.ddl import LOCK_STATEMENT, Dialect, stamp_statements
 
 config = context.config
 

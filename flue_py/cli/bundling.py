@@ -10,10 +10,10 @@ from flue_py.cli.output import joined, json_option, print_json, print_lines, pri
 from flue_py.cli.place import Place
 from flue_py.cli.running import find_session, run
 from flue_py.core.jsontext import JsonObject
-from flue_py.formats.bundle import BundleCounts
 from flue_py.render.lines import Line, counted, printable
-from flue_py.sessions.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
 from flue_py.sessions.store import Store
+from flue_py.transfer.bundle_file import BundleCounts
+from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
 
 
 @click.command()

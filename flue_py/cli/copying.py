@@ -18,7 +18,7 @@ from flue_py.core.sessions import Problem
 from flue_py.errors import StoreUnavailable
 from flue_py.render.lines import Line, counted, printable
 from flue_py.render.rows import store_row
-from flue_py.sessions.copying import CopyProgress, CopyReport
+from flue_py.transfer.copying import CopyProgress, CopyReport
 
 _SHOWN = 10
 

@@ -16,10 +16,10 @@ from flue_py.cli.running import run
 from flue_py.errors import FixTheCall, FlueError
 from flue_py.formats.registry import canonical_name, format_names
 from flue_py.render.lines import Line, counted, printable
-from flue_py.sessions.import_reports import ImportReport
-from flue_py.sessions.import_sources import AUTO, ImportSource
-from flue_py.sessions.importing import import_source
 from flue_py.sessions.store import Store
+from flue_py.transfer.importing.reports import ImportReport
+from flue_py.transfer.importing.run import import_source
+from flue_py.transfer.importing.sources import AUTO, ImportSource
 
 _SHOWN_NOTES = 20
 _PATIENCE = 1.0
@@ -51,7 +51,7 @@ def import_files(
     Importing a file again changes nothing; importing it after it has grown adds what is new. A file that cannot be
     imported is reported, and the others are imported all the same.
     """
-    from flue_py.sessions.import_places import find_files, usual_places
+    from flue_py.transfer.importing.places import find_files, usual_places
 
     wanted = AUTO if format is None else canonical_name(format)
     if format is not None and wanted not in (AUTO, *format_names()) and Path(format).exists():

@@ -16,7 +16,7 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.listing import ORDERS, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind, TaskLink
-from flue_py.formats.pi_context import PathSettings, settings_on
+from flue_py.formats.pi.context import PathSettings, settings_on
 from flue_py.render.lines import one_line
 from flue_py.render.listing import session_lines
 from flue_py.render.rows import entry_row, session_row, task_row

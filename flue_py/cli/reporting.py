@@ -84,7 +84,7 @@ def _safe(session_id: str) -> str:
 
 
 def _write(path: Path, text: str, *, overwrite: bool) -> Path:
-    from flue_py.store.private_files import write_whole
+    from flue_py.store.files.private import write_whole
 
     if isdir(path) or path.name in ("", ".."):
         raise InvalidArgument(f"--output: {shown(str(path))} is a folder; name a file in it")

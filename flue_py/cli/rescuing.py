@@ -59,7 +59,7 @@ def salvage(ctx: click.Context, damaged: Path, new: Path, as_json: bool) -> None
     DAMAGED is only read, with the write-ahead log beside it; end whoever writes to it first. NEW must not be there.
     Exit code 0 where everything is as it was, 3 where something was lost.
     """
-    from flue_py.sessions.salvaging import salvage_file
+    from flue_py.transfer.salvaging import salvage_file
 
     with progress_bar("rescuing"):
         report = salvage_file(damaged, new)

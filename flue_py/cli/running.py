@@ -49,7 +49,7 @@ async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -
 
 def is_only_readable(target: str) -> bool:
     """Return whether a target is a file that is there and cannot be written to: its disk is full, or it may not be."""
-    from flue_py.store.sqlite_unwritable import why_not_writable
+    from flue_py.store.sqlite.unwritable import why_not_writable
 
     return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None
 

@@ -12,7 +12,7 @@ from flue_py.cli.running import find_session, leaf_of, run
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import counted
 from flue_py.sessions.store import Store
-from flue_py.sessions.transcripts import TranscriptReport, transcript, transcripts_of_tasks, write_transcript
+from flue_py.transfer.transcripts import TranscriptReport, transcript, transcripts_of_tasks, write_transcript
 
 
 @click.command("transcript")

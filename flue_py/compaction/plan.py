@@ -19,7 +19,7 @@ from flue_py.compaction.estimate import estimate_context_tokens, estimate_tokens
 from flue_py.compaction.policy import DEFAULT_POLICY, FAITHFUL_POLICY, CompactionPolicy, CompactionSettings
 from flue_py.compaction.serialize import FileLists, appended_file_lists, collect_file_lists, listed_files
 from flue_py.core.entries import Entry
-from flue_py.core.exchanges import Pairing
+from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry, pinned_ids
 from flue_py.errors import InvalidArgument, shown

@@ -19,7 +19,7 @@ from flue_py.core.entries import (
     NewEntry,
     message_title,
 )
-from flue_py.core.exchanges import Pairing, answered_id, messages_of
+from flue_py.core.exchange import Pairing, answered_id, messages_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidArgument, shown

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, Entry
-from flue_py.core.exchanges import Pairing
+from flue_py.core.exchange import Pairing
 from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json

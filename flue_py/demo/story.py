@@ -13,8 +13,8 @@ from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.errors import SessionExists
-from flue_py.formats.parsed import ParsedSession
-from flue_py.formats.pi import parse_pi
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.pi.whole import parse_pi
 from flue_py.render.entries import Look
 from flue_py.render.lines import Line, counted
 from flue_py.render.listing import session_lines

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 from flue_py.errors import InvalidArgument, shown
 
 if TYPE_CHECKING:
-    from flue_py.formats.parsed import ParsedSession
-    from flue_py.formats.streaming import RowReader
+    from flue_py.formats.kit.parsed import ParsedSession
+    from flue_py.formats.kit.streaming import RowReader
 
 Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
 """Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
@@ -80,24 +80,24 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format(
         "pi",
-        "flue_py.formats.pi_stream",
+        "flue_py.formats.pi.read",
         "looks_like_pi",
         parse="parse_pi_file",
         reader="PiReader",
         whole_up_to=8 * 2**20,
         places=("~/.pi/agent/sessions",),
     ),
-    Format("noumen", "flue_py.formats.noumen", "looks_like_noumen", parse="parse_noumen"),
+    Format("noumen", "flue_py.formats.noumen.read", "looks_like_noumen", parse="parse_noumen"),
     Format(
         "claude-code",
-        "flue_py.formats.claude_code",
+        "flue_py.formats.claude_code.read",
         "looks_like_claude_code",
         reader="ClaudeCodeReader",
         places=("~/.claude/projects",),
     ),
     Format(
         "codex",
-        "flue_py.formats.codex",
+        "flue_py.formats.codex.read",
         "looks_like_codex",
         reader="CodexReader",
         places=("~/.codex/sessions", "~/.codex/archived_sessions"),
@@ -105,7 +105,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "flue",
-        "flue_py.formats.flue_import",
+        "flue_py.formats.flue.read",
         "looks_like_flue",
         parse="parse_flue",
         content="bytes",
@@ -113,7 +113,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "fuseraft-repl",
-        "flue_py.formats.fuseraft_repl",
+        "flue_py.formats.fuseraft.read_repl",
         "looks_like_fuseraft_repl",
         parse="parse_fuseraft_repl",
         content="bytes",
@@ -122,7 +122,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "fuseraft-run",
-        "flue_py.formats.fuseraft_run",
+        "flue_py.formats.fuseraft.read_run",
         "looks_like_fuseraft_run",
         parse="parse_fuseraft_run",
         content="bytes",
@@ -131,7 +131,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "anthropic",
-        "flue_py.formats.anthropic",
+        "flue_py.formats.anthropic.read",
         "looks_like_anthropic",
         parse="parse_anthropic",
         content="bytes",
@@ -139,7 +139,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "openai-responses",
-        "flue_py.formats.openai_responses",
+        "flue_py.formats.openai.read_responses",
         "looks_like_openai_responses",
         parse="parse_openai_responses",
         content="bytes",
@@ -147,7 +147,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "openai-chat",
-        "flue_py.formats.openai_chat",
+        "flue_py.formats.openai.read_chat",
         "looks_like_openai_chat",
         settled_by="other_list",
         parse="parse_openai_chat",

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
-from flue_py.core.exchanges import tool_calls
+from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project

@@ -24,7 +24,7 @@ from flue_py.core.entries import (
     is_spoken,
     message_text,
 )
-from flue_py.core.exchanges import Pairing, messages_of
+from flue_py.core.exchange import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import begins_turn

@@ -19,7 +19,7 @@ from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
 from flue_py.sessions.homes import in_full
-from flue_py.store.private_files import write_whole
+from flue_py.store.files.private import write_whole
 
 
 @frozen

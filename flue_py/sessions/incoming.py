@@ -14,7 +14,7 @@ from flue_py.errors import InvalidEntry
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
-    from flue_py.formats.foreign import Converted, Shape
+    from flue_py.wire.foreign import Converted, Shape
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -65,7 +65,7 @@ def checked_custom_kind(kind: str) -> str:
 def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
 ) -> Incoming:
-    from flue_py.formats.foreign import beside_ours, convert, shape_of  # noqa: PLC0415 - a store is opened without it
+    from flue_py.wire.foreign import beside_ours, convert, shape_of  # noqa: PLC0415 - a store is opened without it
 
     shapes = [
         shape_of(message, path) if isinstance(message, Mapping) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.exchanges import Pairing
+from flue_py.core.exchange import Pairing
 from flue_py.core.jsontext import JsonObject
 from flue_py.sessions.marking import MarkingSession
 

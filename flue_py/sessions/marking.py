@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, Entry, NewEntry, new_exclusion
-from flue_py.core.exchanges import Pairing, ToolGroup, messages_of
+from flue_py.core.exchange import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject

@@ -20,7 +20,7 @@ from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources
 
 if TYPE_CHECKING:
-    from flue_py.store.async_engine import AsyncEngine
+    from flue_py.store.engine import AsyncEngine
 
 Durability: TypeAlias = Literal["full", "normal"]
 Kind: TypeAlias = Literal["memory", "file", "engine"]
@@ -175,7 +175,7 @@ async def _open_read_only(kind: Kind, place: str | AsyncEngine, sources: Sources
         kind, place = "file", path
     if not isinstance(place, str) or kind != "file":
         raise InvalidArgument(f"read_only=True is for SQLite files: give a path, or {_SQLITE}:///PATH without a query")
-    from flue_py.store.sqlite_read_only import open_read_only  # noqa: PLC0415 - as below
+    from flue_py.store.sqlite.read_only import open_read_only  # noqa: PLC0415 - as below
 
     return await open_read_only(place, sources=sources, busy_timeout=busy_timeout)
 
@@ -191,18 +191,18 @@ async def _open_backend(
 ) -> Backend:
     # Each backend brings only its own imports: SQLAlchemy's async side is not light.
     if kind == "memory":
-        from flue_py.store.memory import MemoryBackend  # noqa: PLC0415
+        from flue_py.store.memory.backend import MemoryBackend  # noqa: PLC0415
 
         return MemoryBackend(sources)
     if isinstance(place, str) and kind == "file":
-        from flue_py.store.sqlite import open_sqlite  # noqa: PLC0415
+        from flue_py.store.sqlite.runner import open_sqlite  # noqa: PLC0415
 
         return await open_sqlite(
             place, sources=sources, durability=durability, busy_timeout=busy_timeout, create=create
         )
     if not create:
         raise InvalidArgument("create=False is for SQLite files opened by their path")
-    from flue_py.store.async_engine import open_engine  # noqa: PLC0415
+    from flue_py.store.engine import open_engine  # noqa: PLC0415
 
     return await open_engine(
         place,

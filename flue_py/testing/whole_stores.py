@@ -6,7 +6,6 @@ from hashlib import sha256
 
 from flue_py.core.sessions import STORED, NewSession, SessionInfo
 from flue_py.core.trees import TreeCopy
-from flue_py.sessions.copying import CopyReport, copy_store
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.testing.samples import (
@@ -22,6 +21,7 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
+from flue_py.transfer.copying import CopyReport, copy_store
 
 NOISE = "".join(sha256(b"%d" % number).hexdigest() for number in range(1_000))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from flue_py.store.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
+from flue_py.store.schema.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
 
 revision = "0003"
 down_revision = "0002"

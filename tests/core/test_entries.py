@@ -35,9 +35,9 @@ from flue_py.core.messages import UserMessage, parse_message
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
 from flue_py.core.usage_shapes import read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
-from flue_py.formats.encoding import message_content
-from flue_py.formats.linear import UNREADABLE_MESSAGE, message_entry
-from flue_py.formats.rows import Notes
+from flue_py.formats.kit.encoding import message_content
+from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, message_entry
+from flue_py.formats.kit.rows import Notes
 
 USAGE: JsonObject = {
     "input": 7,

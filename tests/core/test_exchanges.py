@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.exchanges import Call, Pairing
+from flue_py.core.exchange import Call, Pairing
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 USER: JsonObject = {"role": "user", "content": "u"}

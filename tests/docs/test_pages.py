@@ -11,7 +11,8 @@ from urllib.parse import unquote
 import pytest
 
 import flue_py
-from flue_py.store import schema, verifying
+from flue_py.store.ops import verify as verifying
+from flue_py.store.schema import tables as schema
 from tests.conformance.test_fixtures import COUNTS, OWN_ANSWERS
 from tests.docs import pages, reference
 

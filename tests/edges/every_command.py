@@ -13,7 +13,7 @@ import click
 
 import flue_py
 from flue_py.cli import main
-from flue_py.sessions.bundling import write_bundle
+from flue_py.transfer.bundling import write_bundle
 
 CONTEXT = click.Context(main, info_name="flue-py")
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.sessions.import_sources import ImportSource
 from flue_py.sessions.session import Session
+from flue_py.transfer.importing.sources import ImportSource
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, every_type, real_facts, real_lines
 

@@ -47,9 +47,9 @@ NEEDED_BY_NONE = (
     "rich",
     "sqlalchemy",
     "flue_py.core.trees",
-    "flue_py.formats.pi",
-    "flue_py.store.copying",
-    "flue_py.store.verifying",
+    "flue_py.formats.pi.whole",
+    "flue_py.store.ops.transfer",
+    "flue_py.store.ops.verify",
 )
 """What no command that reads has to import where its output is a pipe."""
 

@@ -10,9 +10,9 @@ import pytest
 
 import flue_py
 from flue_py.errors import FlueError, InvalidArgument, SessionExists, UnreadableFile
-from flue_py.sessions import import_sources
-from flue_py.sessions.importing import import_file
 from flue_py.sessions.session import Session
+from flue_py.transfer.importing import sources as import_sources
+from flue_py.transfer.importing.run import import_file
 from tests.edges.cli_runs import Flue, in_own_process
 from tests.formats.pi_files import HEADER, every_type
 from tests.formats.test_claude_code import SESSION, call, model, result, text, user

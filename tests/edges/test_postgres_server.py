@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup, InvalidArgument, StoreClosed, StoreUnavailable
-from flue_py.testing import postgres_server as module
-from flue_py.testing.postgres_server import PostgresServer, find_binaries
+from flue_py.testing import postgres as module
+from flue_py.testing.postgres import PostgresServer, find_binaries
 from tests.postgres import (
     REQUIRE_VARIABLE,
     URL_VARIABLE,
@@ -244,7 +244,7 @@ def test_a_cluster_that_cannot_be_made_leaves_no_folder(tmp_path: Path, monkeypa
 
 
 MAKE = """
-from flue_py.testing.postgres_server import PostgresServer
+from flue_py.testing.postgres import PostgresServer
 server = PostgresServer()
 print(server.folder, server.process_id, server._guard.pid, flush=True)
 """

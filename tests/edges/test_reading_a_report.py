@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flue_py
-from flue_py.formats.pi import parse_pi
+from flue_py.formats.pi.whole import parse_pi
 from flue_py.render.report import html_report
 from flue_py.render.report_data import ReportedSession
 from tests.browser import Chromium

@@ -10,7 +10,7 @@ from typing import Any
 
 from flue_py.core.entries import Entry
 from flue_py.core.projection import project
-from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.kit.parsed import ParsedSession
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 SESSION_ID = "6f0c1c1e-0000-4000-8000-000000000001"

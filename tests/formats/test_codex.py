@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from flue_py.core.jsontext import decode_object
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.errors import UnreadableFile
-from flue_py.formats.codex import COMPACTED, CodexReader, looks_like_codex
-from flue_py.formats.parsed import TaskOf
-from flue_py.formats.report import ParseReport
-from flue_py.formats.streaming import SessionPart
+from flue_py.formats.codex.read import COMPACTED, CodexReader, looks_like_codex
+from flue_py.formats.kit.parsed import TaskOf
+from flue_py.formats.kit.report import ParseReport
+from flue_py.formats.kit.streaming import SessionPart
 from flue_py.testing.strategies import hostile_json
 from tests.formats.transcripts import CLAUDE, CODEX_MADE, CODEX_REAL, as_lines, facts_of, lines_of, sequence_hash
 

@@ -12,11 +12,11 @@ import flue_py
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import encode_json
 from flue_py.core.sessions import SessionInfo, TaskLink
-from flue_py.formats.export_flue import export_flue
-from flue_py.formats.flue import parse_session_document
-from flue_py.formats.pi import parse_pi
-from flue_py.sessions.exporting import export_session
-from flue_py.sessions.importing import import_file
+from flue_py.formats.flue.document import parse_session_document
+from flue_py.formats.flue.write import export_flue
+from flue_py.formats.pi.whole import parse_pi
+from flue_py.transfer.exporting import export_session
+from flue_py.transfer.importing.run import import_file
 from tests.formats.pi_files import as_lines, every_type
 from tests.formats.trees import info_of, tree_of
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry, NewEntry, new_branch_summary, new_compaction, new_custom, new_message
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.export_pi import export_pi
-from flue_py.formats.exported import Exported
-from flue_py.formats.noumen import parse_noumen
-from flue_py.formats.parsed import ParsedSession
-from flue_py.formats.pi import parse_pi
-from flue_py.formats.pi_context import messages_for_model, settings_on
+from flue_py.formats.kit.exported import Exported
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.noumen.read import parse_noumen
+from flue_py.formats.pi.context import messages_for_model, settings_on
+from flue_py.formats.pi.whole import parse_pi
+from flue_py.formats.pi.write import export_pi
 from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines, sequence_digest
 from tests.formats.trees import context_of, info_of, labels_of, path_in, tree_of
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py.core.projection import ContextEntry
-from flue_py.formats.anthropic import looks_like_anthropic, parse_anthropic
-from flue_py.formats.export_anthropic import export_anthropic
-from flue_py.formats.export_openai_chat import export_openai_chat
-from flue_py.formats.export_openai_responses import export_openai_responses
-from flue_py.formats.exported import Exported
-from flue_py.formats.openai_chat import looks_like_openai_chat, parse_openai_chat
-from flue_py.formats.openai_responses import looks_like_openai_responses, parse_openai_responses
-from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.anthropic.read import looks_like_anthropic, parse_anthropic
+from flue_py.formats.anthropic.write import export_anthropic
+from flue_py.formats.kit.exported import Exported
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.openai.read_chat import looks_like_openai_chat, parse_openai_chat
+from flue_py.formats.openai.read_responses import looks_like_openai_responses, parse_openai_responses
+from flue_py.formats.openai.write_chat import export_openai_chat
+from flue_py.formats.openai.write_responses import export_openai_responses
 from tests.formats.trees import document, items_of
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]

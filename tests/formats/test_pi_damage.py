@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from flue_py.core.jsontext import decode_object
 from flue_py.errors import UnreadableFile
-from flue_py.formats.parsed import ParsedSession
-from flue_py.formats.pi import parse_pi
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.pi.whole import parse_pi
 from tests.formats.pi_files import HEADER, as_lines, context_at, every_type, rule_text
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.errors import UnreadableFile
-from flue_py.formats.pi import parse_pi
-from flue_py.formats.pi_stream import PiReader
-from flue_py.formats.streaming import SessionPart, whole_session
+from flue_py.formats.kit.streaming import SessionPart, whole_session
+from flue_py.formats.pi.read import PiReader
+from flue_py.formats.pi.whole import parse_pi
 from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import flue_py
 from flue_py.core.entries import message_text
-from flue_py.sessions.import_reports import ImportReport
-from flue_py.sessions.importing import import_file
 from flue_py.sessions.store import Store
+from flue_py.transfer.importing.reports import ImportReport
+from flue_py.transfer.importing.run import import_file
 
 DATA = Path(__file__).parent.parent / "data"
 CLAUDE = "claude_code/entire-ca-fca7ea73ac-0.jsonl.gz"

@@ -9,8 +9,8 @@ from typing import Any
 from flue_py.core.entries import Entry
 from flue_py.core.projection import ContextEntry, project
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.noumen import EXCLUSION
-from flue_py.formats.parsed import ParsedSession
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.noumen.read import EXCLUSION
 
 
 def tree_of(parsed: ParsedSession) -> list[Entry]:

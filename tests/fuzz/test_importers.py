@@ -17,11 +17,11 @@ import flue_py
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import MAX_NAME_BYTES
 from flue_py.errors import UnreadableFile
-from flue_py.formats.flue import parse_session_document, session_document
-from flue_py.formats.pi import parse_pi
-from flue_py.formats.pi_context import messages_for_model, settings_on
-from flue_py.sessions.importing import import_parsed
+from flue_py.formats.flue.document import parse_session_document, session_document
+from flue_py.formats.pi.context import messages_for_model, settings_on
+from flue_py.formats.pi.whole import parse_pi
 from flue_py.testing.strategies import hostile_json, hostile_texts
+from flue_py.transfer.importing.run import import_parsed
 from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines
 from tests.fuzz.hostile import check_refusal
 

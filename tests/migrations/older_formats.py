@@ -20,12 +20,12 @@ from flue_py.core.calls import PaidCall
 from flue_py.core.listing import Ordering
 from flue_py.core.sessions import STORED, NewSession, SessionInfo
 from flue_py.core.usage import UsageTotals
-from flue_py.sessions.importing import import_file
 from flue_py.sessions.store import Store
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, snapshot, talk, user
 from flue_py.testing.sources import counted_sources
 from flue_py.testing.whole_stores import NOISE, make_everything
+from flue_py.transfer.importing.run import import_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

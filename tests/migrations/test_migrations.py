@@ -15,9 +15,10 @@ from sqlalchemy import create_engine
 
 import flue_py
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
-from flue_py.store import ddl, migrate
 from flue_py.store.backend import FORMAT_VERSION
-from flue_py.store.sqlite_file import APPLICATION_ID
+from flue_py.store.schema import ddl
+from flue_py.store.sqlite import migrate
+from flue_py.store.sqlite.file import APPLICATION_ID
 
 PRAGMAS = ("table_xinfo", "foreign_key_list", "index_list")
 
@@ -173,7 +174,7 @@ def test_somebody_elses_database_is_refused_and_untouched(tmp_path: Path) -> Non
 OPEN = """
 import sys
 from pathlib import Path
-from flue_py.store.migrate import open_file
+from flue_py.store.sqlite.migrate import open_file
 print("ready", flush=True)
 sys.stdin.readline()
 open_file(Path(sys.argv[1]), "full", 30).close()

@@ -27,10 +27,13 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from flue_py.store import backend, ddl, migrate, postgres_format
+from flue_py.store import backend
 from flue_py.store.backend import FORMAT_VERSION
-from flue_py.store.ddl import Migrated
-from flue_py.store.postgres_format import prepare_postgres
+from flue_py.store.postgres import format as postgres_format
+from flue_py.store.postgres.format import prepare_postgres
+from flue_py.store.schema import ddl
+from flue_py.store.schema.ddl import Migrated
+from flue_py.store.sqlite import migrate
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.postgres import NewDatabase, connected
 
@@ -213,7 +216,7 @@ OPEN = """
 import asyncio
 import sys
 from sqlalchemy.ext.asyncio import create_async_engine
-from flue_py.store.postgres_format import prepare_postgres
+from flue_py.store.postgres.format import prepare_postgres
 
 def work(connection):
     sys.stdin.readline()

@@ -23,10 +23,10 @@ from flue_py import (
 )
 from flue_py.core.entries import new_message
 from flue_py.core.ledger import Dimension
-from flue_py.formats.bundle import BundleCounts, looks_like_a_bundle
-from flue_py.sessions.bundling import read_bundle, write_bundle
 from flue_py.testing.samples import placed
 from flue_py.testing.whole_stores import make_everything
+from flue_py.transfer.bundle_file import BundleCounts, looks_like_a_bundle
+from flue_py.transfer.bundling import read_bundle, write_bundle
 from tests.sessions.talk import assistant, hold_turns, say, user
 
 pytestmark = pytest.mark.anyio

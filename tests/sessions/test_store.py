@@ -10,7 +10,7 @@ import flue_py
 from flue_py import AmbiguousId, InvalidArgument, InvalidEntry, NewSession, SessionExists, SessionNotFound, Store
 from flue_py.core.entries import new_message
 from flue_py.core.sessions import SessionInfo
-from flue_py.store.memory import MemoryBackend
+from flue_py.store.memory.backend import MemoryBackend
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import path_of, say, user
 

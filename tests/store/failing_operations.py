@@ -17,7 +17,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import FlueError
 from flue_py.store.backend import Backend
-from flue_py.store.payloads import SPILL_ABOVE
+from flue_py.store.schema.payloads import SPILL_ABOVE
 from flue_py.testing.samples import assistant, compaction, new_session, path_ids, placed, talk, user
 from flue_py.testing.sources import StepSources
 from tests.store.sqlite_batches import opened

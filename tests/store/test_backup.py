@@ -16,8 +16,9 @@ import pytest
 
 import flue_py
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument, StoreClosed, StoreUnavailable
-from flue_py.store import private_files, sqlite_copy
-from flue_py.store.backing_up import back_up
+from flue_py.store.files import private as private_files
+from flue_py.store.sqlite import page_copy as sqlite_copy
+from flue_py.store.sqlite.backup import back_up
 from tests.postgres import NewDatabase
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ from flue_py.core.budgets import Amounts, Budget, NewBudget, Reservation
 from flue_py.core.sessions import NewSession
 from flue_py.errors import BudgetNotFound, ReservationSettled
 from flue_py.store.backend import Backend
-from flue_py.store.budgeting import Deleting, Releasing, Reserving
-from flue_py.store.sql import SqlBackend
-from flue_py.store.transaction import Transaction
+from flue_py.store.ops.budgets import Deleting, Releasing, Reserving
+from flue_py.store.seam import Transaction
+from flue_py.store.sql_backend import SqlBackend
 from flue_py.testing.sources import OpenBackend, counted_sources
 
 pytestmark = pytest.mark.anyio

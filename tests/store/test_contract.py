@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flue_py.testing.contract import BackendContract
+from flue_py.testing.contracts import BackendContract
 
 
 class TestContract(BackendContract):

@@ -16,18 +16,18 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession, ReadStamp
 from flue_py.core.trees import Standing, TreeCopy
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
-from flue_py.sessions import copying
-from flue_py.sessions.copying import CopyProgress, copy_store
 from flue_py.sessions.store import Store
-from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend
-from flue_py.store.memory import MemoryBackend
-from flue_py.store.sqlite import open_sqlite
-from flue_py.testing.contract import MovingHouseContract
-from flue_py.testing.copying import check_moving
+from flue_py.store.engine import open_engine
+from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.sqlite.runner import open_sqlite
+from flue_py.testing.contracts import MovingHouseContract
+from flue_py.testing.machine.copying import check_moving
 from flue_py.testing.samples import add, assistant, new_session, path_ids, session_info, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from flue_py.testing.whole_stores import copied, make_everything, told, whole_trees, with_names
+from flue_py.transfer import copying
+from flue_py.transfer.copying import CopyProgress, copy_store
 from tests.store.conftest import KINDS
 
 Opening = Callable[[str], Coroutine[Any, Any, Backend]]

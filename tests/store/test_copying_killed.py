@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.engine import open_engine
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, new_session, talk
 from flue_py.testing.sources import counted_sources
 from flue_py.testing.whole_stores import copied, make_everything, told, whole_trees, with_names

@@ -23,11 +23,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from flue_py.core.sessions import Appended, NewSession
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
-from flue_py.store import sqlite
-from flue_py.store.async_engine import open_engine
-from flue_py.store.migrate import open_file
-from flue_py.store.sql import SqlBackend
-from flue_py.store.transaction import Parameters, Row, Statement, Transaction
+from flue_py.store.engine import open_engine
+from flue_py.store.seam import Parameters, Row, Statement, Transaction
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite.migrate import open_file
 from flue_py.testing.checks import refused
 from flue_py.testing.samples import add, assistant, new_session, path_of, talk, user
 from flue_py.testing.sources import StepSources, counted_sources

@@ -20,12 +20,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from flue_py.core.sessions import Appended
 from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
-from flue_py.store import sqlite
-from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Sources
+from flue_py.store.engine import open_engine
 from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite_file import commit
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite.file import commit
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
 

@@ -33,13 +33,15 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.core.sessions import NewSession
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from flue_py.store import opener, sqlite, sqlite_journal
 from flue_py.store.backend import Sources
-from flue_py.store.migrate import backup_path
-from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite import SqliteRunner, open_sqlite
-from flue_py.store.sqlite_file import begin_immediate, commit, connect, create_private, file_size
-from flue_py.store.transaction import Transaction
+from flue_py.store.seam import Transaction
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite import journal as sqlite_journal
+from flue_py.store.sqlite import owner as opener
+from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite.file import begin_immediate, commit, connect, create_private, file_size
+from flue_py.store.sqlite.migrate import backup_path
+from flue_py.store.sqlite.runner import SqliteRunner, open_sqlite
 from flue_py.testing.checks import refused
 from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources

@@ -30,8 +30,8 @@ import pytest
 
 from flue_py.core.sessions import StoreInfo
 from flue_py.store.backend import Backend
-from flue_py.store.memory import MemoryBackend
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import Snapshot, add, assistant, path_ids, snapshot
 from tests.store.kill_operations import SOURCES, Operation, apply, outcome
 from tests.store.sqlite_workers import Nursery, Worker, nursery

@@ -18,7 +18,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import CorruptStore
 from flue_py.store.backend import Backend
-from flue_py.store.payloads import (
+from flue_py.store.schema.payloads import (
     LARGE,
     PACK_ABOVE,
     SPILL_ABOVE,
@@ -28,7 +28,7 @@ from flue_py.store.payloads import (
     unpack,
     unpack_blob,
 )
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, new_session, path_of, user
 from flue_py.testing.sources import counted_sources
 

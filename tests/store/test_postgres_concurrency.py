@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend
+from flue_py.store.engine import open_engine
 from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, tree_ids, user
 from tests.postgres import NewDatabase
 from tests.store.postgres_worker import SOURCES

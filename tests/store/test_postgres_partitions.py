@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend, Sources
-from flue_py.testing.contract import BackendContract, MovingHouseContract
-from flue_py.testing.contract_bad_input import BadInputContract
-from flue_py.testing.contract_budgets import BudgetContract
-from flue_py.testing.contract_idempotency import IdempotencyContract
-from flue_py.testing.contract_listing import ListingContract
-from flue_py.testing.contract_sessions import SessionContract
-from flue_py.testing.contract_usage_ledger import LedgerContract
+from flue_py.store.engine import open_engine
+from flue_py.testing.contracts import BackendContract, MovingHouseContract
+from flue_py.testing.contracts.bad_input import BadInputContract
+from flue_py.testing.contracts.budgets import BudgetContract
+from flue_py.testing.contracts.idempotency import IdempotencyContract
+from flue_py.testing.contracts.listing import ListingContract
+from flue_py.testing.contracts.sessions import SessionContract
+from flue_py.testing.contracts.usage_ledger import LedgerContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages

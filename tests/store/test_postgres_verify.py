@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.store.async_engine import open_engine
+from flue_py.store.engine import open_engine
 from flue_py.testing.samples import add, assistant, new_session, path_ids, talk, user
 from flue_py.testing.sources import counted_sources
 from tests.postgres import NewDatabase, connected

@@ -17,12 +17,12 @@ import flue_py
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import NewSession
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
-from flue_py.store.migrate import open_file
 from flue_py.store.salvage.pages import PageFile
 from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sqlite.migrate import open_file
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import StepSources, counted_sources
 from tests.migrations.older_formats import OLDER_FORMATS, unpack

@@ -17,7 +17,7 @@ from flue_py.core.entries import EXCLUSION, NewEntry, new_branch_summary, new_co
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.store.backend import Backend
 from flue_py.store.salvage.salvaging import salvage
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, path_ids, path_of, placed, user
 from flue_py.testing.sources import counted_sources
 from tests.store.test_verify import Made, damage, make, open_store

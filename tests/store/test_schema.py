@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from flue_py.core.listing import ORDERS, Ordering, SessionOrder
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.store import queries
 from flue_py.store.backend import Backend
-from flue_py.store.ledger_queries import ledger_sums
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sql import queries
+from flue_py.store.sql.ledger import ledger_sums
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import (
     add,
     assistant,

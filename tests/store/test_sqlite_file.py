@@ -21,10 +21,9 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from flue_py.store import migrate
 from flue_py.store.backend import Backend
-from flue_py.store.sqlite import open_sqlite
-from flue_py.store.sqlite_file import (
+from flue_py.store.sqlite import migrate
+from flue_py.store.sqlite.file import (
     APPLICATION_ID,
     begin_immediate,
     check_magic,
@@ -35,6 +34,7 @@ from flue_py.store.sqlite_file import (
     translate,
     translated,
 )
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import new_session, path_of, talk
 from flue_py.testing.sources import counted_sources
 

@@ -34,13 +34,16 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
-from flue_py.store import appending, editing, queries, sqlite
-from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend, CommittedBeforeCancellation, Sources
-from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite import open_sqlite
-from flue_py.store.sqlite_file import begin_immediate
-from flue_py.store.transaction import IdTaken, Transaction
+from flue_py.store.engine import open_engine
+from flue_py.store.ops import append as appending
+from flue_py.store.ops import edit as editing
+from flue_py.store.seam import IdTaken, Transaction
+from flue_py.store.sql import queries
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite.file import begin_immediate
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.checks import refused, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
@@ -231,7 +234,7 @@ STOP_ITERATION = """
 import asyncio, sys
 from flue_py.core.sessions import NewSession
 from flue_py.store import editing
-from flue_py.store.sqlite import open_sqlite
+from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import user
 from flue_py.testing.sources import counted_sources
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from flue_py.testing.budget_machine import check_budgets
-from flue_py.testing.deletion import check_deletion
-from flue_py.testing.machine import check_against_model
+from flue_py.testing.machine.budgets import check_budgets
+from flue_py.testing.machine.deletion import check_deletion
+from flue_py.testing.machine.spending import check_spending
+from flue_py.testing.machine.stores import check_against_model
 from flue_py.testing.sources import OpenBackend
-from flue_py.testing.spending import check_spending
 
 
 class HasShare(Protocol):

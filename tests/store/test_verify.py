@@ -19,10 +19,10 @@ from flue_py.core.sessions import NewSession, Problem, VerifyReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import FixTheStore
 from flue_py.store.backend import Backend
-from flue_py.store.schema import metadata
-from flue_py.store.sqlite import open_sqlite
-from flue_py.store.sqlite_transaction import SqliteTransaction
-from flue_py.store.verifying import verify
+from flue_py.store.ops.verify import verify
+from flue_py.store.schema.tables import metadata
+from flue_py.store.sqlite.runner import open_sqlite
+from flue_py.store.sqlite.transaction import SqliteTransaction
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, placed, talk, user
 from flue_py.testing.sources import counted_sources
 

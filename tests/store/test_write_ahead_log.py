@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from flue_py.store import queries, sqlite_file
-from flue_py.store.async_engine import open_engine
-from flue_py.store.sql import SqlBackend
-from flue_py.store.sqlite_file import BUSY_POLL_MS, LogKeeper, connect
-from flue_py.store.transaction import Transaction
+from flue_py.store.engine import open_engine
+from flue_py.store.seam import Transaction
+from flue_py.store.sql import queries
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite import file as sqlite_file
+from flue_py.store.sqlite.file import BUSY_POLL_MS, LogKeeper, connect
 from flue_py.testing.samples import add, new_session, path_ids, user
 from flue_py.testing.sources import counted_sources
 from tests.store.sqlite_batches import Gate, opened, runner_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, EXCLUSION
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, encode_json, payload_digest
-from flue_py.store.payloads import StoredPayload, pack
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered
+from flue_py.store.schema.payloads import StoredPayload, pack
 
 _NAMING = {
     COMPACTION: ("firstKeptEntryId", "pinnedEntryIds"),

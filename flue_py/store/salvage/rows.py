@@ -19,9 +19,9 @@ from flue_py.core.sessions import is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
-from flue_py.store.payloads import decode_payload, unpack, unpack_blob
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape
+from flue_py.store.schema.payloads import decode_payload, unpack, unpack_blob
 
 Found: TypeAlias = dict[str, Value]
 Key: TypeAlias = tuple[Value, ...]

@@ -16,14 +16,8 @@ import pydantic_core
 from flue_py.core.salvaging import Loss, SalvageReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
-from flue_py.store import queries
 from flue_py.store.backend import FORMAT_VERSION
-from flue_py.store.backing_up import verify_connection
-from flue_py.store.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
-from flue_py.store.migrate import open_file
-from flue_py.store.opener import require_not_open
-from flue_py.store.payloads import unpack
-from flue_py.store.private_files import Part
+from flue_py.store.files.private import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
 from flue_py.store.salvage.pages import PageFile, Value
@@ -31,7 +25,13 @@ from flue_py.store.salvage.references import follow_renamed
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
-from flue_py.store.sqlite_file import APPLICATION_ID, check_magic, translated
+from flue_py.store.schema.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
+from flue_py.store.schema.payloads import unpack
+from flue_py.store.sql import queries
+from flue_py.store.sqlite.backup import verify_connection
+from flue_py.store.sqlite.file import APPLICATION_ID, check_magic, translated
+from flue_py.store.sqlite.migrate import open_file
+from flue_py.store.sqlite.owner import require_not_open
 
 _REFERRING = {
     "leaf_moves": "move", "session_edits": "edit", "marks": "mark", "requests": "request", "task_links": "link",

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
-from flue_py.store.ddl import schema_statements, stamp_statements
 from flue_py.store.salvage.pages import Cell, Value
+from flue_py.store.schema.ddl import schema_statements, stamp_statements
 
 _DERIVED = frozenset(
     {

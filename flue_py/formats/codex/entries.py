@@ -1,0 +1,146 @@
+"""The entries of a Codex rollout while they are made, one below the other: their ids, and when they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.sessions import NewSession
+from flue_py.errors import InvalidEntry
+from flue_py.formats.codex.rows import FORMAT, UNREADABLE, CodexRow
+from flue_py.formats.kit.encoding import Content, encode_decoded, message_content
+from flue_py.formats.kit.parsed import TaskOf
+from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit.streaming import SessionPart, derived_id, read_time
+
+
+class Entries:
+    """The entries of one rollout that were not handed over yet. ``tail`` is the one that the next hangs below."""
+
+    def __init__(self, notes: Notes, session: NewSession, version: str, parent: TaskOf | None) -> None:
+        self._notes = notes
+        self._session = session
+        self._version = version
+        self._parent = parent
+        self._last_time: int | None = None
+        self._entries: list[NewEntry] = []
+        self._lines: list[int] = []
+        self._leaves: list[str] = []
+        self._earlier: dict[str, tuple[str, ...]] = {}
+        self._unfinished: frozenset[str] = frozenset()
+        self._is_new = True
+        self._settles: dict[str, tuple[str, ...]] = {}
+        self.calls: list[PaidCall] = []
+        """What was paid for what is no entry yet."""
+
+        self.began: dict[str, str] = {}
+        """By the ids of threads that sub-agents have: the entries below which they began."""
+
+        self.tail: str | None = None
+
+    @property
+    def ready(self) -> int:
+        """How many can be taken."""
+        return len(self._entries)
+
+    def take(self) -> list[SessionPart]:
+        """Return what is ready, and forget it."""
+        if not (self._entries or self._is_new or self._leaves or self.calls):
+            return []
+        part = SessionPart(
+            FORMAT,
+            self._version,
+            self._session,
+            tuple(self._entries),
+            tuple(self._leaves),
+            tuple(self._lines),
+            dict(self._earlier),
+            parent=self._parent,
+            unfinished=self._unfinished,
+            began=self.began,
+            calls=tuple(self.calls),
+            settles=self._settles,
+        )
+        self.began, self.calls, self._settles = {}, [], {}
+        self._entries, self._leaves, self._lines, self._earlier = [], [], [], {}
+        self._is_new = False
+        return [part]
+
+    def id_of(self, row: CodexRow) -> str:
+        """Return the id of the entry that a row becomes."""
+        return derived_id(str(self._session.id), row.line, row.raw.strip().decode(errors="replace"))
+
+    def unsettled_id(self, begins: CodexRow) -> str:
+        """Return the id of the call for tokens that belong to what is no entry yet, by the row where that begins."""
+        return f"codex:{self.id_of(begins)}"
+
+    def settle(self, entry_id: str, begins: CodexRow) -> None:
+        """Note that an entry pays for what begins in a row, and may have been booked without it."""
+        self._settles[entry_id] = (self.unsettled_id(begins),)
+
+    def emit(self, row: CodexRow, content: Content, *, entry_id: str | None = None, line: int | None = None) -> str:
+        """Hand an entry over, below the one before it. Return its id."""
+        name = entry_id or self.id_of(row)
+        moment = read_time(row.timestamp)
+        if moment is None:
+            moment = self._last_time
+            if moment is None:
+                moment = self._session.created_us
+        else:
+            self._last_time = moment
+        self._notes.surrogates_replaced += content.surrogates_replaced
+        extra = f'{{"line":{line or row.line}}}'
+        self._entries.append(content.placed(name, self.tail, moment, extra, content.surrogates_replaced))
+        self._lines.append(line or row.line)
+        if content.kind in (MESSAGE, COMPACTION):
+            self._leaves.append(name)
+        self.tail = name
+        return name
+
+    def emit_step(self, rows: Sequence[CodexRow], spoken: CodexRow, content: Content, *, begins: CodexRow) -> None:
+        """Hand over what several rows make, under the id of the last of them, at the time of what was spoken last."""
+        ids = [self.id_of(row) for row in rows]
+        if content.calls:
+            self.settle(ids[-1], begins)
+        self.emit(spoken, content, entry_id=ids[-1], line=rows[-1].line)
+        if len(ids) > 1:
+            self._earlier[ids[-1]] = tuple(ids[:-1])
+
+    def leave_unfinished(self) -> None:
+        """Note that the rows of the last message may not be complete."""
+        self._unfinished = frozenset(self._leaves[-1:])
+
+    def go_back(self, to: str | None) -> None:
+        """Go on below an earlier entry: what follows is another branch."""
+        self.tail = to
+        if to is not None:
+            self._leaves.append(to)
+
+    # -- what they hold -----------------------------------------------------------------------------------------
+
+    def message(self, row: CodexRow, message: JsonObject, items: Sequence[JsonObject]) -> Content:
+        """Return a message; where it cannot be one, the items it was made of."""
+        try:
+            return message_content(message)
+        except InvalidEntry as error:
+            return self._unreadable(row, f"{UNREADABLE}message", error, {"items": list(items)})
+
+    def custom(self, row: CodexRow, kind: str, body: JsonValue) -> Content:
+        """Return what is no message."""
+        try:
+            text, replaced = encode_decoded(body, kind)
+        except InvalidEntry as error:
+            return self._unreadable(row, f"{UNREADABLE}entry", error, None)
+        return Content(kind, text, surrogates_replaced=replaced)
+
+    def _unreadable(self, row: CodexRow, kind: str, error: InvalidEntry, body: JsonValue) -> Content:
+        self._notes.repair(row.line, f"{error}; kept as {kind}, outside the context")
+        try:
+            if body is None:
+                raise error
+            text, replaced = encode_json(body, kind)
+        except InvalidEntry:
+            text, replaced = encode_json({"line": row.text}, kind)
+        return Content(kind, text, surrogates_replaced=replaced)

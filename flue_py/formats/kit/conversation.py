@@ -1,0 +1,132 @@
+"""A context on its way into a list that a provider takes: every call of a tool answered, every result called for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from flue_py.core.entries import MESSAGE
+from flue_py.core.exchange import Pairing, called_ids
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.projection import ContextEntry
+from flue_py.formats.pi.context import bash_text
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.openai_chat import parts_of
+
+NO_RESULT = "No result: this tool call was never answered."
+"""What stands as the result of a call that has none."""
+
+SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of the context, and what its entry carried beside it; ``extra`` is empty for what was made here."""
+
+    message: JsonObject
+    extra: JsonObject = field(default_factory=dict)
+
+    @property
+    def role(self) -> JsonValue:
+        """Whose message it is."""
+        return self.message.get("role")
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether it is the error that stands for a result that never came."""
+        return self.role == "toolResult" and self.message.get("content") == NO_RESULT
+
+    @property
+    def calls(self) -> list[str]:
+        """The ids of the tool calls in it, each once."""
+        return list(dict.fromkeys(called_ids(self.message)))
+
+
+def speakers_only(
+    context: Iterable[ContextEntry], left: Leftovers, *, also: frozenset[str] = frozenset()
+) -> list[Said]:
+    """Return what the model is told: messages of `SPEAKERS`, and of the roles in ``also``.
+
+    Commands of the user become text, ``custom`` messages the user's; what the user kept from the model, and other
+    roles, are noted. Cost: O(messages).
+    """
+    said: list[Said] = []
+    for item in context:
+        message = item.data
+        role = message.get("role")
+        if role == "bashExecution":
+            if message.get("excludeFromContext"):
+                left.note("a command that the user kept from the model")
+            else:
+                said.append(Said({"role": "user", "content": bash_text(message)}))
+        elif role == "custom":
+            said.append(Said({"role": "user", "content": message.get("content")}))
+        elif role in SPEAKERS or role in also:
+            said.append(Said(message, _extra(item, message)))
+        else:
+            left.note(f"a message of role {role!r}")
+    return said
+
+
+def _extra(item: ContextEntry, message: JsonObject) -> JsonObject:
+    """Return what stands beside a message, where the context shows the whole of it: it may say what is left out."""
+    if item.entry.kind != MESSAGE or item.entry.extra is None or message != item.entry.fields:
+        return {}
+    return item.entry.extra_fields
+
+
+def joined_answers(said: Sequence[Said]) -> list[Said]:
+    """Return the messages with an answer that calls tools, and what the model says right after it, as one."""
+    joined: list[Said] = []
+    for each in said:
+        if each.role == "assistant" and joined and joined[-1].calls:
+            before = joined[-1].message
+            parts: list[JsonValue] = [*parts_of(before), *parts_of(each.message)]
+            whole = {**before, "content": parts}
+            if before.get("provider") != each.message.get("provider"):
+                whole.pop("provider", None)
+            joined[-1] = Said(whole)
+        else:
+            joined.append(each)
+    return joined
+
+
+def answered(said: Sequence[Said], left: Leftovers, *, in_place: bool = False) -> list[Said]:
+    """Return the messages with the results of each call right behind it, in the order in which they came.
+
+    A call without a result gets an error as its result, a result without a call is left out; both are noted. With
+    ``in_place`` results stay where they are, and only those two things are done. Cost: O(messages).
+    """
+    pairing = Pairing([each.message for each in said])
+    found_at = {results[0] for results in pairing.results.values() if results}
+    out: list[Said] = []
+    for at, each in enumerate(said):
+        if each.role == "toolResult":
+            if at not in found_at:
+                left.note("a tool result whose call is not in the context")
+            elif in_place:
+                out.append(each)
+            continue
+        out.append(each)
+        found = {call.id: results[0] for call, results in pairing.results_of(at).items() if results}
+        if not in_place:
+            places = sorted(results[0] for results in pairing.results_of(at).values() if results)
+            if places != list(range(at + 1, at + 1 + len(places))):
+                left.change("results of tools were moved right behind their calls")
+            out += [said[place] for place in places]
+        for call in each.calls:
+            if call not in found:
+                left.change("a tool call without a result got an error as its result")
+                out.append(Said(_no_result(each, call)))
+    return out
+
+
+def _no_result(said: Said, call: str) -> JsonObject:
+    names = (part.get("name") for part in parts_of(said.message) if part.get("id") == call)
+    return {
+        "role": "toolResult",
+        "toolCallId": call,
+        "toolName": next(names, None),
+        "content": NO_RESULT,
+        "isError": True,
+    }

@@ -1,0 +1,229 @@
+"""Rows of a JSONL file that form a tree: reading them, and putting parents before their children.
+
+No fault of a row is fatal: what cannot be used is left out, and said so by line number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeGuard, cast
+
+import pydantic_core
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import MAX_NAME_BYTES, is_storable
+from flue_py.errors import shown
+from flue_py.formats.kit.report import LineNote, ParseReport
+
+MAX_NOTES = 1_000
+"""How many notes of a kind a report lists. It counts them all."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One line that is a JSON object with a type, and the place in the tree it turns out to have.
+
+    ``lost_parent`` is the parent it names where that is no entry; ``parent`` is then None.
+    """
+
+    line: int
+    text: str
+    fields: JsonObject
+    id: str = ""
+    parent: str | None = None
+    lost_parent: str | None = None
+
+    @property
+    def type(self) -> str:
+        """What the row says it is."""
+        return cast("str", self.fields["type"])
+
+
+@dataclass(slots=True)
+class Notes:
+    """The report while it is being written; ``unit`` is what is numbered in it."""
+
+    unit: str = "line"
+    rows: int = 0
+    skipped: list[LineNote] = field(default_factory=list)
+    repaired: list[LineNote] = field(default_factory=list)
+    unknown_kinds: Counter[str] = field(default_factory=Counter)
+    surrogates_replaced: int = 0
+    skipped_rows: int = 0
+    repaired_rows: int = 0
+    merged: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    held_back: int = 0
+    held_back_from: int | None = None
+
+    def skip(self, line: int, why: str) -> None:
+        """Note that a line made no entry."""
+        self.skipped_rows += 1
+        if len(self.skipped) < MAX_NOTES:
+            self.skipped.append(LineNote(line, why, self.unit))
+
+    def repair(self, line: int, how: str) -> None:
+        """Note that a line made an entry that differs from what the line says."""
+        self.repaired_rows += 1
+        if len(self.repaired) < MAX_NOTES:
+            self.repaired.append(LineNote(line, how, self.unit))
+
+    def hold_back(self, line: int) -> None:
+        """Note that a line at the end was not taken, since what it belongs to may not be complete."""
+        self.held_back += 1
+        if self.held_back_from is None or line < self.held_back_from:
+            self.held_back_from = line
+
+    def report(self) -> ParseReport:
+        """Return the report, its notes in order of line."""
+        return ParseReport(
+            rows=self.rows,
+            skipped=tuple(sorted(self.skipped, key=lambda note: note.line)),
+            repaired=tuple(sorted(self.repaired, key=lambda note: note.line)),
+            unknown_kinds=dict(sorted(self.unknown_kinds.items())),
+            surrogates_replaced=self.surrogates_replaced,
+            skipped_rows=self.skipped_rows,
+            repaired_rows=self.repaired_rows,
+            merged=self.merged,
+            left_out=dict(sorted(self.left_out.items())),
+            held_back=self.held_back,
+            held_back_from=self.held_back_from,
+        )
+
+
+def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
+    """Return the lines that are JSON objects with a type, in file order. Blank lines are no rows at all."""
+    rows = []
+    for number, raw in enumerate(lines, 1):
+        fields = decode_row(number, raw, notes)
+        if fields is not None and has_type(number, fields, notes):
+            rows.append(Row(number, raw.decode(errors="replace").strip(), fields))
+    return rows
+
+
+def decode_row(number: int, raw: bytes, notes: Notes) -> JsonObject | None:
+    """Return the JSON object on a line; None for a blank line, and for what is none, which is noted. O(size)."""
+    data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    if not data or data.isspace():
+        return None
+    notes.rows += 1
+    try:
+        value = pydantic_core.from_json(data, allow_inf_nan=False)
+    except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
+        value = _decode_carefully(number, data.strip(), notes)
+        if value is None:
+            return None
+    if type(value) is not dict:
+        notes.skip(number, f"is a JSON {type(value).__name__}, not an object")
+        return None
+    return value
+
+
+def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
+    """Return what a line holds that the fast reader refuses; None where the careful one does, too, which is noted."""
+    text = data.decode(errors="replace")
+    words: list[str] = []
+
+    def kept(word: str) -> str:
+        words.append(word)
+        return word
+
+    try:
+        value = json.loads(text, parse_constant=kept)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
+        return None
+    if words:
+        notes.repair(number, f"{words[0]} is no JSON number; it is kept as text")
+    if "\ufffd" in text and text.encode() != data:
+        notes.repair(number, "bytes that are no UTF-8 were replaced by U+FFFD")
+    if value is None:
+        notes.skip(number, "is a JSON NoneType, not an object")
+    return cast("object", value)
+
+
+def has_type(number: int, fields: JsonObject, notes: Notes) -> bool:
+    """Return whether a row says what it is; where it does not, that is noted."""
+    if isinstance(fields.get("type"), str):
+        return True
+    notes.skip(number, "has no type")
+    return False
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Return whether a value can be an id: text that is not empty nor too long, and can be stored."""
+    if type(value) is str and 0 < len(value) <= MAX_NAME_BYTES and value.isascii():
+        return "\0" not in value
+    return isinstance(value, str) and value != "" and is_storable(value) and len(value.encode()) <= MAX_NAME_BYTES
+
+
+def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
+    """Give rows the ``id`` and ``parentId`` they name; return those that are in the tree, parents first.
+
+    A repeated id counts once, a missing parent or the row itself as parent makes a root (rows E05, E21), and
+    rows that are their own ancestors are left out. Apart from entries written before their parents, the order
+    is that of the file. Cost: O(rows).
+    """
+    by_id: dict[str, Row] = {}
+    for row in rows:
+        entry_id = row.fields.get("id")
+        if not is_name(entry_id):
+            notes.skip(row.line, "has no usable id")
+        elif entry_id in by_id:
+            first = by_id[entry_id]
+            notes.skip(row.line, f"repeats the id {entry_id!r} of line {first.line}; the first one counts")
+        else:
+            row.id = entry_id
+            by_id[row.id] = row
+    for row in by_id.values():
+        parent = row.fields.get("parentId")
+        row.parent = parent if isinstance(parent, str) and parent else None
+        if row.parent == row.id:
+            _make_root(row, notes, "names itself as its parent")
+    for row in _on_cycles(by_id):
+        del by_id[row.id]
+        notes.skip(row.line, f"entry {row.id!r} is its own ancestor (its parent is {shown(row.parent)})")
+    for row in by_id.values():
+        if row.parent is not None and row.parent not in by_id:
+            _make_root(row, notes, f"names the parent {shown(row.parent)}, which is missing")
+    return _parents_first(by_id)
+
+
+def _make_root(row: Row, notes: Notes, why: str) -> None:
+    row.lost_parent, row.parent = row.parent, None
+    notes.repair(row.line, f"entry {row.id!r} {why}; it became a root")
+
+
+def _on_cycles(by_id: Mapping[str, Row]) -> list[Row]:
+    """Return the rows that are their own ancestors. A row has one parent, so that a walk ends in one cycle at most."""
+    cyclic: list[Row] = []
+    met_from: dict[str, str] = {}
+    for start in by_id:
+        at: str | None = start
+        while at is not None and at in by_id and at not in met_from:
+            met_from[at] = start
+            at = by_id[at].parent
+        if at is None or met_from.get(at) != start:
+            continue
+        row, first = by_id[at], len(cyclic)
+        while len(cyclic) == first or row is not cyclic[first]:
+            cyclic.append(row)
+            row = by_id[cast("str", row.parent)]
+    return cyclic
+
+
+def _parents_first(by_id: Mapping[str, Row]) -> list[Row]:
+    placed: dict[str, Row] = {}
+    for row in by_id.values():
+        waiting = []
+        at: Row | None = row
+        while at is not None and at.id not in placed:
+            waiting.append(at)
+            at = None if at.parent is None else by_id[at.parent]
+        for ready in reversed(waiting):
+            placed[ready.id] = ready
+    return list(placed.values())

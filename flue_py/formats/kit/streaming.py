@@ -1,0 +1,249 @@
+"""Reading a file row by row: what a reader hands over, and how it remembers ids without remembering rows.
+
+A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
+before children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same
+lines give the same parts, and the lines of a file's beginning give the beginning of what the whole file gives.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Generic, Protocol, TypeVar
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, NewEntry, to_microseconds
+from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
+from flue_py.core.sessions import NewSession
+from flue_py.formats.kit.parsed import LabelChange, ParsedSession, TaskOf
+from flue_py.formats.kit.report import ParseReport
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class TitleChange:
+    """An entry from which on the session is called ``title``; ``is_made``: by a program, not by a person."""
+
+    entry_id: str
+    title: str
+    is_made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPart:
+    """The next entries of one session of a file, parents first, with the session to create where it is not there.
+
+    ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
+    ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids it was
+    given then. ``lines`` are those of the entries (of the last row, where several made one). ``lost`` names the
+    parents of roots that are not in the file. ``unfinished`` are entries whose rows may not be complete, taken
+    since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
+    tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
+    of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
+    of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` were paid for
+    what is no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own settle.
+    """
+
+    format: str
+    version: str
+    session: NewSession
+    entries: tuple[NewEntry, ...]
+    leaves: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
+    earlier: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: tuple[LabelChange, ...] = ()
+    titles: tuple[TitleChange, ...] = ()
+    parent: TaskOf | None = None
+    lost: Mapping[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    may_overlap: bool = False
+    began: Mapping[str, str] = field(default_factory=dict)
+    is_rewritten: bool = False
+    completed_us: int | None = None
+    tasks: tuple[TaskOf, ...] = ()
+    restates: bool = False
+    calls: tuple[PaidCall, ...] = ()
+    settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class RowReader(Protocol):
+    """Reads one file, row by row."""
+
+    needs_scan: bool
+    """Whether every line has to be given to `scan` before the first one is given to `feed`."""
+
+    @property
+    def ready(self) -> int:
+        """How many entries can be taken, about."""
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Look at a line (``number`` counts from 1), to know what comes later."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read a line. Raises `UnreadableFile` where the file is not of this format; nothing was handed over then."""
+
+    def take(self) -> list[SessionPart]:
+        """Return what is ready, and forget it."""
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return what is left when there are no more lines. Raises `UnreadableFile` where there was no session.
+
+        What may not be complete is held back, and noted, unless ``take_all``.
+        """
+
+    def report(self) -> ParseReport:
+        """Return what came of the rows."""
+
+
+def whole_session(parsed: ParsedSession) -> SessionPart:
+    """Return a session that was parsed as a whole as the one part it is. O(entries)."""
+    order = sorted(parsed.entries, key=lambda entry: parsed.lines.get(entry.id or "", 0))
+    if order and parsed.leaf != order[-1].id:
+        order = [entry for entry in order if entry.kind in _SPOKEN]
+    leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
+    names = {False: parsed.session.title, True: parsed.session.auto_title}
+    naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
+    titles = [TitleChange(entry_id, name, is_made) for entry_id, is_made in naming if (name := names[is_made])]
+    return SessionPart(
+        parsed.format,
+        parsed.version,
+        parsed.session,
+        parsed.entries,
+        (*leaves, parsed.leaf) if parsed.leaf is not None else tuple(leaves),
+        tuple(parsed.lines.get(entry.id or "", 0) for entry in parsed.entries),
+        labels=parsed.labels,
+        titles=tuple(titles),
+        parent=parsed.parent,
+        is_rewritten=parsed.is_rewritten,
+        completed_us=parsed.completed_us,
+        tasks=parsed.tasks,
+        restates=parsed.restates,
+    )
+
+
+_SPOKEN = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
+_NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
+"""The kinds of entries that name a session, and whether a program made the name."""
+
+
+# -- remembering ids ----------------------------------------------------------------------------------------------
+
+
+class IdTable:
+    """Which ids occurred, each with a small number (0 to 3): about 20 bytes for each, whatever their length.
+
+    An id is known by 62 bits of its hash. Among ten million ids, two are mistaken for each other with a
+    probability of one in a hundred thousand.
+    """
+
+    __slots__ = ("_count", "_limit", "_mask", "_slots")
+
+    def __init__(self) -> None:
+        self._resize(1 << 12)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _resize(self, size: int) -> None:
+        self._slots = array("Q", bytes(8 * size))
+        self._mask = size - 1
+        self._limit = size * 2 // 3
+
+    def put(self, name: str, number: int = 0) -> None:
+        """Remember an id with its number; one that is known gets the new number."""
+        key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
+        slots, mask = self._slots, self._mask
+        at = key >> 2 & mask
+        while (there := slots[at]) and there & ~3 != key:
+            at = at + 1 & mask
+        slots[at] = key | number
+        if not there:
+            self._count += 1
+            if self._count > self._limit:
+                self._grow()
+
+    def get(self, name: str) -> int | None:
+        """Return the number of an id; None where it did not occur."""
+        key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
+        slots, mask = self._slots, self._mask
+        at = key >> 2 & mask
+        while there := slots[at]:
+            if there & ~3 == key:
+                return there & 3
+            at = at + 1 & mask
+        return None
+
+    def _grow(self) -> None:
+        old = self._slots
+        self._resize(2 * (self._mask + 1))
+        slots, mask = self._slots, self._mask
+        for key in old:
+            if key:
+                at = key >> 2 & mask
+                while slots[at]:
+                    at = at + 1 & mask
+                slots[at] = key
+
+
+class Recent(Generic[Value]):
+    """The values of the ids that were put last, up to ``limit`` of them."""
+
+    __slots__ = ("_limit", "_values")
+
+    def __init__(self, limit: int) -> None:
+        self._values: OrderedDict[str, Value] = OrderedDict()
+        self._limit = limit
+
+    def put(self, name: str, value: Value) -> None:
+        """Remember a value, and forget the oldest where there are too many."""
+        self._values[name] = value
+        if len(self._values) > self._limit:
+            self._values.popitem(last=False)
+
+    def get(self, name: str) -> Value | None:
+        """Return the value of an id, or None where it is not known, or no longer."""
+        return self._values.get(name)
+
+
+# -- small things that rows of all formats have ---------------------------------------------------------------------
+
+
+def derived_id(*parts: str | int) -> str:
+    """Return the id of a row that has none, from what sets it apart: 16 hex characters, the same every time."""
+    return blake2b("\n".join(map(str, parts)).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def read_time(value: JsonValue) -> int | None:
+    """Return an ISO 8601 text, or milliseconds since 1970, in microseconds since 1970 UTC; None for anything else."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+            return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
+        return int(value * 1000)
+    return None
+
+
+def one_text(value: JsonValue, most: int = 0) -> str | None:
+    """Return a text that can be stored as a name or title, cut to ``most`` characters; None where it is no text."""
+    if not isinstance(value, str):
+        return None
+    text = value
+    if not value.isascii() or "\0" in value:
+        text = replace_lone_surrogates(value.replace("\0", ""))[0]
+    return text[:most] if most else text
+
+
+def first_rows(first_bytes: bytes) -> Iterable[bytes]:
+    """Return the whole lines among the first bytes of a file, blank ones left out; a single torn one as it is."""
+    lines: Sequence[bytes] = first_bytes.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    whole = lines[:-1] or lines
+    return (line for line in whole if line.strip())

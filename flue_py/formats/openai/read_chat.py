@@ -1,0 +1,96 @@
+"""OpenAI chat messages, as they are sent to and kept by many programs: a list, or an object that has one.
+
+The list has no session and no ids: docs/formats/openai-chat.md says how they are made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.formats.kit.documents import Item, Items, items_of, read_items
+from flue_py.formats.kit.linear import Chain, imported_session, made_id, message_entry
+from flue_py.formats.kit.list_signs import ONLY_ANTHROPIC, ONLY_RESPONSES, other_list
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.kit.rows import Notes
+from flue_py.wire.differences import difference
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.openai_chat import EXTRA, calls_in, message_from_chat, printed_chat
+
+__all__ = ["FORMAT", "list_session", "list_session_id", "looks_like_openai_chat", "other_list", "parse_openai_chat"]
+
+FORMAT = "openai-chat"
+
+_LIST = re.compile(rb'\s*(\[\s*\{|\{(?s:.{0,4000}?)"messages"\s*:\s*\[)')
+_NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"')
+
+
+def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
+    """Return whether the beginning of a file may be a list of chat messages. ``path_name`` decides nothing."""
+    del path_name
+    is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head
+    return is_list and not any(sign.search(head) for sign in (_NOT_CHAT, ONLY_RESPONSES, ONLY_ANTHROPIC))
+
+
+def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+    """Return the session in a list of chat messages; of many objects with ``messages``, one a line, a session each.
+
+    ``name`` is what errors and metadata call the file, and, with the first messages, what the session's id is made
+    from. Raises `UnreadableFile` for what holds no list; every other fault is in the report. O(size).
+    """
+    notes = Notes("item")
+    items = read_items(data, notes, name, ("messages",))
+    held = [item.value.get("messages") for item in items.items if "role" not in item.value]
+    if not held or len(held) < len(items.items) or not all(isinstance(each, list) for each in held):
+        return (_session(name, items, notes),)
+    return tuple(_conversation(name, item) for item in items.items)
+
+
+def _conversation(name: str, item: Item) -> ParsedSession:
+    """Return one of many conversations in a file, as files for training have them."""
+    notes = Notes("item")
+    beside = {key: value for key, value in item.value.items() if key != "messages"}
+    return _session(f"{name}#{item.index}", Items(items_of(item.value["messages"], notes), beside), notes)
+
+
+def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
+    chain = Chain(list_session_id(FORMAT, name, items), notes)
+    names: dict[str, str] = {}
+    for item in items.items:
+        message = message_from_chat(item.value, names)
+        names.update(calls_in(message))
+        entry, beside = message_entry(message, item.value, item.index, notes)
+        if not beside and entry.role is not None:
+            beside = chat_difference(message, item.value)
+        chain.add(entry, item.index, beside=beside)
+    return list_session(FORMAT, name, items, chain)
+
+
+def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the chat message that it was made from."""
+    found = difference(printed_chat(message, Leftovers()), original)
+    return {EXTRA: found} if found else {}
+
+
+def list_session_id(format_name: str, name: str, items: Items) -> str:
+    """Return the id of the session of a list: made from the file's name and its items up to the first of the user."""
+    beginning = []
+    for item in items.items:
+        beginning.append(_text(item))
+        if item.value.get("role") == "user":
+            break
+    return made_id(format_name, name, *beginning)
+
+
+def _text(item: Item) -> str:
+    try:
+        return json.dumps(item.value)
+    except RecursionError:
+        return ""
+
+
+def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:
+    """Return the session of a list; what stood beside the list is kept in its metadata."""
+    beside: JsonObject = {"document": items.beside} if items.beside else {}
+    return chain.parsed(format_name, "1", imported_session(chain.session_id, format_name, name, beside, chain.notes))

@@ -1,0 +1,319 @@
+"""The reading half of the store in memory: nothing here changes what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from flue_py.core.call_rows import CallRow
+from flue_py.core.entries import EXCLUSION, Entry
+from flue_py.core.listing import (
+    ANY_SESSION,
+    LAST_ACTIVE_FIRST,
+    Ordering,
+    Place,
+    SessionFilter,
+    read_cursor,
+    sort_value,
+    write_cursor,
+)
+from flue_py.core.log import LogLine
+from flue_py.core.projection import context_of, latest_compaction, pinned_ids
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Change,
+    LeafChoice,
+    Mark,
+    MessagesRead,
+    PathRead,
+    Problem,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    SessionPage,
+    Stored,
+    StoreInfo,
+    TaskLink,
+    VerifyReport,
+    require_meant,
+)
+from flue_py.core.turns import begins_turn
+from flue_py.core.usage import Usage, UsageWindow
+from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
+from flue_py.store.backend import FORMAT_VERSION, Sources
+from flue_py.store.memory.model import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
+
+
+class MemoryReads:
+    """What is stored, and every method that only reads it."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._sessions: dict[str, Session] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._ledger: dict[tuple[str, str, str], CallRow] = {}
+        self._payers: dict[int, PayerNote] = {}
+        self._budgets: dict[str, BudgetNote] = {}
+        self._reservations: dict[str, ReservationNote] = {}
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._sessions_made = 0
+        self._closed = False
+
+    # -- sessions and tasks ------------------------------------------------------------------------------------
+
+    async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None or (scope is not None and session.info.scope != scope):
+            return None
+        require_meant(session_id, session.number)
+        return session.info
+
+    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+        self._check_open()
+        session_id = self._keys.get((scope, key))
+        return None if session_id is None else self._sessions[session_id].info
+
+    async def list_sessions(
+        self,
+        *,
+        scope: str | None,
+        kind: SessionKind | None,
+        limit: int,
+        cursor: str | None,
+        where: SessionFilter = ANY_SESSION,
+        ordering: Ordering = LAST_ACTIVE_FIRST,
+    ) -> SessionPage:
+        self._check_open()
+        if limit < 1:
+            raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
+        last = None if cursor is None else read_cursor(cursor, ordering)
+        listed = [
+            (Place(sort_value(session.info, ordering.order), session.number), session.info)
+            for session in self._sessions.values()
+            if scope in (None, session.info.scope) and kind in (None, session.info.kind) and where.matches(session.info)
+        ]
+        # Python compares texts by code points, which is the order of their bytes in UTF-8.
+        listed.sort(key=lambda item: item[0], reverse=ordering.descending)
+        if last is not None:
+            listed = [item for item in listed if (item[0] < last if ordering.descending else item[0] > last)]
+        page = tuple(info for _, info in listed[:limit])
+        return SessionPage(page, write_cursor(ordering, listed[limit - 1][0]) if len(listed) > limit else None)
+
+    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
+        self._check_open()
+        return sorted(session_id for session_id in self._sessions if session_id.startswith(prefix))[:limit]
+
+    async def task_links(self, session_id: str) -> list[TaskLink]:
+        return list(self._session(session_id).links)
+
+    async def task_parents(self, session_id: str) -> list[TaskLink]:
+        self._session(session_id)
+        links = (link for session in self._sessions.values() for link in session.links)
+        return sorted((link for link in links if link.child_id == session_id), key=lambda link: link.parent_id)
+
+    def _task_ids(self, session_id: str) -> set[str]:
+        """Return the session and all its tasks, there or gone."""
+        found: set[str] = set()
+        queue = [session_id]
+        while queue:
+            current = queue.pop()
+            if current not in found:
+                found.add(current)
+                session = self._sessions.get(current)
+                queue += [] if session is None else [link.child_id for link in session.links]
+                queue += [note.session_id for note in self._payers.values() if note.task_of == current]
+        return found
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def read_path(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        return _path_read(session, at, None if unless == ReadStamp(at, 0) else session.path(at))
+
+    async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        path = session.path(at)
+        if since is not None:
+            depth = next((entry.depth for entry in path if entry.id == since), len(path))
+            path = path[depth + 1 :]
+        return _path_read(session, at, path)
+
+    async def read_context(
+        self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
+    ) -> PathRead:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        if unless == ReadStamp(at, 0):
+            return _path_read(session, at, None)
+        path = session.path(at)
+        compaction = latest_compaction(path)
+        if compaction is not None:
+            first_kept = compaction.fields.get("firstKeptEntryId")
+            kept_from = (entry.depth for entry in path[: compaction.depth] if entry.id == first_kept)
+            start = next(kept_from, compaction.depth)
+            pinned = pinned_ids(compaction.fields)
+            counted = (entry for entry in path[:start] if entry.kind == EXCLUSION or entry.id in pinned)
+            path = [*(counted if pinned else ()), *path[start:]]
+        return replace(_path_read(session, at, path), compaction=compaction)
+
+    async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
+        read = await self.read_context(session_id, leaf=leaf)
+        kept = read.entries or ()
+        items = context_of(kept, read.compaction)
+        return MessagesRead(read.leaf_id, read.stored_leaf_id, read.revision, [item.data for item in items])
+
+    async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+        session = self._session(session_id)
+        at = _leaf(session, leaf)
+        if since is not None and all(entry.id != since for entry in session.path(at)):
+            return UsageWindow(Usage(), at, since, on_path=False)
+        used = session.totals(at).minus(session.totals(since))
+        paid = session.paid(at).minus(session.paid(since))
+        return UsageWindow(Usage.from_totals(used), at, since, paid=paid)
+
+    async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
+        session = self._session(session_id)
+        path = session.path(_leaf(session, leaf))
+        return [entry for entry in path if begins_turn(entry)]
+
+    async def read_tree(self, session_id: str) -> list[Entry]:
+        session = self._session(session_id)
+        inherited = session.path(session.info.forked_from_entry)
+        own = [session.tree[entry_id].entry for entry_id in session.created]
+        return [entry for entry in (*inherited, *own) if entry.id not in session.retracted]
+
+    async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
+        session = self._session(session_id)
+        return session.tree[entry_id].entry if session.sees(entry_id) else None
+
+    async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
+        session = self._session(session_id)
+        return sorted(found for found in session.reach() - session.retracted if found.startswith(prefix))[:limit]
+
+    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
+        tree = self._session(session_id).tree
+        return {entry_id for entry_id in ids if entry_id in tree}
+
+    async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
+        session = self._session(session_id)
+        session.check_sees(entry_id)
+        session.check_sees(of)
+        return any(entry.id == entry_id for entry in session.path(of))
+
+    async def common_ancestor(
+        self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
+    ) -> str | None:
+        session, other = self._session(session_id), self._session(other_id)
+        path, other_path = session.path(_leaf(session, leaf)), other.path(_leaf(other, other_leaf))
+        if session.tree is not other.tree:
+            return None
+        there = {entry.id for entry in other_path}
+        return next((entry.id for entry in reversed(path) if entry.id in there), None)
+
+    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
+        request = self._session(session_id).requests.get(idempotency_key)
+        if request is None or not isinstance(request.result, Appended):
+            return None
+        return replace(request.result, replayed=True)
+
+    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+        session = self._session(session_id)
+        return [change for change in session.changes if change.revision > after][:limit]
+
+    async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
+        session = self._session(session_id)
+        last = len(session.changes) if before is None else min(before - 1, len(session.changes))
+        return [session.log_line(revision) for revision in range(last, max(last - limit, 0), -1)]
+
+    def notifications(self, session_id: str) -> AsyncIterator[None]:
+        self._check_open()
+        return self._watch(session_id)
+
+    async def _watch(self, session_id: str) -> AsyncIterator[None]:
+        changed = asyncio.Event()
+        changed.set()
+        watchers = self._watchers.setdefault(session_id, set())
+        watchers.add(changed)
+        try:
+            while not self._closed:
+                await changed.wait()
+                if self._closed:
+                    return
+                # Cleared before the caller looks, so that what changes while it looks wakes it again.
+                changed.clear()
+                yield
+        finally:
+            watchers.discard(changed)
+
+    async def read_marks(self, session_id: str) -> list[Mark]:
+        session = self._session(session_id)
+        labels = [Mark(entry_id, "label", text) for entry_id, text in session.labels.items()]
+        pins = [Mark(entry_id, "pin", value) for entry_id, value in session.pins.items()]
+        retracted = [Mark(entry_id, "retracted") for entry_id in session.retracted]
+        return sorted(labels + pins + retracted, key=lambda mark: (mark.entry_id, mark.kind))
+
+    # -- the store itself -------------------------------------------------------------------------------------
+
+    async def verify(self) -> VerifyReport:
+        self._check_open()
+        trees = {id(session.tree): session.tree for session in self._sessions.values()}
+        problems = [problem for tree in trees.values() for problem in tree_problems(tree, self._ledger.values())]
+        held: dict[int, set[str]] = {number: set() for number in trees}
+        for session in self._sessions.values():
+            session.reach(held[id(session.tree)])
+            spent = [call for call in self._ledger.values() if call.session_key == session.number]
+            problems += session_problems(session, spent)
+            key = session.info.key
+            if key is not None and self._keys.get((session.info.scope, key)) != session.info.id:
+                problems.append(Problem("key", session.info.id, f"key {key!r} does not lead to the session"))
+        for number, tree in trees.items():
+            problems += [Problem("orphan", entry_id, "no session sees it") for entry_id in tree.keys() - held[number]]
+        if len(self._keys) != sum(session.info.key is not None for session in self._sessions.values()):
+            problems.append(Problem("key", "store", "a key leads to no session"))
+        return VerifyReport(len(self._sessions), sum(map(len, trees.values())), problems)
+
+    async def info(self) -> StoreInfo:
+        self._check_open()
+        trees = {id(session.tree): session.tree for session in self._sessions.values()}
+        entries = sum(map(len, trees.values()))
+        return StoreInfo("memory", ":memory:", FORMAT_VERSION, len(self._sessions), entries, len(self._ledger), None)
+
+    async def close(self) -> None:
+        self._closed = True
+        for session_id in list(self._watchers):
+            self._notify(session_id)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("this store has been closed; open it again")
+
+    def _session(self, session_id: str) -> Session:
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFound(session_id)
+        require_meant(session_id, session.number)
+        return session
+
+    def _notify(self, session_id: str) -> None:
+        for changed in self._watchers.get(session_id, ()):
+            changed.set()
+
+
+def _leaf(session: Session, leaf: LeafChoice) -> str | None:
+    """Return the leaf to read at. Raises `EntryNotFound` where the session does not see it."""
+    if isinstance(leaf, Stored):
+        return session.info.leaf_id
+    session.check_sees(leaf)
+    return leaf
+
+
+def _path_read(session: Session, leaf: str | None, entries: list[Entry] | None) -> PathRead:
+    return PathRead(leaf, session.info.leaf_id, session.info.revision, ReadStamp(leaf, 0), entries)

@@ -1,0 +1,457 @@
+"""Appending: a chain of entries below a leaf, or entries that an importer brings with their parents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import urandom
+from typing import cast
+
+from flue_py.core.call_rows import CallRow
+from flue_py.core.calls import CallDifference
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import payload_digest
+from flue_py.core.ledger import call_row, default_call_id
+from flue_py.core.sessions import (
+    Appended,
+    LeafChoice,
+    NewSession,
+    OnConflict,
+    SessionInfo,
+    Stored,
+    check_entry_id,
+    is_storable,
+)
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
+from flue_py.errors import InvalidEntry, LeafConflict
+from flue_py.store.backend import Sources
+from flue_py.store.collector import collector_held
+from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
+from flue_py.store.ops.path_sums import renew_sums
+from flue_py.store.ops.pins import with_pins
+from flue_py.store.ops.sessions import create_session, require_session
+from flue_py.store.ops.state import content_digest, read_state, replayed_result, request_row, see_entry, taken_ids
+from flue_py.store.schema.payloads import pack
+from flue_py.store.schema.session_state import Position, SessionState
+from flue_py.store.seam import Row, Transaction
+from flue_py.store.sql import ledger as ledger_queries
+from flue_py.store.sql import queries
+
+
+def append(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    expected: LeafChoice,
+    on_conflict: OnConflict,
+    idempotency_key: str | None,
+) -> Appended:
+    """Append a chain of entries (see `Backend.append`)."""
+    planned = plan_append(tx, sources, session_id, entries, expected, on_conflict, idempotency_key)
+    if isinstance(planned, Appended):
+        return planned
+    return planned.write(tx)
+
+
+@dataclass(frozen=True)
+class PlannedAppend:
+    """An append that was checked and placed, and not yet written. ``result`` is what it will have done.
+
+    Without entries there is no batch: only the idempotency key is written down.
+    """
+
+    state: SessionState
+    batch: EntryBatch | None
+    result: Appended
+    idempotency_key: str | None
+    digest: bytes
+
+    def write(self, tx: Transaction) -> Appended:
+        """Write it; return the result."""
+        result = self.result
+        if self.batch is not None:
+            self.batch.write(tx, result.leaf_id)
+            if self.move is not None:
+                tx.run(queries.INSERT_MOVE, self.move)
+            else:
+                tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
+        if (request := self.request) is not None:
+            tx.run(queries.INSERT_REQUEST, request)
+        return result
+
+    @property
+    def move(self) -> dict[str, object] | None:
+        """The row of the log for an append beside the leaf, which is no plain append and leaves the leaf alone."""
+        if self.batch is None or not self.result.on_branch:
+            return None
+        return self.batch.move("branch", self.result.leaf_id, self.result.leaf_id)
+
+    @property
+    def request(self) -> dict[str, object] | None:
+        """The result as it is stored under the idempotency key, where there is one."""
+        result = self.result
+        replayable = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
+        return request_row(self.state, self.idempotency_key, "append", self.digest, replayable)
+
+
+def plan_append(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    expected: LeafChoice,
+    on_conflict: OnConflict,
+    idempotency_key: str | None,
+) -> PlannedAppend | Appended:
+    """Return what an append will write, checked and placed, or the result where there is nothing to write.
+
+    Writes nothing. Raises as `Backend.append` says.
+    """
+    state = read_state(tx, session_id)
+    digest = b""
+    if idempotency_key is not None:
+        digest = content_digest([(new.kind, new.payload, new.source, new.extra) for new in entries])
+        stored = replayed_result(tx, state, idempotency_key, "append", digest)
+        if stored is not None:
+            return _replayed(stored)
+    on_branch = not isinstance(expected, Stored) and expected != state.leaf
+    if on_branch and on_conflict != "branch":
+        raise LeafConflict(state.id, cast("str | None", expected), state.leaf)
+    if not entries:
+        nothing = Appended((), state.leaf, state.revision)
+        return nothing if idempotency_key is None else PlannedAppend(state, None, nothing, idempotency_key, digest)
+    parent = state.position
+    if on_branch:
+        parent = None if expected is None else see_entry(tx, state, cast("str", expected))
+    _require_references(tx, state, entries)
+    batch = EntryBatch(tx, sources, state)
+    ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
+    replaced = sum(new.surrogates_replaced for new in entries)
+    result = Appended(ids, state.leaf if on_branch else ids[-1], batch.revision, on_branch, False, replaced)
+    return PlannedAppend(state, batch, result, idempotency_key, digest)
+
+
+def _replayed(stored: str) -> Appended:
+    ids, leaf, revision, on_branch, replaced = json.loads(stored)
+    return Appended(tuple(ids), leaf, revision, on_branch, True, replaced)
+
+
+def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> Appended | None:
+    """Return the first result of an append (see `Backend.recall_append`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "idempotency_key": idempotency_key}
+    row = tx.first(queries.REQUEST, where) if is_storable(idempotency_key) else None
+    return None if row is None or row[0] != "append" else _replayed(str(row[2]))
+
+
+def import_entries(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    leaf: str | None,
+    expected: LeafChoice,
+) -> Appended:
+    """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
+    with collector_held(len(entries)):
+        return _import_entries(tx, sources, session_id, entries, leaf, expected)
+
+
+def _import_entries(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entries: Sequence[NewEntry],
+    leaf: str | None,
+    expected: LeafChoice,
+) -> Appended:
+    state = read_state(tx, session_id)
+    state.require_leaf(expected)
+    differing: list[CallDifference] = []
+    batch = EntryBatch(tx, sources, state, differing.append)
+    batch.look_up([new.id for new in entries if isinstance(new.id, str)])
+    for new in entries:
+        parent = None if new.parent_id is None else batch.find(new.parent_id)
+        batch.add(parent, new)
+    if leaf is not None:
+        batch.find(leaf)
+    for new in entries:
+        for reference in new.references:
+            batch.find(reference)
+    if not batch.ids and leaf == state.leaf:
+        return Appended((), leaf, state.revision)
+    batch.write(tx, leaf)
+    tx.run(queries.INSERT_MOVE, batch.move("import", state.leaf, leaf))
+    replaced = sum(new.surrogates_replaced for new in entries)
+    return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
+
+
+def import_session(
+    tx: Transaction, sources: Sources, new: NewSession, entries: Sequence[NewEntry], leaf: str | None
+) -> SessionInfo:
+    """Create a session together with its entries (see `Backend.import_session`)."""
+    info = create_session(tx, sources, new)
+    import_entries(tx, sources, info.id, entries, leaf, None)
+    return require_session(tx, info.id)
+
+
+def _require_references(tx: Transaction, state: SessionState, entries: Sequence[NewEntry]) -> None:
+    for new in entries:
+        for reference in new.references:
+            see_entry(tx, state, reference)
+
+
+class EntryBatch:
+    """New entries, placed into lanes: the rows of an append, with their totals, blobs and paid calls.
+
+    Adding only reads; `write` writes everything, so that a database may do it in a single statement instead. A paid
+    call that is in the ledger with other numbers is an error, unless there is somebody to tell of the ``conflict``.
+    """
+
+    def __init__(
+        self,
+        tx: Transaction,
+        sources: Sources,
+        state: SessionState,
+        conflict: Callable[[CallDifference], None] | None = None,
+    ) -> None:
+        self._tx = tx
+        self._sources = sources
+        self.state = state
+        self.revision = state.revision + 1
+        self.ids: list[str] = []
+        self.now_us = sources.now_us()
+        # In the order of INSERT_ENTRY.
+        self.rows: list[Row] = []
+        self.lanes: list[dict[str, object]] = []
+        self.blobs: dict[bytes, dict[str, object]] = {}
+        self.calls: list[CallRow] = []
+        self._replaced: list[tuple[CallRow, Sequence[str]]] = []
+        self._conflict = conflict
+        self._placed: dict[str, Position] = {}
+        # The places that this call has filled, so that an imported sibling opens a lane of its own.
+        self._filled: set[tuple[int, int]] = set()
+        self._last_lane: int | None = None
+        self._taken: set[str] | None = None
+        self.message_count = 0
+        self.newest_us: int | None = None
+        self.preview: str | None = None
+        self._spent = NOTHING_PAID
+        # Of each row its parent, and the calls that it adds to the sums of the path if the ledger has none of them.
+        self._paying: list[tuple[Position | None, list[CallRow]]] = []
+        self._reported: set[tuple[str, str, str]] = set()
+
+    def look_up(self, ids: Sequence[str]) -> None:
+        """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
+        self._taken = taken_ids(self._tx, self.state, ids)
+
+    def add_chain(self, parent: Position | None, entries: Sequence[NewEntry]) -> tuple[str, ...]:
+        """Add entries, each the child of the one before; return their ids."""
+        for new in entries:
+            parent = self.add(parent, new)
+        return tuple(self.ids)
+
+    def add(self, parent: Position | None, new: NewEntry) -> Position:
+        """Add one entry below ``parent`` and return its place."""
+        entry_id = self._sources.entry_id() if new.id is None else self._checked_id(new.id)
+        lane_id, depth, parent_lane, fork_depth = self._choose_place(parent)
+        own = new.usage if new.counted else NO_USAGE
+        before = NO_USAGE if parent is None else parent.totals
+        totals = before if own is NO_USAGE else before.plus(own)
+        at = self.now_us if new.created_us is None else new.created_us
+        calls = self._book(new, entry_id, at)
+        self._paying.append((parent, calls))
+        above = NOTHING_PAID if parent is None else parent.paid
+        paid = above if not calls else above.plus(paid_by(calls))
+        stored = pack(new.payload)
+        tree_id = self.state.tree_id
+        if stored.blob is not None:
+            size = len(new.payload.encode())
+            self.blobs[stored.blob] = {
+                "tree_id": tree_id, "sha256": stored.blob, "size": size, "data": stored.blob_data,
+            }  # fmt: skip
+        self.rows.append((
+            tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
+            self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
+            payload_digest(new.payload), stored.payload, stored.packed, stored.blob, new.extra, *paid,
+        ))  # fmt: skip
+        self._count(new, entry_id, at)
+        self._filled.add((lane_id, depth))
+        position = Position(lane_id, depth, totals, paid, self.state.key, parent_lane, fork_depth, has_child=False)
+        self._placed[entry_id] = position
+        return position
+
+    def find(self, entry_id: str) -> Position:
+        """Return the place of an entry of this call, or of one the session sees. Raises `EntryNotFound`."""
+        position = self._placed.get(entry_id)
+        return see_entry(self._tx, self.state, entry_id) if position is None else position
+
+    def write(self, tx: Transaction, leaf: str | None) -> None:
+        """Write the rows and the session's new state."""
+        for blob in self.blobs.values():
+            tx.run(queries.INSERT_BLOB, blob)
+        for lane in self.lanes:
+            tx.run(queries.INSERT_LANE, lane)
+        gone = take_back(tx, self._replaced)
+        reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
+        self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
+        if len(reported) < len(self._reported):
+            self._renew_sums({call.identity for call in reported})
+        self.check_sums()
+        tx.insert(queries.INSERT_ENTRY, self.rows)
+        # A session that has spent something is named in the ledger already.
+        if reported and self.names_payer:
+            tx.run(ledger_queries.INSERT_PAYER, self.payer)
+        tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
+        if gone:
+            renew_sums(tx, self.state.tree_id, self.state.key)
+
+    def check_sums(self) -> None:
+        """Raise `InvalidEntry` where the sums of what a path paid would leave 64 bits."""
+        if self._reported:
+            check_path(row[-len(PAID_COLUMNS) :] for row in self.rows)
+
+    def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
+        """Let calls add nothing to the sums that the ledger had before, booked on another entry."""
+        renewed: dict[tuple[int, int], Paid] = {}
+        for at, (parent, calls) in enumerate(self._paying):
+            above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
+            paid = above.plus(paid_by(call for call in calls if call.identity in new))
+            row = self.rows[at]
+            self.rows[at] = (*row[: -len(PAID_COLUMNS)], *paid)
+            renewed[row[1], row[2]] = paid
+        self._placed = {
+            entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
+            for entry_id, position in self._placed.items()
+        }
+
+    @property
+    def names_payer(self) -> bool:
+        """Whether the ledger has to be told who the session is: at its first paid call."""
+        return not (self.state.spent_tokens or self.state.spent_cost)
+
+    @property
+    def payer(self) -> dict[str, object]:
+        """The session as the ledger names it."""
+        return payer_row(self.state)
+
+    def note_spending(self, spent: Paid) -> None:
+        """Note what the calls that were not reported before have cost. Raises `InvalidEntry` beyond 64 bits."""
+        check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
+        self._spent = spent
+
+    def session_update(self, leaf: str | None) -> dict[str, object]:
+        """Return the parameters of `queries.UPDATE_AFTER_APPEND`."""
+        return {
+            "leaf": leaf,
+            "revision": self.revision,
+            "at": self.now_us,
+            "entry_count": len(self.ids),
+            "message_count": self.message_count,
+            "first_message": self.preview,
+            "spent_tokens": self._spent.tokens,
+            "spent_cost": self._spent.picodollars,
+            "unpriced_calls": self._spent.unpriced_calls,
+            "unknown_calls": self._spent.unknown_calls,
+            "newest": self.newest_us,
+            "session_key": self.state.key,
+        }
+
+    def state_after(self, leaf: str) -> SessionState:
+        """Return the session as this call leaves it, with its leaf at one of the new entries."""
+        old = self.state
+        return SessionState(
+            old.key,
+            old.id,
+            old.tree_id,
+            old.scope,
+            leaf,
+            self.revision,
+            old.kind,
+            old.task_depth,
+            old.forked_from_entry,
+            old.spent_tokens + self._spent.tokens,
+            old.spent_cost + self._spent.picodollars,
+            old.cwd,
+            self._placed[leaf],
+        )
+
+    def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> dict[str, object]:
+        """Return the parameters of `queries.INSERT_MOVE`: that this revision is no plain append."""
+        return {
+            "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry, "to_entry": to_entry,
+            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us, "why": None,
+        }  # fmt: skip
+
+    def _choose_place(self, parent: Position | None) -> tuple[int, int, int | None, int]:
+        """Return (lane, depth, parent lane, fork depth): the next place of the parent's lane, or a new lane.
+
+        A lane continues only below its tip and only for its owner: else a fork would grow its source's lane, and
+        deletion could not tell the two apart.
+        """
+        if parent is not None and parent.owner_key == self.state.key and not parent.has_child:
+            place = (parent.lane_id, parent.depth + 1)
+            if place not in self._filled:
+                return (*place, parent.parent_lane, parent.fork_depth)
+        lane_id = self._open_lane(parent)
+        if parent is None:
+            return lane_id, 0, None, -1
+        return lane_id, parent.depth + 1, parent.lane_id, parent.depth
+
+    def _open_lane(self, parent: Position | None) -> int:
+        lane_id = self._new_lane_id()
+        self.lanes.append(
+            {
+                "tree_id": self.state.tree_id,
+                "lane_id": lane_id,
+                "owner_key": self.state.key,
+                "parent_lane": None if parent is None else parent.lane_id,
+                "fork_depth": -1 if parent is None else parent.depth,
+            }
+        )
+        return lane_id
+
+    def _new_lane_id(self) -> int:
+        if not self._tx.is_alone:
+            return int.from_bytes(urandom(8)) >> 2
+        if self._last_lane is None:
+            row = self._tx.first(queries.LAST_LANE, {"tree_id": self.state.tree_id})
+            self._last_lane = 0 if row is None or row[0] is None else int(row[0])
+        self._last_lane += 1
+        return self._last_lane
+
+    def _checked_id(self, entry_id: str) -> str:
+        check_entry_id(entry_id)
+        if entry_id in self._placed or self._is_taken(entry_id):
+            raise InvalidEntry(f"entry id {entry_id!r} is already there; ids are unique within a tree of sessions")
+        return entry_id
+
+    def _is_taken(self, entry_id: str) -> bool:
+        if self._taken is not None:
+            return entry_id in self._taken
+        where = {"tree_id": self.state.tree_id, "entry_id": entry_id}
+        return self._tx.first(queries.ENTRY_POSITION, where) is not None
+
+    def _count(self, new: NewEntry, entry_id: str, at: int) -> None:
+        self.ids.append(entry_id)
+        self.newest_us = at if self.newest_us is None else max(self.newest_us, at)
+        if new.kind == "message":
+            self.message_count += 1
+            self.preview = self.preview or new.preview
+
+    def _book(self, new: NewEntry, entry_id: str, at: int) -> list[CallRow]:
+        """Note what an entry paid; return those of its calls that no other entry of this batch has reported."""
+        made: list[CallRow] = []
+        for number, call in enumerate(new.calls if new.counted else ()):
+            call_id = call.call_id or default_call_id(entry_id, number)
+            scope, key = self.state.scope, self.state.key
+            row = call_row(call, scope=scope, call_id=call_id, session_key=key, entry_id=entry_id, at_us=at)
+            made.append(row)
+            if call.replaces and self._conflict is not None:
+                self._replaced.append((row, call.replaces))
+        self.calls += made
+        first = {call.identity: call for call in reversed(made) if call.identity not in self._reported}
+        self._reported.update(first)
+        return list(first.values())

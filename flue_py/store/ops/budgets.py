@@ -1,0 +1,348 @@
+"""Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key (rows S12, S13).
+
+Whoever changes a budget locks its row before reading it. Reservations that have expired are left out wherever a budget
+is read, and are taken out of its row by the next reservation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import cast
+
+from flue_py.core.budgets import (
+    Amounts,
+    Budget,
+    HeldAmount,
+    NewBudget,
+    Reservation,
+    Share,
+    Unit,
+    check_booked,
+    check_held,
+    check_room,
+    is_retry,
+    reservation_of,
+    used_of,
+)
+from flue_py.core.sessions import is_storable
+from flue_py.core.usage import MAX_AMOUNT
+from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
+from flue_py.store.backend import Sources
+from flue_py.store.ops.sessions import require_session
+from flue_py.store.ops.state import read_state
+from flue_py.store.ops.usage import task_ids
+from flue_py.store.seam import Row, Transaction
+from flue_py.store.sql import budgets as queries
+
+_ID_ATTEMPTS = 1_000
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
+    """Make a budget, or change what the one of the same target and unit allows (see `Backend.set_budget`)."""
+    scope = new.scope
+    if new.session_id is not None:
+        # Locked, so that it is not deleted meanwhile.
+        scope = read_state(tx, new.session_id).scope
+    now = sources.now_us()
+    which = {"session_id": new.session_id, "covers": new.covers, "scope": scope, "unit": new.unit}
+    found = tx.first(queries.BUDGET_OF_SCOPE if new.session_id is None else queries.BUDGET_OF_SESSION, which)
+    if found is not None:
+        key = found[0]
+        lock_budgets(tx, [key])
+        tx.run(queries.SET_ALLOWED, {"allowed": new.allowed, "now": now, "budget_key": key})
+    else:
+        spent = _spent_so_far(tx, new, scope) if new.spent == "ledger" else new.spent
+        key = tx.new_key()
+        numbers = {"allowed": new.allowed, "spent": spent, "reserved": 0, "seeded": spent}
+        times = {"created_at": now, "updated_at": now}
+        tx.run(
+            queries.INSERT_BUDGET, {"budget_key": key, "id": _new_budget_id(tx, sources), **which, **numbers, **times}
+        )
+    return _budgets(tx, [key], now)[0][1]
+
+
+def _new_budget_id(tx: Transaction, sources: Sources) -> str:
+    for _ in range(_ID_ATTEMPTS):
+        drawn = sources.entry_id()
+        if tx.first(queries.BUDGET_KEY, {"id": drawn}) is None:
+            return drawn
+    raise _ids_exhausted()
+
+
+def _ids_exhausted() -> InvalidArgument:
+    return InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")
+
+
+def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
+    """Return what the ledger has of a budget's target."""
+    if new.covers == "scope":
+        row = tx.first(queries.SPENT_IN_SCOPE, {"scope": scope})
+    else:
+        ids = [str(new.session_id)]
+        if new.covers == "tasks":
+            ids = sorted(task_ids(tx, str(new.session_id)))
+        row = tx.first(queries.SPENT_BY_SESSIONS, {"ids": json.dumps(ids)})
+    tokens, picodollars = row or (0, 0)
+    spent = int(tokens if new.unit == "tokens" else picodollars)
+    if spent > MAX_AMOUNT:
+        raise InvalidArgument(f"spent_so_far: the ledger has {spent}, which is more than can be stored; give a number")
+    return spent
+
+
+def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | None:
+    """Return a budget, or None (see `Backend.get_budget`)."""
+    key = _key_of(tx, budget_id)
+    found = [] if key is None else _budgets(tx, [key], sources.now_us())
+    return found[0][1] if found else None
+
+
+def _key_of(tx: Transaction, budget_id: str) -> int | None:
+    row = tx.first(queries.BUDGET_KEY, {"id": budget_id}) if is_storable(budget_id) else None
+    return None if row is None else int(row[0])
+
+
+def _require_key(tx: Transaction, budget_id: str) -> int:
+    key = _key_of(tx, budget_id)
+    if key is None:
+        raise BudgetNotFound(budget_id)
+    return key
+
+
+def list_budgets(tx: Transaction, sources: Sources, scope: str | None, after: str | None, limit: int) -> list[Budget]:
+    """Return budgets in the order they were made (see `Backend.list_budgets`)."""
+    beyond = -1 if after is None else _require_key(tx, after)
+    parameters = {"budget_key": beyond, "scope": scope, "now": sources.now_us(), "count": limit}
+    statement = queries.ALL_BUDGETS if scope is None else queries.BUDGETS_IN_SCOPE
+    return [_budget(row) for row in tx.rows(statement, parameters)]
+
+
+def covering_budgets(tx: Transaction, sources: Sources, session_id: str) -> list[Budget]:
+    """Return the budgets that cover a session (see `Backend.covering_budgets`)."""
+    keys = _covering_keys(tx, session_id)
+    return [budget for _, budget in _budgets(tx, keys, sources.now_us())]
+
+
+def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
+    info = require_session(tx, session_id)
+    return [row[0] for row in tx.rows(queries.COVERING, {"id": session_id, "scope": info.scope})]
+
+
+def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
+    """Return what is held of a budget (see `Backend.held_amounts`)."""
+    key = _require_key(tx, budget_id)
+    return [HeldAmount(*row) for row in tx.rows(queries.HELD, {"budget_key": key, "now": sources.now_us()})]
+
+
+class Deleting:
+    """One call of `Backend.delete_budget`, which may be run again where its commit went unheard."""
+
+    def __init__(self, sources: Sources, budget_id: str) -> None:
+        self._sources = sources
+        self._id = budget_id
+        self._deleted: Budget | None = None
+
+    def __call__(self, tx: Transaction) -> Budget:
+        """Delete a budget and what is reserved in it. Raises `BudgetNotFound`."""
+        key = _key_of(tx, self._id)
+        if key is not None:
+            lock_budgets(tx, [key])
+        found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
+        if found:
+            tx.run(queries.DELETE_BUDGETS, {"keys": json.dumps([key])})
+            self._deleted = found[0][1]
+        if self._deleted is None:
+            raise BudgetNotFound(self._id)
+        return self._deleted
+
+
+def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
+    """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
+    found = tx.rows(queries.BUDGETS_OF_SESSIONS, {"ids": json.dumps(list(session_ids))})
+    if found:
+        keys = [row[0] for row in found]
+        lock_budgets(tx, keys)
+        tx.run(queries.DELETE_BUDGETS, {"keys": json.dumps(keys)})
+
+
+def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
+    """Wait until nobody else changes these budgets, and keep others out until the end."""
+    if keys and not tx.is_alone:
+        tx.rows(queries.LOCK_BUDGETS, {"keys": json.dumps(sorted(keys))})
+
+
+def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, Budget]]:
+    """Return budgets by key, in order of it. Those that are gone are left out."""
+    if not keys:
+        return []
+    rows = tx.rows(queries.BUDGETS_BY_KEY, {"keys": json.dumps(list(keys)), "now": now})
+    return [(row[-1], _budget(row)) for row in rows]
+
+
+def _budget(row: Row) -> Budget:
+    return Budget(*row[:-1])
+
+
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+
+class Reserving:
+    """One call of `Backend.reserve`, which may be run again after a rollback, or where its commit went unheard."""
+
+    def __init__(self, sources: Sources, session_id: str, asked: Amounts, ttl_us: int) -> None:
+        self._sources = sources
+        self._session_id = session_id
+        self._asked = asked
+        self._ttl_us = ttl_us
+        self._made: Reservation | None = None
+
+    def __call__(self, tx: Transaction) -> Reservation:
+        """Set the amounts aside in every budget that covers the session. Raises `BudgetExceeded`."""
+        if self._made is not None and self._made.budget_ids and _is_reserved(tx, self._made.id):
+            return self._made
+        keys = _covering_keys(tx, self._session_id)
+        lock_budgets(tx, keys)
+        now = self._sources.now_us()
+        budgets = _budgets(tx, keys, now)
+        for _, budget in budgets:
+            check_room(budget, self._asked, self._session_id)
+        reservation_id = self._new_id(tx)
+        expires = now + self._ttl_us
+        shares = []
+        for key, budget in budgets:
+            amount = self._asked.of(budget.unit) or 0
+            shares.append(Share(budget.id, budget.unit, amount, "held", None))
+            self._set_aside(tx, key, amount, now)
+            tx.run(
+                queries.INSERT_RESERVATION,
+                {
+                    "reservation_id": reservation_id,
+                    "budget_key": key,
+                    "session_id": self._session_id,
+                    "amount": amount,
+                    "state": "held",
+                    "created_at": now,
+                    "expires_at": expires,
+                },
+            )
+        self._made = reservation_of(
+            reservation_id,
+            str(self._session_id),
+            shares,
+            created_us=now,
+            expires_us=expires,
+            settled_us=None,
+            now_us=now,
+        )
+        return self._made
+
+    def _new_id(self, tx: Transaction) -> str:
+        for _ in range(_ID_ATTEMPTS):
+            drawn = self._sources.entry_id()
+            if not _is_reserved(tx, drawn):
+                return drawn
+        raise _ids_exhausted()
+
+    @staticmethod
+    def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
+        where = {"budget_key": key, "now": now}
+        due, expired = tx.first(queries.DUE, where) or (0, 0)
+        if expired:
+            tx.run(queries.EXPIRE, where)
+        tx.run(queries.SET_ASIDE, {**where, "amount": amount, "due": due})
+
+
+def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
+    return tx.first(queries.IS_RESERVED, {"reservation_id": reservation_id}) is not None
+
+
+class _Found:
+    """A reservation as it is stored, with its budgets locked where it is to be changed."""
+
+    def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
+        where = {"reservation_id": reservation_id}
+        rows = tx.rows(queries.SHARES, where) if is_storable(reservation_id) else ()
+        if rows and locked and not tx.is_alone:
+            lock_budgets(tx, [row[0] for row in rows])
+            rows = tx.rows(queries.SHARES, where)
+        if not rows:
+            raise ReservationNotFound(reservation_id)
+        self.now = now
+        self.id = reservation_id
+        self.keys: list[int] = [row[0] for row in rows]
+        self.shares = [Share(row[1], cast("Unit", row[2]), row[3], row[4], row[5]) for row in rows]
+        self.spent: list[int] = [row[10] for row in rows]
+        _, *_, self.session_id, self.created_us, self.expires_us, self.settled_us, _ = rows[0]
+
+    @property
+    def reservation(self) -> Reservation:
+        return reservation_of(
+            self.id,
+            self.session_id,
+            self.shares,
+            created_us=self.created_us,
+            expires_us=self.expires_us,
+            settled_us=self.settled_us,
+            now_us=self.now,
+        )
+
+    def settle(self, tx: Transaction, state: str, used: Amounts | None) -> None:
+        """Settle every share: book what was used, and give back what is still set aside."""
+        for key, share in zip(self.keys, self.shares, strict=True):
+            booked = None if used is None else used_of(share, used)
+            freed = share.amount if share.state == "held" else 0
+            where = {"budget_key": key, "now": self.now}
+            tx.run(queries.BOOK, {**where, "used": booked or 0, "freed": freed})
+            tx.run(queries.SETTLE, {**where, "reservation_id": self.id, "state": state, "used": booked})
+
+
+def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> Reservation | None:
+    """Return a reservation as it stands, or None (see `Backend.get_reservation`)."""
+    try:
+        return _Found(tx, reservation_id, sources.now_us(), locked=False).reservation
+    except ReservationNotFound:
+        return None
+
+
+def commit_reservation(tx: Transaction, sources: Sources, reservation_id: str, used: Amounts) -> Reservation:
+    """Book what a call used (see `Backend.commit_reservation`)."""
+    found = _Found(tx, reservation_id, sources.now_us())
+    if is_retry(found.reservation, found.shares, used):
+        return found.reservation
+    for share, spent in zip(found.shares, found.spent, strict=True):
+        check_booked(share.budget_id, spent + used_of(share, used))
+    found.settle(tx, "committed", used)
+    return _Found(tx, reservation_id, found.now).reservation
+
+
+class Releasing:
+    """One call of `Backend.release_reservation`, which may be run again where its commit went unheard."""
+
+    def __init__(self, sources: Sources, reservation_id: str) -> None:
+        self._sources = sources
+        self._id = reservation_id
+        self._has_run = False
+
+    def __call__(self, tx: Transaction) -> Reservation:
+        """Give back what the reservation holds. Raises `ReservationSettled` where it holds nothing any more."""
+        found = _Found(tx, self._id, self._sources.now_us())
+        if self._has_run and found.reservation.state == "released":
+            return found.reservation
+        check_held(found.reservation, "released")
+        found.settle(tx, "released", None)
+        self._has_run = True
+        return _Found(tx, self._id, found.now).reservation
+
+
+def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, ttl_us: int) -> Reservation:
+    """Hold a reservation for longer (see `Backend.prolong_reservation`)."""
+    found = _Found(tx, reservation_id, sources.now_us())
+    check_held(found.reservation, "prolonged")
+    expires = max(found.expires_us, found.now + ttl_us)
+    tx.run(queries.PROLONG, {"reservation_id": reservation_id, "expires_at": expires})
+    for key in found.keys:
+        # Its budget has changed, and whoever has a copy of it should know.
+        tx.run(queries.BOOK, {"budget_key": key, "now": found.now, "used": 0, "freed": 0})
+    return _Found(tx, reservation_id, found.now).reservation

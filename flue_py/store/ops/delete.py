@@ -1,0 +1,127 @@
+"""Deleting a session tree: exactly what nobody else sees, in one transaction (rows E29, promise 8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
+from flue_py.core.ledger import owners_of_tasks
+from flue_py.core.sessions import Deletion, is_meant, is_storable
+from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.store.seam import Transaction
+from flue_py.store.sql import queries
+
+
+def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run: bool) -> Deletion:
+    """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
+    if not is_storable(session_id):
+        return Deletion(())
+    doomed = _Doomed({}, [])
+    while (found := _closure(tx, session_id, scope)) is not None:
+        is_held = dry_run or tx.is_alone or found.sessions.keys() <= doomed.sessions.keys()
+        doomed = found
+        if is_held:
+            break
+        # A task may have been started while we waited: look again, until all there is is locked.
+        tx.lock_sessions(found.sessions)
+    if found is None or not doomed.sessions:
+        return Deletion((), () if found is None else tuple(doomed.missing))
+    keys = json.dumps(list(doomed.sessions))
+    fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
+    content = tx.rows(queries.TAILS_CONTENT if dry_run else queries.DELETE_TAILS, _tails(fates))
+    deleted = sum(count for _, _, count in content)
+    if not dry_run:
+        delete_session_budgets(tx, doomed.sessions.values())
+        _note_tasks(tx, session_id, doomed)
+        _carry_out(tx, fates, {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}, keys)
+    kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)
+
+
+class _Doomed(NamedTuple):
+    sessions: dict[int, str]
+    missing: list[str]
+
+
+def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | None:
+    """Return the session and its task closure, by key; None where it is another one, or of another scope."""
+    sessions: dict[int, str] = {}
+    missing: list[str] = []
+    for child_id, session_key, child_scope in tx.rows(queries.TASK_CLOSURE, {"id": session_id}):
+        if session_key is None:
+            if child_id != session_id:
+                missing.append(child_id)
+        elif child_id == session_id and (
+            not is_meant(session_id, session_key) or (scope is not None and child_scope != scope)
+        ):
+            return None
+        else:
+            sessions[session_key] = child_id
+    return _Doomed(sessions, missing)
+
+
+def _note_tasks(tx: Transaction, session_id: str, doomed: _Doomed) -> None:
+    """Write down whose tasks they were, for what they paid, since the links to them go."""
+    links = [
+        (parent, child)
+        for parent, child in tx.rows(queries.LINKS_OF_SESSIONS, {"keys": json.dumps(list(doomed.sessions))})
+    ]
+    if not links:
+        return
+    ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
+    payers = tx.rows(queries.PAYERS_TO_NOTE, {"ids": ids})
+    owners = owners_of_tasks(session_id, links, {name for _, _, name, _ in payers})
+    notes = [
+        {"session_key": key, "task_of": owners[task]} for key, task, _, of in payers if of is None and task in owners
+    ]
+    tx.run_many(queries.NOTE_TASK, notes)
+
+
+def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:
+    """Return the plan, with its heirs locked: one that was being deleted meanwhile would inherit for nobody."""
+    locked: set[int] = set()
+    while True:
+        fates = _plan(tx, keys)
+        heirs = {fate.heir for fate in fates if fate.heir is not None} - locked
+        if tx.is_alone or not heirs:
+            return fates
+        tx.lock_sessions(heirs)
+        locked |= heirs
+
+
+def _plan(tx: Transaction, keys: str) -> list[LaneFate]:
+    doomed = [Lane(*row) for row in tx.rows(queries.DOOMED_LANES, {"keys": keys})]
+    children = [Lane(*row) for row in tx.rows(queries.CHILD_LANES, {"keys": keys})]
+    holds = [Hold(*row) for row in tx.rows(queries.HOLDS, {"keys": keys})]
+    return plan_lane_deletion(doomed, children, holds)
+
+
+def _tails(fates: Iterable[LaneFate]) -> dict[str, object]:
+    return {"tails": json.dumps([[fate.lane.tree_id, fate.lane.lane_id, fate.keep_depth] for fate in fates])}
+
+
+def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int, bytes]], keys: str) -> None:
+    """Delete the rest, when the ends of the lanes are gone; ``blobs`` (tree, SHA-256) are those they referred to."""
+    # Lanes change hands here, of which other sessions' states tell.
+    tx.states.clear()
+    tx.run_many(
+        queries.HAND_OVER_LANE,
+        [
+            {"owner_key": fate.heir, "tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id}
+            for fate in fates
+            if fate.heir is not None
+        ],
+    )
+    tx.run_many(
+        queries.DELETE_LANE,
+        [{"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id} for fate in fates if fate.heir is None],
+    )
+    unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in sorted(blobs)]
+    if not tx.is_alone:
+        # Whoever is just storing an entry with this blob holds it: waited for here, seen by the next statement.
+        tx.run_many(queries.LOCK_BLOB, unused)
+    tx.run_many(queries.DELETE_UNUSED_BLOB, unused)
+    # Marks, moves, requests and links of the sessions go with their rows (ON DELETE CASCADE).
+    tx.run(queries.DELETE_SESSIONS, {"keys": keys})

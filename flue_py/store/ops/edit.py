@@ -1,0 +1,159 @@
+"""Changes of a session beside its history: title, metadata, labels, pins. Each is written down with what was before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flue_py.core.log import Edit, EditKind, Note
+from flue_py.core.pins import effective_pins
+from flue_py.core.projection import PINNABLE_KINDS
+from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
+from flue_py.errors import InvalidArgument
+from flue_py.store.backend import Sources
+from flue_py.store.ops.pins import group_of, pins_of
+from flue_py.store.ops.read import latest_compaction_fields
+from flue_py.store.ops.sessions import require_session, write_edits
+from flue_py.store.ops.state import read_state, see_entry
+from flue_py.store.schema.session_state import SessionState
+from flue_py.store.seam import Transaction
+from flue_py.store.sql import queries
+
+
+def update_session(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    title: str | None | Stored,
+    auto_title: str | None | Stored,
+    metadata_text: str | EditMetadata | None,
+    completed_us: int | None | Stored,
+    note: Note,
+) -> SessionInfo:
+    """Change what is named (see `Backend.update_session`)."""
+    state = read_state(tx, session_id)
+    info = require_session(tx, session_id)
+    wanted: list[tuple[EditKind, str | None]] = []
+    if not isinstance(title, Stored):
+        check_label(title, "title")
+        wanted.append(("title", title))
+    if not isinstance(auto_title, Stored):
+        check_label(auto_title, "auto_title")
+        wanted.append(("auto_title", auto_title))
+    if callable(metadata_text):
+        metadata_text = metadata_text(info.metadata_text)
+    if metadata_text is not None:
+        wanted.append(("metadata", metadata_text))
+    if not isinstance(completed_us, Stored):
+        wanted.append(("completed", None if completed_us is None else str(completed_us)))
+    edits = [Edit(what, None, row_value(info, what), after) for what, after in wanted]
+    for edit in edits:
+        _write_row_value(tx, state, edit)
+    write_edits(tx, sources, state, edits, note)
+    return require_session(tx, session_id)
+
+
+def row_value(info: SessionInfo, what: str) -> str | None:
+    """Return what an edit of a session's row tells of it, as text."""
+    if what == "title":
+        return info.title
+    if what == "auto_title":
+        return info.auto_title
+    if what == "metadata":
+        return info.metadata_text
+    return None if info.completed_us is None else str(info.completed_us)
+
+
+def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
+    where = {"session_key": state.key}
+    if edit.what == "title":
+        tx.run(queries.UPDATE_TITLE, {**where, "title": edit.after})
+    elif edit.what == "auto_title":
+        tx.run(queries.UPDATE_AUTO_TITLE, {**where, "auto_title": edit.after})
+    elif edit.what == "metadata":
+        tx.run(queries.UPDATE_METADATA, {**where, "metadata": edit.after or "{}"})
+    else:
+        completed_at = None if edit.after is None else int(edit.after)
+        tx.run(queries.UPDATE_COMPLETED, {**where, "completed_at": completed_at})
+
+
+def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note) -> None:
+    """Set or clear a label (see `Backend.set_label`)."""
+    check_entry_label(label)
+    state = read_state(tx, session_id)
+    see_entry(tx, state, entry_id)
+    edit = Edit("label", entry_id, _mark(tx, state, entry_id, "label"), label or None)
+    if edit.before != edit.after:
+        _put_mark(tx, sources, state, entry_id, "label", edit.after)
+        write_edits(tx, sources, state, [edit], note)
+
+
+def set_pin(
+    tx: Transaction, sources: Sources, session_id: str, entry_id: str, pinned: bool, note: Note
+) -> tuple[str, ...]:
+    """Pin an entry with what belongs to it, or let go of them (see `Backend.set_pin`)."""
+    state = read_state(tx, session_id)
+    see_entry(tx, state, entry_id)
+    kind = tx.rows(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})[0][2]
+    check_pinnable(entry_id, kind)
+    group = group_of(tx, state, entry_id, state.position)
+    own = pins_of(tx, state)
+    in_effect = effective_pins(own, latest_compaction_fields(tx, state, state.position))
+    changed = [each for each in group if (own.get(each) != "on" if pinned else each in in_effect)]
+    after = "on" if pinned else "off"
+    for each in changed:
+        _put_mark(tx, sources, state, each, "pin", after)
+    if changed:
+        write_edits(tx, sources, state, [Edit("pin", entry_id, own.get(entry_id), after)], note)
+    return tuple(group)
+
+
+def check_pinnable(entry_id: str, kind: str) -> None:
+    """Raise `InvalidArgument` for an entry that is of no kind that a context has."""
+    if kind not in PINNABLE_KINDS:
+        raise InvalidArgument(
+            f"entry {entry_id!r} is of kind {kind}, which is never part of a context; there is nothing to keep of it"
+        )
+
+
+def restore_edits(
+    tx: Transaction, sources: Sources, state: SessionState, wanted: Sequence[Edit], note: Note
+) -> list[Edit]:
+    """Give edited things the values that ``wanted`` has ``after``; return what that changed, and write it down.
+
+    Raises `EntryNotFound` for a mark on an entry that the session does not see any more.
+    """
+    info = require_session(tx, state.id)
+    changed = []
+    for want in wanted:
+        if want.entry_id is None:
+            edit = Edit(want.what, None, row_value(info, want.what), want.after)
+            if edit.before != edit.after:
+                _write_row_value(tx, state, edit)
+                changed.append(edit)
+            continue
+        see_entry(tx, state, want.entry_id)
+        edit = Edit(want.what, want.entry_id, _mark(tx, state, want.entry_id, want.what), want.after)
+        if edit.before != edit.after:
+            pinned = want.what == "pin"
+            group = group_of(tx, state, want.entry_id, state.position) if pinned else [want.entry_id]
+            for each in group:
+                _put_mark(tx, sources, state, each, want.what, edit.after)
+            changed.append(edit)
+    if changed:
+        write_edits(tx, sources, state, changed, note)
+    return changed
+
+
+def _mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
+    row = tx.first(queries.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": kind})
+    return None if row is None else row[0]
+
+
+def _put_mark(
+    tx: Transaction, sources: Sources, state: SessionState, entry_id: str, kind: str, value: str | None
+) -> None:
+    mark = {"session_key": state.key, "entry_id": entry_id, "kind": kind}
+    if value is None:
+        tx.run(queries.DROP_MARK, mark)
+    else:
+        tx.run(queries.PUT_MARK, {**mark, "value": value, "at": sources.now_us()})

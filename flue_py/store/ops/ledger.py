@@ -1,0 +1,174 @@
+"""Paid calls into the ledger, once each, with their entries or alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from flue_py.core.call_rows import CallRow
+from flue_py.core.calls import CallDifference, PaidCall
+from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
+from flue_py.core.sessions import is_storable
+from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
+from flue_py.errors import CallConflict
+from flue_py.store.backend import Sources
+from flue_py.store.ops.path_sums import renew_sums
+from flue_py.store.ops.state import read_state
+from flue_py.store.schema.session_state import SessionState
+from flue_py.store.seam import Transaction
+from flue_py.store.sql import ledger as ledger_queries
+from flue_py.store.sql import queries
+
+_MANY = 8
+
+
+def insert_calls(
+    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None = None
+) -> list[CallRow]:
+    """Write calls into the ledger, where they are not there yet; return those that were not.
+
+    One that is there with other numbers raises `CallConflict`, or ``conflict`` is told: the ledger keeps the first.
+    """
+    if len(calls) >= _MANY and tx.is_alone:
+        return _insert_many(tx, tree_id, calls, conflict)
+    new = []
+    for call in calls:
+        if tx.run(ledger_queries.INSERT_CALL, {"tree_id": tree_id, **call._asdict()}):
+            new.append(call)
+        else:
+            _compare(_known(tx, call), call, conflict)
+    return new
+
+
+def _insert_many(
+    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None
+) -> list[CallRow]:
+    """Do the same in two statements: as nobody else writes, what is asked first is still so afterwards."""
+    known: dict[tuple[str, str, str], CallRow] = {}
+    for scope in {call.scope for call in calls}:
+        names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
+        found = tx.rows(ledger_queries.FIND_CALLS, {"scope": scope, "ids": names})
+        known.update((call.identity, call) for call in map(CallRow._make, found))
+    new = []
+    for call in calls:
+        first = known.setdefault(call.identity, call)
+        if first is call:
+            new.append(call)
+        else:
+            _compare(first, call, conflict)
+    tx.insert(ledger_queries.INSERT_CALL, [(tree_id, *call) for call in new])
+    return new
+
+
+def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -> list[CallRow]:
+    """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
+    gone = []
+    for call, names in calls:
+        for known in replaced_by(call, names, partial(_call_of, tx, call)):
+            where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
+            tx.run(ledger_queries.DELETE_CALL, where)
+            gone.append(known)
+    return gone
+
+
+def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
+    return find_call(tx, call.scope, CallId(call.provider, name))
+
+
+def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
+    """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
+    state = read_state(tx, session_id)
+    where = {"session_key": state.key, "entry_id": entry_id}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.CALLS_OF_ENTRY, where)]
+
+
+def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
+    differing = differences(known, call)
+    if differing and conflict is None:
+        raise CallConflict(call.provider, call.call_id, differing)
+    if differing and conflict is not None:
+        conflict(CallDifference(call.provider, call.call_id, differing))
+
+
+def distinct_calls(calls: Iterable[CallRow]) -> list[CallRow]:
+    """Return calls without those that are reported twice. Raises `CallConflict` where one has other numbers then."""
+    found: dict[tuple[str, str, str], CallRow] = {}
+    for call in calls:
+        differing = differences(found.setdefault(call.identity, call), call)
+        if differing:
+            raise CallConflict(call.provider, call.call_id, differing)
+    return list(found.values())
+
+
+def _known(tx: Transaction, call: CallRow) -> CallRow:
+    row = find_call(tx, call.scope, CallId(call.provider, call.call_id))
+    return call if row is None else row
+
+
+def find_call(tx: Transaction, scope: str, identity: CallId) -> CallRow | None:
+    """Return a call of the ledger, or None."""
+    where = {"scope": scope, "provider": identity.provider, "call_id": identity.call_id}
+    row = tx.first(ledger_queries.FIND_CALL, where)
+    return None if row is None else CallRow._make(row)
+
+
+def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+    """Return those of these calls that are in the ledger, in no order (see `Backend.find_calls`)."""
+    if not all(is_storable(name) for name in (scope, *(name for identity in identities for name in identity))):
+        return []
+    where = {"scope": scope, "ids": json.dumps(identities)}
+    return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
+
+
+def paid_by(calls: Iterable[CallRow]) -> Paid:
+    """Return what calls come to."""
+    total = NOTHING_PAID
+    for call in calls:
+        total = call.paid if total is NOTHING_PAID else total.plus(call.paid)
+    return total
+
+
+def check_spending(tokens: int, picodollars: int) -> None:
+    """Raise `InvalidEntry` where what a session has spent would leave the stored range."""
+    if max(tokens, picodollars) > MAX_AMOUNT:
+        raise SumTooLarge(f"usage: what the session spent would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def check_path(sums: Iterable[Sequence[int]]) -> None:
+    """Raise `InvalidEntry` where what the path to an entry cost would leave the stored range."""
+    if any(max(each) > MAX_AMOUNT for each in sums):
+        raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
+
+
+def payer_row(state: SessionState) -> dict[str, object]:
+    """Return the session as the ledger names it."""
+    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id, "project": state.cwd or None}
+
+
+def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
+    """Write a paid call without an entry (see `Backend.record_call`)."""
+    state = read_state(tx, session_id)
+    now = sources.now_us()
+    call_id = sources.entry_id() if call.call_id is None else call.call_id
+    row = call_row(call, scope=state.scope, call_id=call_id, session_key=state.key, entry_id=None, at_us=now)
+    gone = take_back(tx, [(row, call.replaces)])
+    # What stands for the report that an entry brought belongs to that entry.
+    row = row._replace(entry_id=next((known.entry_id for known in gone if known.entry_id is not None), None))
+    new = insert_calls(tx, state.tree_id, [row])
+    if not new and not gone:
+        known = _known(tx, row)
+        return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
+    spent = paid_by(new).minus(paid_by(gone))
+    check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
+    tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
+    update = {
+        "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
+        "first_message": None, "spent_tokens": spent.tokens, "spent_cost": spent.picodollars,
+        "unpriced_calls": spent.unpriced_calls, "unknown_calls": spent.unknown_calls, "newest": None,
+        "session_key": state.key,
+    }  # fmt: skip
+    tx.run(queries.UPDATE_AFTER_APPEND, update)
+    if gone:
+        renew_sums(tx, state.tree_id, state.key)
+    return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

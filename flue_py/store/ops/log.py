@@ -1,0 +1,147 @@
+"""The log of a session, read from what is stored anyway, and going back to any line of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flue_py.core.jsontext import to_json
+from flue_py.core.log import (
+    LOGGED_IDS,
+    Edit,
+    LoggedEdits,
+    LoggedEntries,
+    LoggedMove,
+    LogLine,
+    Note,
+    make_line,
+    restorable,
+)
+from flue_py.core.sessions import LeafChoice
+from flue_py.errors import EntryNotFound, InvalidArgument
+from flue_py.store.backend import Sources
+from flue_py.store.ops.edit import restore_edits
+from flue_py.store.ops.move import bring_back, leaf_at, retracted_on_path, write_move
+from flue_py.store.ops.read import checked_payload
+from flue_py.store.ops.sessions import edit_row
+from flue_py.store.ops.state import find_held, read_state
+from flue_py.store.schema.payloads import decode_payload
+from flue_py.store.schema.session_state import SessionState
+from flue_py.store.seam import Row, Transaction
+from flue_py.store.sql import queries
+
+
+def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
+    """Return lines of the log, newest first (see `Backend.read_log`)."""
+    state = read_state(tx, session_id)
+    last = state.revision if before is None else min(before - 1, state.revision)
+    return _lines(tx, state, max(last - limit, 0), last)
+
+
+def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
+    where = {"session_key": state.key, "revision": after, "last_revision": last}
+    moves = {row[0]: _logged_move(row) for row in tx.rows(queries.LOGGED_MOVES, where)}
+    edits = _by_revision(tx.rows(queries.EDITS_AFTER, where))
+    keys = json.dumps(list(range(after + 1, last + 1)))
+    asked = {"session_key": state.key, "keys": keys, "count": LOGGED_IDS}
+    entries = _by_revision(tx.rows(queries.LOGGED_ENTRIES, asked))
+    return [
+        make_line(
+            state.id,
+            revision,
+            moves.get(revision),
+            _logged_entries(tx, state, entries[revision]) if revision in entries else None,
+            _logged_edits(edits[revision]) if revision in edits else None,
+        )
+        for revision in range(last, after, -1)
+    ]
+
+
+def _by_revision(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return found
+
+
+def _logged_move(row: Row) -> LoggedMove:
+    _, reason, undoes, from_id, to_id, by, why, at = row
+    return LoggedMove(reason, undoes, from_id, to_id, Note.stored(by, why), at)
+
+
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[Row]) -> LoggedEntries:
+    last_ordinal, last_id, at, parent_id = rows[0][3:7]
+    payload = decode_payload(checked_payload(tx, state, rows[0][1], rows[0]))
+    ids, kinds = tuple(row[1] for row in rows), tuple(row[2] for row in rows)
+    return LoggedEntries(last_ordinal + 1, ids, kinds, payload, parent_id, last_id, at)
+
+
+def _logged_edits(rows: list[Row]) -> LoggedEdits:
+    by, why, at = rows[0][5:8]
+    return LoggedEdits(tuple(Edit(*row[1:5]) for row in rows), Note.stored(by, why), at)
+
+
+def go_back(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    revision: int,
+    *,
+    before: bool,
+    expected: LeafChoice,
+    note: Note,
+) -> LogLine | None:
+    """Go back to a line of the log (see `Backend.go_back`)."""
+    state = read_state(tx, session_id)
+    check_is_logged(state.id, revision, state.revision)
+    edits = [] if revision == 0 else restorable(_lines(tx, state, revision - 1, revision)[0].edits)
+    if edits:
+        wanted = [replace(edit, after=edit.before if before else edit.after) for edit in edits]
+        if not restore_edits(tx, sources, state, wanted, note):
+            return None
+    elif not _go_to(tx, sources, state, revision, leaf_at(tx, state, revision - before), note, expected):
+        return None
+    return _lines(tx, state, state.revision, state.revision + 1)[0]
+
+
+def check_is_logged(session_id: str, revision: int, last: int) -> None:
+    """Raise `InvalidArgument` where a session's log has no such line; 0 is before the first."""
+    if revision > last:
+        raise InvalidArgument(f"revision {revision} is not in the log of session {session_id!r}: its last is {last}")
+
+
+def _go_to(
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    revision: int,
+    target: str | None,
+    note: Note,
+    expected: LeafChoice,
+) -> bool:
+    """Move the leaf to where it was, and bring back what was retracted since; return whether that changed anything."""
+    state.require_leaf(expected)
+    if target == state.leaf:
+        return False
+    brought_back: list[str] = []
+    if target is not None:
+        position, _ = find_held(tx, state, target)
+        if position is None:
+            raise leaf_is_gone(state.id, revision, target)
+        brought_back = retracted_on_path(tx, state, position)
+    own = bring_back(tx, state, brought_back)
+    moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
+    if brought_back:
+        edit = Edit("retracted", None, to_json(brought_back).decode())
+        tx.run(queries.INSERT_EDIT, edit_row(state.key, moved.revision, edit, note, sources.now_us()))
+    return True
+
+
+def leaf_is_gone(session_id: str, revision: int, target: str) -> EntryNotFound:
+    """Return the error for a line whose leaf has been deleted."""
+    return EntryNotFound(
+        session_id,
+        target,
+        detail=f"session {session_id!r}: cannot go back to revision {revision}: entry {target!r} has been deleted",
+    )

@@ -1,0 +1,294 @@
+"""Creating sessions, forks and tasks; and writing down what is changed of a session beside its history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.log import NO_NOTE, Edit, Note
+from flue_py.core.sessions import (
+    LeafChoice,
+    NewSession,
+    SessionInfo,
+    SessionKind,
+    Stored,
+    check_name,
+    is_storable,
+    require_meant,
+)
+from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.store.backend import Sources
+from flue_py.store.ops.state import (
+    content_digest,
+    place,
+    read_state,
+    remember_result,
+    replayed_result,
+    request_row,
+)
+from flue_py.store.schema.session_state import SessionState
+from flue_py.store.seam import Row, Transaction
+from flue_py.store.sql import queries
+
+
+def session_info(row: Row) -> SessionInfo:
+    """Return a row of `queries.SESSION_COLUMNS` as a `SessionInfo`."""
+    return SessionInfo(*row[: len(queries.SESSION_COLUMNS)])
+
+
+def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
+    """Return a session, or None (see `Backend.get_session`)."""
+    row = tx.first(queries.SESSION_BY_ID, {"id": session_id}) if is_storable(session_id) else None
+    if row is None or (scope is not None and row[1] != scope):
+        return None
+    info = session_info(row)
+    require_meant(session_id, info.session_key)
+    return info
+
+
+def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
+    """Return the session with a key, or None."""
+    if not (is_storable(key) and is_storable(scope)):
+        return None
+    row = tx.first(queries.SESSION_BY_KEY, {"key": key, "scope": scope})
+    return None if row is None else session_info(row)
+
+
+def require_session(tx: Transaction, session_id: str) -> SessionInfo:
+    """Return a session. Raises `SessionNotFound`."""
+    info = get_session(tx, session_id, None)
+    if info is None:
+        raise SessionNotFound(session_id)
+    return info
+
+
+def create_session(tx: Transaction, sources: Sources, new: NewSession) -> SessionInfo:
+    """Create a root session, or a task session that waits for its parent (see `Backend.create_session`)."""
+    depth = 1 if new.kind == "task" else 0
+    return _insert_session(tx, _plan_session(tx, sources, new, new.kind, new.scope, task_depth=depth))
+
+
+def _insert_session(tx: Transaction, row: dict[str, object]) -> SessionInfo:
+    tx.run(queries.INSERT_SESSION, row)
+    return _info_of(row)
+
+
+def _info_of(row: dict[str, object]) -> SessionInfo:
+    return session_info(tuple(row[column] for column in queries.SESSION_COLUMNS))
+
+
+def _plan_session(
+    tx: Transaction,
+    sources: Sources,
+    new: NewSession,
+    kind: SessionKind,
+    scope: str,
+    *,
+    source: SessionState | None = None,
+    leaf: str | None = None,
+    task_depth: int = 0,
+) -> dict[str, object]:
+    """Return the parameters of `queries.INSERT_SESSION`. Raises `SessionExists`."""
+    if new.key is not None:
+        taken = find_session(tx, new.key, scope)
+        if taken is not None:
+            raise SessionExists(
+                new.key,
+                detail=f"a session with key {new.key!r} already exists in scope {scope!r} ({taken.id}); "
+                "open it with mode='get' or 'get_or_create'",
+            )
+    session_id = sources.session_id() if new.id is None else new.id
+    # A generated id that is taken meets the unique key, and the transaction is run again with another.
+    if new.id is not None and tx.first(queries.SESSION_BY_ID, {"id": session_id}) is not None:
+        raise SessionExists(session_id)
+    session_key = tx.new_key()
+    now = sources.now_us()
+    created = now if new.created_us is None else new.created_us
+    return {
+        "session_key": session_key, "id": session_id, "tree_id": session_key if source is None else source.tree_id,
+        "scope": scope, "key": new.key, "title": new.title, "kind": kind, "task_depth": task_depth,
+        "forked_from_session": None if source is None else source.id, "forked_from_entry": leaf, "leaf": leaf,
+        "revision": 0, "metadata": new.metadata_text, "cwd": new.cwd, "config_path": new.config_path,
+        "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
+        "spent_tokens": 0, "spent_cost": 0,
+        "created_at": created, "updated_at": now, "auto_title": new.auto_title, "unpriced_calls": 0, "unknown_calls": 0,
+        "active_at": created,
+    }  # fmt: skip
+
+
+def fork(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    at: LeafChoice,
+    new: NewSession,
+    idempotency_key: str | None,
+) -> SessionInfo:
+    """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
+    planned = plan_fork(tx, sources, session_id, at, new, idempotency_key)
+    return planned if isinstance(planned, SessionInfo) else planned.write(tx)
+
+
+@dataclass(frozen=True)
+class PlannedFork:
+    """A fork that was checked and not yet written: ``row`` are the parameters of `queries.INSERT_SESSION`."""
+
+    source: SessionState
+    row: dict[str, object]
+    idempotency_key: str | None
+    digest: bytes
+
+    @property
+    def result(self) -> SessionInfo:
+        """The session it makes."""
+        return _info_of(self.row)
+
+    def write(self, tx: Transaction) -> SessionInfo:
+        """Write it; return the session."""
+        info = _insert_session(tx, self.row)
+        if (request := self.request) is not None:
+            tx.run(queries.INSERT_REQUEST, request)
+        return info
+
+    @property
+    def request(self) -> dict[str, object] | None:
+        """The id as it is stored under the idempotency key, where there is one."""
+        return request_row(self.source, self.idempotency_key, "fork", self.digest, self.row["id"])
+
+
+def plan_fork(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    at: LeafChoice,
+    new: NewSession,
+    idempotency_key: str | None,
+) -> PlannedFork | SessionInfo:
+    """Return what a fork will write, or the session where this request has made it before. Writes nothing."""
+    state = read_state(tx, session_id)
+    # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
+    asked = "stored leaf" if isinstance(at, Stored) else [at]
+    digest = b"" if idempotency_key is None else content_digest(asked, new.key, new.title, new.metadata_text)
+    stored = replayed_result(tx, state, idempotency_key, "fork", digest)
+    if stored is not None:
+        return _replayed_session(tx, stored)
+    leaf, _ = place(tx, state, at)
+    row = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
+    return PlannedFork(state, row, idempotency_key, digest)
+
+
+def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:
+    session_id = str(json.loads(stored))
+    info = get_session(tx, session_id, None)
+    if info is None:
+        raise SessionNotFound(
+            session_id, detail=f"session {session_id!r}, which this request created before, has been deleted since"
+        )
+    return info
+
+
+def create_task(
+    tx: Transaction,
+    sources: Sources,
+    parent_id: str,
+    task_id: str,
+    new: NewSession,
+    idempotency_key: str | None,
+    max_depth: int,
+) -> SessionInfo:
+    """Create a task session and its link, or return the one that is there (see `Backend.create_task`)."""
+    check_name(task_id, "task_id")
+    state = read_state(tx, parent_id)
+    digest = b"" if idempotency_key is None else content_digest(task_id, new.key, new.title, new.metadata_text)
+    stored = replayed_result(tx, state, idempotency_key, "task", digest)
+    if stored is not None:
+        return _replayed_session(tx, stored)
+    info = _linked_child(tx, state, task_id)
+    if info is None:
+        depth = state.task_depth + 1
+        if depth > max_depth:
+            raise TaskDepthExceeded(
+                f"session {parent_id!r}: Maximum task depth ({max_depth}) exceeded; "
+                "start the task from a session further up"
+            )
+        metadata: JsonObject = decode_object(new.metadata_text)
+        metadata |= {"parentSession": parent_id, "taskId": task_id, "depth": depth}
+        child = NewSession(
+            key=new.key,
+            title=new.title,
+            metadata_text=encode_json(metadata, "metadata")[0],
+            cwd=new.cwd,
+            config_path=new.config_path,
+            id=new.id,
+            created_us=new.created_us,
+            auto_title=new.auto_title,
+        )
+        info = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
+        _insert_link(tx, sources, state, task_id, info.id, state.leaf)
+    remember_result(tx, state, idempotency_key, "task", digest, info.id)
+    return info
+
+
+def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
+    for (child_id,) in tx.rows(queries.TASK_CHILD, {"parent_key": state.key, "task_id": task_id}):
+        info = get_session(tx, child_id, None)
+        if info is not None:
+            return info
+    return None
+
+
+def link_task(
+    tx: Transaction, sources: Sources, parent_id: str, child_id: str, task_id: str, entry_id: str | None
+) -> None:
+    """Link a task session to a parent (see `Backend.link_task`)."""
+    check_name(task_id, "task_id")
+    check_name(child_id, "child session id")
+    check_name(entry_id, "entry_id")
+    state = read_state(tx, parent_id)
+    _insert_link(tx, sources, state, task_id, child_id, entry_id)
+    parents = tx.first(queries.PARENTS_OF_CHILD, {"child_id": child_id})
+    if parents is not None and parents[0] == 1:
+        # A task that waited for its parent is as deep as that says, and so are its own.
+        tx.run(queries.SINK_TASKS, {"child_id": child_id, "depth": state.task_depth + 1})
+
+
+def _insert_link(
+    tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str, entry_id: str | None
+) -> None:
+    linked = tx.first(queries.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id})
+    if linked is not None:
+        if linked[0] is None and entry_id is not None:
+            where = {"parent_key": state.key, "child_id": child_id, "entry_id": entry_id}
+            tx.run(queries.PLACE_LINK, where)
+            write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
+        return
+    row = tx.first(queries.NEXT_POSITION, {"parent_key": state.key})
+    tx.run(
+        queries.INSERT_LINK,
+        {
+            "parent_key": state.key,
+            "position": 0 if row is None else row[0],
+            "task_id": task_id,
+            "child_id": child_id,
+            "entry_id": entry_id,
+        },
+    )
+    write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
+
+
+def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
+    """Write down what was changed beside the history, and count one revision."""
+    revision, at = state.revision + 1, sources.now_us()
+    tx.run(queries.UPDATE_REVISION, {"revision": revision, "at": at, "session_key": state.key})
+    for edit in edits:
+        tx.run(queries.INSERT_EDIT, edit_row(state.key, revision, edit, note, at))
+
+
+def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> dict[str, object]:
+    """Return the parameters of `queries.INSERT_EDIT`."""
+    return {
+        "session_key": session_key, "revision": revision, "what": edit.what, "entry_id": edit.entry_id,
+        "before": edit.before, "after": edit.after, "edited_by": note.by, "why": note.why, "at": at,
+    }  # fmt: skip

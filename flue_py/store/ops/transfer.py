@@ -1,0 +1,370 @@
+"""Whole trees out of a store and into another: each is read on one snapshot, and written in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+
+from flue_py.core.trees import (
+    BlobRow,
+    CallRow,
+    EditRow,
+    EntryRow,
+    FoundTree,
+    GonePayer,
+    LaneRow,
+    LinkRow,
+    MarkRow,
+    MoveRow,
+    Payer,
+    RequestRow,
+    SessionHead,
+    SessionRow,
+    Standing,
+    TreeCopy,
+    TreeHead,
+    call_refused,
+    check_is_earlier,
+    standing_of,
+)
+from flue_py.errors import CorruptStore
+from flue_py.store.collector import collector_held
+from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.store.ops.path_sums import renew_sums
+from flue_py.store.seam import Row, Statement, Transaction
+from flue_py.store.sql import queries
+from flue_py.store.sql import transfer as statements
+
+# Rows that are handed to the driver at once.
+_BATCH = 2_000
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
+    """Return a page of trees (see `Backend.list_trees`)."""
+    ids = [row[0] for row in tx.rows(statements.TREE_IDS, {"after_key": after, "count": limit})]
+    if not ids:
+        return []
+    rows = tx.rows(statements.HEADS, {"after_key": after, "last_tree": ids[-1]})
+    return [
+        TreeHead(tree_id, tuple(SessionHead._make(row[1:]) for row in group))
+        for tree_id, group in groupby(rows, key=itemgetter(0))
+    ]
+
+
+def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
+    """Return everything there is of a tree (see `Backend.read_whole_tree`)."""
+    where = {"tree_id": tree_id}
+    sessions = [SessionRow._make(row) for row in tx.rows(statements.SESSIONS, where)]
+    if not sessions:
+        return None
+    with collector_held(sum(session.entry_count for session in sessions)):
+        entries = [EntryRow._make(row) for row in tx.rows(statements.ENTRIES, where)]
+    calls = [CallRow._make(row) for row in tx.rows(statements.CALLS, where)]
+    payers = [Payer._make(row) for row in tx.rows(statements.PAYERS, where)]
+    gone = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
+    for session_key in sorted(gone):
+        payer = tx.first(statements.PAYER, {"session_key": session_key})
+        if payer is not None:
+            payers.append(Payer._make(payer))
+            calls += _calls_of(tx, session_key)[0]
+    epoch = tx.first(statements.EPOCH, {})
+    return TreeCopy(
+        tree_id,
+        0 if epoch is None else epoch[0],
+        sessions,
+        [LaneRow._make(row) for row in tx.rows(statements.LANES, where)],
+        entries,
+        [BlobRow._make(row) for row in tx.rows(statements.BLOBS, where)],
+        [LinkRow._make(row) for row in tx.rows(statements.LINKS, where)],
+        [MoveRow._make(row) for row in tx.rows(statements.MOVES, where)],
+        [RequestRow._make(row) for row in tx.rows(statements.REQUESTS, where)],
+        [MarkRow._make(row) for row in tx.rows(statements.MARKS, where)],
+        calls,
+        payers,
+        [EditRow._make(row) for row in tx.rows(statements.EDITS, where)],
+    )
+
+
+def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
+    """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
+    gone = []
+    for row in tx.rows(statements.GONE_PAYERS, {"after_key": after, "count": limit}):
+        payer = Payer._make(row)
+        calls, tree_id = _calls_of(tx, payer.session_key)
+        member = tx.first(statements.MEMBER_OF_TREE, {"tree_id": tree_id})
+        gone.append(GonePayer(payer, tree_id, None if member is None else member[0], calls))
+    return gone
+
+
+def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
+    """Return what a session paid, and the tree that was for."""
+    rows = tx.rows(statements.CALLS_OF, {"session_key": session_key})
+    return [CallRow._make(row[:-1]) for row in rows], rows[0][-1] if rows else session_key
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def compare_trees(tx: Transaction, heads: Sequence[TreeHead]) -> list[Standing]:
+    """Return how this store stands to each tree of another (see `Backend.compare_trees`). Two statements."""
+    found = _find(tx, heads)
+    return [found.standing(head) for head in heads]
+
+
+@dataclass(slots=True)
+class _Found:
+    """The trees of this store that have sessions of trees of another, and who has the keys of those.
+
+    ``trees`` are by their ids here; ``homes`` and ``keys`` have the tree and the key of each of their sessions.
+    """
+
+    trees: dict[int, FoundTree]
+    homes: dict[str, int]
+    keys: dict[str, int]
+    holders: dict[tuple[str, str], str]
+
+    def standing(self, head: TreeHead) -> Standing:
+        homes = dict.fromkeys(self.homes[session.id] for session in head.sessions if session.id in self.homes)
+        return standing_of(
+            head, [self.trees[tree_id] for tree_id in homes], lambda scope, key: self.holders.get((scope, key))
+        )
+
+
+def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
+    sessions = [session for head in heads for session in head.sessions]
+    found = _Found({}, {}, {}, {})
+    rows = tx.rows(statements.STAMPED_HEADS, {"ids": json.dumps([session.id for session in sessions])})
+    for tree_id, group in groupby(rows, key=itemgetter(0)):
+        stamps = set()
+        theirs = []
+        for _, session_key, stamp, *columns in group:
+            theirs.append(SessionHead._make(columns))
+            stamps.add(None if stamp is None else bytes(stamp))
+            found.homes[theirs[-1].id] = tree_id
+            found.keys[theirs[-1].id] = session_key
+        found.trees[tree_id] = FoundTree(TreeHead(tree_id, tuple(theirs)), frozenset(stamps))
+    names = [(session.scope, session.key) for session in sessions if session.key is not None]
+    if names:
+        rows = tx.rows(statements.KEY_HOLDERS, {"keys": json.dumps(names)})
+        found.holders = {(scope, key): holder for scope, key, holder in rows}
+    return found
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
+    """Write a tree of another store (see `Backend.write_whole_tree`)."""
+    head = copy.head
+    found = _find_locked(tx, head)
+    standing = found.standing(head)
+    if standing.refusal is not None:
+        raise standing.refusal
+    if standing.state == "same":
+        return standing
+    if standing.tree_id is not None:
+        check_is_earlier(found.trees[standing.tree_id].head, copy)
+    for session_id in (*found.keys, *(session.id for session in head.sessions)):
+        tx.states.pop(session_id, None)
+    _take_away(tx, standing, found.keys)
+    keys = _keys_here(tx, copy, standing, found.keys)
+    _write_sessions(tx, copy, keys, found.keys)
+    _write_history(tx, copy, keys)
+    for tree_id in (keys[copy.tree_id], *_write_calls(tx, copy, keys)):
+        renew_sums(tx, tree_id)
+    if copy.epoch:
+        tx.run(statements.RAISE_EPOCH, {"number": copy.epoch})
+    return standing
+
+
+def _find_locked(tx: Transaction, head: TreeHead) -> _Found:
+    """Return what there is of a tree, with its sessions locked where others could write to them meanwhile."""
+    found = _find(tx, [head])
+    locked: set[int] = set()
+    while not tx.is_alone and not locked.issuperset(found.keys.values()):
+        # A fork may have been made while we waited: look again, until all there is is locked.
+        locked.update(found.keys.values())
+        tx.lock_sessions(locked)
+        found = _find(tx, [head])
+    return found
+
+
+def _keys_here(tx: Transaction, copy: TreeCopy, standing: Standing, there: Mapping[str, int]) -> dict[int, int]:
+    """Return this store's keys for those of the copy: what it has already keeps its key, the rest gets new ones."""
+    keys = {session.session_key: there[session.id] for session in copy.sessions if session.id in there}
+    if standing.tree_id is not None:
+        keys[copy.tree_id] = standing.tree_id
+    live = {session.session_key for session in copy.sessions}
+    names = {payer.session_key: payer.session_id for payer in copy.payers}
+    for key in copy.all_keys():
+        if key in keys:
+            continue
+        known = None
+        if key in names and key not in live:
+            known = _known_payer(tx, names[key], [call for call in copy.calls if call.session_key == key])
+        keys[key] = tx.new_key() if known is None else known[0]
+    return keys
+
+
+def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> tuple[int, int] | None:
+    """Return the key and the tree under which this store knows who paid, a session that is gone; None if it does not.
+
+    An id may have been used again: whoever paid none of these calls is somebody else.
+    """
+    for call in calls:
+        row = tx.first(statements.OWNER_OF_CALL, _identity(call))
+        if row is not None and row[2] == session_id and row[3] is None:
+            return row[0], row[1]
+    return None
+
+
+def _identity(call: CallRow) -> dict[str, object]:
+    return {"scope": call.scope, "provider": call.provider, "call_id": call.call_id}
+
+
+def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:
+    """Delete an earlier copy, but for the sessions that stay, and for what was paid."""
+    if standing.tree_id is None:
+        return
+    for statement in statements.DELETE_HISTORY:
+        tx.run(statement, {"tree_id": standing.tree_id})
+    if standing.removed:
+        delete_session_budgets(tx, standing.removed)
+    tx.run_many(statements.DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
+
+
+def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
+    tree_id = keys[copy.tree_id]
+    rows = [session._replace(session_key=keys[session.session_key]) for session in copy.sessions]
+    _insert(tx, statements.INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
+    for row in rows:
+        if row.id in there:
+            tx.run(statements.UPDATE_SESSION, row._asdict())
+            # Changes nothing, but wakes whoever watches the session, where that is done by a statement.
+            revision = {"revision": row.revision, "at": row.updated_at, "session_key": row.session_key}
+            tx.run(queries.UPDATE_REVISION, revision)
+    stamp = copy.head.fingerprint
+    _insert(
+        tx,
+        statements.INSERT_REQUEST,
+        ((row.session_key, statements.COPY_KEY, statements.COPY_OPERATION, stamp, str(row.revision)) for row in rows),
+    )
+
+
+def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> None:
+    tree_id = keys[copy.tree_id]
+    if len({entry.id for entry in copy.entries}) < len(copy.entries):
+        raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
+    creator = EntryRow._fields.index("session_key")
+    _insert(tx, statements.INSERT_BLOB, ((tree_id, *row) for row in copy.blobs))
+    _insert(
+        tx,
+        statements.INSERT_LANE,
+        ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes),
+    )
+    with collector_held(len(copy.entries)):
+        _insert(
+            tx,
+            statements.INSERT_ENTRY,
+            ((tree_id, *row[:creator], keys[row.session_key], *row[creator + 1 :]) for row in copy.entries),
+        )
+    # What belongs to one session has its key first.
+    for statement, owned in (
+        (statements.INSERT_LINK, copy.links),
+        (statements.INSERT_MOVE, copy.moves),
+        (statements.INSERT_EDIT, copy.edits),
+        (statements.INSERT_REQUEST, copy.requests),
+        (statements.INSERT_MARK, copy.marks),
+    ):
+        _insert(tx, statement, ((keys[row[0]], *row[1:]) for row in owned))
+
+
+def _insert(tx: Transaction, statement: Statement, rows: Iterable[Row]) -> None:
+    """Insert rows, a batch at a time, so that they are not all there once more."""
+    waiting = iter(rows)
+    while batch := list(islice(waiting, _BATCH)):
+        tx.insert(statement, batch)
+
+
+# -- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> set[int]:
+    """Write what the tree's sessions paid; return the other trees that it was for until now.
+
+    What sessions paid that are there no more stays, as it was copied before. Raises `SessionExists` where another
+    session has reported one of the calls.
+    """
+    left: set[int] = set()
+    tree_id = keys[copy.tree_id]
+    _insert(tx, statements.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
+    for payer in copy.payers:
+        _note_task(tx, keys[payer.session_key], payer)
+    calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
+    # What an import met only a part of is written anew since, perhaps under another id.
+    tx.run_many(statements.DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
+    _insert(tx, statements.INSERT_CALL, ((tree_id, *call) for call in calls))
+    expected = Counter(call.session_key for call in calls)
+    names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}
+    for session_key, count in expected.items():
+        row = tx.first(statements.COUNT_CALLS, {"session_key": session_key})
+        if row is None or row[0] < count:
+            own = [call for call in calls if call.session_key == session_key]
+            left |= _take_over(tx, names[session_key], tree_id, own)
+    return left - {tree_id}
+
+
+def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRow]) -> set[int]:
+    """Give a session its calls that are here under its id, but for one that is gone: it was, and is back.
+
+    Returns the trees that the calls were for until now.
+    """
+    left = set()
+    for call in calls:
+        row = tx.first(statements.OWNER_OF_CALL, _identity(call))
+        if row is None or row[0] == call.session_key:
+            continue
+        owner_key, owner_tree, owner, live_key = row
+        if live_key is not None or owner != payer:
+            raise call_refused(call, payer, owner)
+        where = {**_identity(call), "session_key": call.session_key, "tree_id": tree_id}
+        tx.run(statements.GIVE_CALL, where)
+        tx.run(statements.DROP_PAYER, {"session_key": owner_key})
+        left.add(owner_tree)
+    return left
+
+
+def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
+    if payer.task_of is not None:
+        tx.run(queries.NOTE_TASK, {"session_key": session_key, "task_of": payer.task_of})
+
+
+def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
+    """Write what sessions that are gone have paid (see `Backend.write_gone_payers`)."""
+    written = 0
+    trees: dict[int, int] = {}
+    for gone in payers:
+        missing = [call for call in gone.calls if tx.first(statements.OWNER_OF_CALL, _identity(call)) is None]
+        known = _known_payer(tx, gone.payer.session_id, gone.calls)
+        if known is not None:
+            _note_task(tx, known[0], gone.payer)
+        if not missing:
+            continue
+        session_key, tree_id = known or (None, trees.get(gone.tree_id))
+        if tree_id is None and gone.member is not None:
+            row = tx.first(statements.TREE_OF_SESSION, {"id": gone.member})
+            tree_id = None if row is None else int(row[0])
+        is_new = session_key is None
+        session_key = tx.new_key() if session_key is None else session_key
+        tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
+        if is_new:
+            _insert(tx, statements.INSERT_PAYER, [(session_key, *gone.payer[1:], tree_id)])
+        _insert(tx, statements.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
+        written += len(missing)
+    return written

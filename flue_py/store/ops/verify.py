@@ -1,0 +1,304 @@
+"""Verification: re-derive everything that is stored twice, and name what disagrees."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flue_py.core.entries import MESSAGE, message_preview, message_text, message_title
+from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
+from flue_py.core.lanes import Lane
+from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable, is_usable
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
+from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
+from flue_py.errors import CorruptStore, FlueError, shown
+from flue_py.store.schema.payloads import decode_payload, unpack, unpack_blob
+from flue_py.store.seam import Row, Transaction
+from flue_py.store.sql import queries
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the scan of the entries found, for the checks that compare it with other tables.
+
+    ``booked`` is what the ledger has of single entries, by tree, payer and entry.
+    """
+
+    booked: dict[tuple[int, int, str], Paid]
+    problems: list[Problem] = field(default_factory=list)
+    # Totals at the places that a lane forks from, needed when the child lane's turn comes.
+    totals: dict[tuple[int, int, int], tuple[UsageTotals, Paid]] = field(default_factory=dict)
+    places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    tips: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    entry_counts: Counter[int] = field(default_factory=Counter)
+    message_counts: Counter[int] = field(default_factory=Counter)
+    last_revisions: dict[int, int] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
+
+    # Sessions of whose messages one cannot be trusted, so that what they begin with is not known.
+    unknown_previews: set[int] = field(default_factory=set)
+    previews: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
+    # What they begin with where what programs wrote counts, too, as it did in what was stored by earlier versions.
+    first_lines: dict[int, tuple[tuple[int, int], str]] = field(default_factory=dict)
+
+    def note_preview(self, creator: int, place: tuple[int, int], message: JsonObject) -> None:
+        """Note how a user message begins, if it is the earliest of its session's so far that says anything."""
+        for found, text in ((self.previews, message_title(message)), (self.first_lines, _first_line(message))):
+            if text is not None and (creator not in found or place < found[creator][0]):
+                found[creator] = (place, text)
+
+    def report(self, kind: str, where: str, detail: str) -> None:
+        self.problems.append(Problem(kind, where, detail))
+
+
+def _first_line(message: JsonObject) -> str | None:
+    return message_preview(message_text(message))
+
+
+def storage_problems(tx: Transaction, location: str) -> list[Problem]:
+    """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
+    problems = [
+        Problem("damaged database", location, str(row[0]))
+        for row in tx.rows(queries.INTEGRITY_CHECK, {})
+        if row[0] != "ok"
+    ]
+    for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
+        problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
+    return problems
+
+
+def verify(tx: Transaction) -> VerifyReport:
+    """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
+    lanes = [Lane(*row) for row in tx.rows(queries.ALL_LANES, {})]
+    sessions = tx.rows(queries.ALL_SESSIONS, {})
+    retracted = {(row[0], row[1]) for row in tx.rows(queries.ALL_RETRACTED, {})}
+    found = _Found({(row[0], row[1], row[2]): Paid._make(row[3:]) for row in tx.rows(queries.BOOKED_CALLS, {})})
+    forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
+    for lane in lanes:
+        _check_lane(tx, lane, forks, found, retracted)
+    for key, revision in tx.rows(queries.LAST_REVISIONS, {}):
+        found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
+    for row in sessions:
+        _check_names(row, found)
+        _check_session(row, found)
+    _check_holds(lanes, sessions, found)
+    _check_ledger(tx, sessions, found)
+    _check_leftovers(tx, found)
+    _check_next_key(tx, found)
+    counted = tx.first(queries.COUNT_ENTRIES, {})
+    return VerifyReport(len(sessions), 0 if counted is None else counted[0], found.problems)
+
+
+def _check_names(row: Row, found: _Found) -> None:
+    """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
+    session_id, scope, key, title = row[1], *row[-3:]
+    where, refused = f"session {session_id!r}", "no store would take it; rescue the session by salvage"
+    if not isinstance(session_id, str) or not is_usable(session_id):
+        found.report("unusable id", where, refused)
+    if scope != "" and not is_name(scope):
+        found.report("unusable scope", where, f"{shown(scope)}: {refused}")
+    if key not in (None, "") and not is_name(key):
+        found.report("unusable key", where, f"{shown(key)}: {refused}")
+    if isinstance(title, str) and not is_storable(title):
+        found.report("unusable title", where, f"{shown(title)}: {refused}")
+
+
+def _check_lane(
+    tx: Transaction, lane: Lane, forks: set[tuple[int, int | None, int]], found: _Found, retracted: set[tuple[int, str]]
+) -> None:
+    where = f"lane {lane.lane_id} of tree {lane.tree_id}"
+    totals, paid = NO_USAGE, NOTHING_PAID
+    if lane.parent_lane is not None:
+        place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
+        if place not in found.totals:
+            found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
+        totals, paid = found.totals.get(place, (NO_USAGE, NOTHING_PAID))
+    expected_depth = lane.fork_depth + 1
+    for row in tx.rows(queries.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
+        depth, entry_id, creator = row[:3]
+        if not isinstance(entry_id, str) or not is_usable(entry_id):
+            found.report("unusable id", f"entry {entry_id!r}", "cannot be an id, or not be typed; rescue it by salvage")
+        if depth != expected_depth:
+            found.report("wrong depth", f"entry {entry_id}", f"is at depth {depth}, not {expected_depth}")
+        totals = _check_entry(tx, lane, row, totals, found)
+        paid = _check_paid(lane, row, paid, found)
+        expected_depth = depth + 1
+        if (lane.tree_id, lane.lane_id, depth) in forks:
+            found.totals[lane.tree_id, lane.lane_id, depth] = (totals, paid)
+        found.places[lane.tree_id, entry_id] = (lane.lane_id, depth)
+        found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
+        found.newest[creator] = max(row[23], found.newest.get(creator, row[23]))
+        found.last_revisions[creator] = max(row[6], found.last_revisions.get(creator, 0))
+        if (creator, entry_id) not in retracted:
+            found.entry_counts[creator] += 1
+            found.message_counts[creator] += row[3] == MESSAGE
+    if expected_depth == lane.fork_depth + 1:
+        found.report("empty lane", where, "has no entries")
+
+
+def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, found: _Found) -> UsageTotals:
+    """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
+    _, entry_id, creator, kind, role, counted, revision, digest = row[:8]
+    stored = UsageTotals._make(row[8:18])
+    where = f"entry {entry_id}"
+    if not all(isinstance(amount, int) for amount in stored):
+        found.report("wrong totals", where, f"stores {tuple(stored)}, which are not all numbers")
+        return before
+    try:
+        if row[22] == "blob":
+            raise CorruptStore("it is stored as bytes, not as text")
+        text = decode_payload(_payload_text(tx, lane.tree_id, *row[18:21]))
+        value = decode_json(text)
+    except FlueError as error:
+        found.report("unreadable payload", where, str(error))
+        found.unknown_previews.add(creator)
+        return stored
+    if payload_digest(text) != digest:
+        found.report("damaged payload", where, "does not match its digest")
+        found.unknown_previews.add(creator)
+        return stored
+    fields = value if isinstance(value, dict) else {}
+    if kind == MESSAGE and fields.get("role") != role:
+        found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
+    if kind == MESSAGE and role == "user":
+        found.note_preview(creator, (revision, row[21]), fields)
+    try:
+        derived = before.plus(reported_usage(kind, role, fields)) if counted else before
+    except FlueError as error:
+        found.report("wrong totals", where, str(error))
+        return stored
+    if stored != derived and not (counted and agrees_with_payload(stored.minus(before), kind, role, fields)):
+        found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
+    return stored
+
+
+def _check_paid(lane: Lane, row: Row, before: Paid, found: _Found) -> Paid:
+    """Check what was paid on the path to an entry; return the stored sums, so that one error is reported once."""
+    stored = Paid._make(row[24:29])
+    derived = before.plus(found.booked.get((lane.tree_id, row[2], row[1]), NOTHING_PAID))
+    if stored != derived:
+        detail = f"stores {tuple(stored)}, the ledger has {tuple(derived)} of its path"
+        found.report("wrong sums of calls", f"entry {row[1]}", detail)
+    return stored if all(isinstance(amount, int) for amount in stored) else derived
+
+
+def _payload_text(
+    tx: Transaction, tree_id: int, payload: bytes | None, packed: bytes | None, blob: bytes | None
+) -> bytes:
+    if payload is not None:
+        return payload
+    if packed is not None:
+        return unpack(packed)
+    if blob is None:
+        raise CorruptStore("it has no payload")
+    row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
+    return unpack_blob(blob, None if row is None else row[0])
+
+
+def _check_session(row: Row, found: _Found) -> None:
+    key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
+    first_message, active, created = row[12:15]
+    where = f"session {session_id}"
+    for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
+        if entry_id is not None and (tree_id, entry_id) not in found.places:
+            found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
+    if found.last_revisions.get(key, 0) > revision:
+        found.report("wrong revision", where, f"is at {revision}, its entries at {found.last_revisions[key]}")
+    newest = found.newest.get(key, created)
+    if active != newest:
+        found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
+    derived_texts = [texts[key][1] if key in texts else None for texts in (found.previews, found.first_lines)]
+    if first_message not in derived_texts and key not in found.unknown_previews:
+        found.report("wrong first message", where, f"lists {first_message!r}, derives {derived_texts[0]!r}")
+    derived = (found.entry_counts[key], found.message_counts[key])
+    if (entry_count, message_count) != derived:
+        found.report("wrong count", where, f"counts {(entry_count, message_count)}, has {derived}")
+
+
+def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> None:
+    """What a deleted session left must be held to its very end; what is not held should have gone."""
+    deepest: dict[tuple[int, int], int] = {}
+
+    def hold(tree_id: int, lane_id: int, depth: int) -> None:
+        deepest[tree_id, lane_id] = max(depth, deepest.get((tree_id, lane_id), -1))
+
+    for lane in lanes:
+        if lane.parent_lane is not None:
+            hold(lane.tree_id, lane.parent_lane, lane.fork_depth)
+    for row in sessions:
+        for entry_id in (row[3], row[4]):
+            place = found.places.get((row[2], entry_id))
+            if place is not None:
+                hold(row[2], *place)
+    for lane in lanes:
+        tip = found.tips.get((lane.tree_id, lane.lane_id))
+        if tip is not None and tip[1] != lane.owner and deepest.get((lane.tree_id, lane.lane_id), -1) < tip[0]:
+            found.report(
+                "orphaned entries", f"lane {lane.lane_id} of tree {lane.tree_id}", "end where no session sees them"
+            )
+
+
+def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
+    sums = {row[0]: tuple(row[1:]) for row in tx.rows(queries.LEDGER_SUMS, {})}
+    for row in sessions:
+        (*spent, unpriced, unknown), derived = row[8:12], sums.get(row[0], (0, 0, 0, 0))
+        if tuple(spent) != derived[:2]:
+            detail = f"stores {tuple(spent)}, its ledger rows sum to {derived[:2]}"
+            found.report("wrong spending", f"session {row[1]}", detail)
+        if unpriced != derived[2]:
+            detail = f"counts {unpriced}, its ledger has {derived[2]}"
+            found.report("wrong number of unpriced calls", f"session {row[1]}", detail)
+        if unknown != derived[3]:
+            detail = f"counts {unknown}, its ledger has {derived[3]}"
+            found.report("wrong number of unknown calls", f"session {row[1]}", detail)
+    for session_id, stored, derived in tx.rows(queries.STRAY_PAYERS, {}):
+        detail = f"says {stored} is its tree, its calls were for tree {derived}"
+        found.report("wrong tree", f"payer {session_id}", detail)
+    for session_id, stored, folder in tx.rows(queries.STRAY_PROJECTS, {}):
+        found.report("wrong project", f"payer {session_id}", f"says {stored!r}, the session works in {folder!r}")
+    for budget_id, session_id in tx.rows(queries.STRAY_BUDGETS, {}):
+        found.report("stray budget", f"budget {budget_id}", f"covers session {session_id!r}, which is not there")
+    for budget_id, reserved, spent, held, used in tx.rows(queries.BUDGET_SUMS, {}):
+        if reserved != held:
+            found.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {held}")
+        if spent != used:
+            detail = f"stores {spent}, began with and used {used}"
+            found.report("wrong spending", f"budget {budget_id}", detail)
+
+
+def _check_next_key(tx: Transaction, found: _Found) -> None:
+    """Where keys are counted, the next one must be new: else a session would get what another one left."""
+    row, last = tx.first(queries.READ_STATE, {"name": "next_key"}), tx.first(queries.LAST_KEY, {})
+    highest = 0 if last is None or last[0] is None else last[0]
+    if row is None:
+        if tx.is_alone:
+            found.report("wrong next key", "table flue_store", "lacks next_key")
+    elif not isinstance(row[0], int) or row[0] <= highest:
+        found.report("wrong next key", "table flue_store", f"says {row[0]!r}, and key {highest} is taken")
+
+
+def _check_leftovers(tx: Transaction, found: _Found) -> None:
+    for (entry_id,) in tx.rows(queries.LANELESS_ENTRIES, {}):
+        found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
+    for (call_id,) in tx.rows(queries.NAMELESS_CALLS, {}):
+        found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
+    for _, sha256, size, data in tx.rows(queries.ALL_BLOBS, {}):
+        with contextlib.suppress(FlueError):
+            # One that cannot be read is reported with the entry that needs it.
+            if size != len(unpack_blob(sha256, data)):
+                found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
+    for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
+        found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
+    for table, statement in queries.ROWS_OF_NO_SESSION.items():
+        for key, count, example, session_id in tx.rows(statement, {}):
+            name = "" if session_id is None else f" (session {session_id})"
+            detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
+            found.report("rows of no session", f"table {table}", detail)
+    for session_id, entry_id, kind in tx.rows(queries.DANGLING_MARKS, {}):
+        found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
+
+
+def _blob_name(sha256: object) -> str:
+    return f"blob {sha256.hex() if isinstance(sha256, bytes) else repr(sha256)}"

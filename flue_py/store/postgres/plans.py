@@ -1,0 +1,192 @@
+"""Planned writes as one statement, in one round trip: they land on the revision they were planned for, or not at all.
+
+The row of the session is locked and compared first (``planned``); everything else reads from that, so that it
+writes nothing where the session has moved on. Several rows of a table come as arrays, a column each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import NamedTuple
+
+from flue_py.core.sessions import Appended, SessionInfo
+from flue_py.core.usage import MAX_AMOUNT, PAID_COLUMNS, Paid
+from flue_py.store.ops.append import EntryBatch, PlannedAppend
+from flue_py.store.ops.ledger import distinct_calls, paid_by
+from flue_py.store.ops.sessions import PlannedFork
+from flue_py.store.postgres.errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
+from flue_py.store.postgres.transaction import PostgresTransaction
+from flue_py.store.schema.ledger_sums import all_tokens
+from flue_py.store.seam import Row, Statement, parameter_type
+from flue_py.store.sql import ledger as ledger_queries
+from flue_py.store.sql import queries
+
+
+def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> Appended | None:
+    """Write a planned append; return its result, or None, with nothing written, where the session has moved on.
+
+    Raises `CallConflict` where it reports a call twice, with other numbers.
+    Leaves the session's new state in ``tx.states``, except after an append beside the leaf.
+    """
+    batch = planned.batch
+    if batch is None or not _is_spending_in_range(batch):
+        return None
+    calls = distinct_calls(batch.calls)
+    update = batch.session_update(planned.result.leaf_id)
+    arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
+    parts = _parts(
+        arguments,
+        # Not named as the table, which the update asks about.
+        ("added", queries.INSERT_ENTRY, batch.rows),
+        ("lanes", queries.INSERT_LANE, _columns(queries.INSERT_LANE, batch.lanes)),
+        ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
+        ("calls", ledger_queries.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
+        ("payer", ledger_queries.INSERT_PAYER, _columns(ledger_queries.INSERT_PAYER, _payer(batch))),
+        ("move", queries.INSERT_MOVE, _optional(queries.INSERT_MOVE, planned.move)),
+        ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
+    )
+    try:
+        written = tx.connection.fetch(_append_statement(parts), arguments)
+    except DRIVER_ERRORS as error:
+        # A call is in the ledger already: the other way of writing counts it once, or says what differs.
+        if sqlstate_of(error) != DIVISION_BY_ZERO:
+            raise
+        return None
+    if not written:
+        return None
+    spent_tokens, spent_cost, *_ = written[0]
+    new = Paid(tokens=spent_tokens - batch.state.spent_tokens, picodollars=spent_cost - batch.state.spent_cost)
+    batch.note_spending(new)
+    if planned.move is None:
+        tx.states[batch.state.id] = batch.state_after(planned.result.entry_ids[-1])
+    return planned.result
+
+
+def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> SessionInfo | None:
+    """Write a planned fork; return the session, or None, with nothing written, where its source has moved on."""
+    arguments: list[object] = [planned.source.revision, planned.source.key]
+    parts = _parts(
+        arguments,
+        ("fork", queries.INSERT_SESSION, _columns(queries.INSERT_SESSION, [planned.row])),
+        ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
+    )
+    if not tx.connection.fetch(_fork_statement(parts), arguments):
+        return None
+    tx.states[planned.source.id] = planned.source
+    return planned.result
+
+
+def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]]) -> tuple[_Part, ...]:
+    """Return a part for each table that gets rows, and add its values to the arguments."""
+    parts = []
+    for name, statement, rows in tables:
+        if rows:
+            parts.append(_Part(name, statement, len(rows) == 1))
+            arguments += rows[0] if len(rows) == 1 else [list(column) for column in zip(*rows, strict=True)]
+    return tuple(parts)
+
+
+def _is_spending_in_range(batch: EntryBatch) -> bool:
+    """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
+    spent = paid_by(batch.calls)
+    on_paths = max((max(row[-len(PAID_COLUMNS) :]) for row in batch.rows), default=0)
+    session = max(batch.state.spent_tokens + spent.tokens, batch.state.spent_cost + spent.picodollars)
+    return max(on_paths, session) <= MAX_AMOUNT
+
+
+def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list[Row]:
+    return [tuple(row[column] for column in statement.parameters) for row in rows]
+
+
+def _optional(statement: Statement, row: Mapping[str, object] | None) -> list[Row]:
+    return [] if row is None else _columns(statement, [row])
+
+
+def _payer(batch: EntryBatch) -> list[dict[str, object]]:
+    return [batch.payer] if batch.calls and batch.names_payer else []
+
+
+# What the session's row is given, in this order, after the revision that it must still have.
+_UPDATED = ("session_key", "leaf", "revision", "at", "entry_count", "message_count", "first_message", "newest")
+
+
+class _Part(NamedTuple):
+    """The rows of one table, in a statement that writes several."""
+
+    name: str
+    statement: Statement
+    is_single: bool
+
+
+def _planned(lock: str) -> str:
+    return (
+        "planned AS (SELECT session_key FROM sessions WHERE session_key = $2::bigint AND revision = $1::bigint"
+        f" AND trashed_at IS NULL FOR {lock})"
+    )
+
+
+@lru_cache(maxsize=256)
+def _append_statement(parts: tuple[_Part, ...]) -> str:
+    """Return the statement that writes these parts; its parameters are the session's, then each part's columns."""
+    numbers = count(len(_UPDATED) + 2)
+    clauses = [_planned("UPDATE")]
+    for part in parts:
+        before, after = "", ""
+        if part.name == "payer":
+            before = " WHERE EXISTS (SELECT 1 FROM calls)"
+        elif part.name == "calls":
+            after = f" RETURNING {all_tokens(row='')} AS tokens, cost, unknown"
+        clauses.append(_clause(part, numbers, before, after))
+    has_calls = any(part.name == "calls" for part in parts)
+    return f"WITH {', '.join(clauses)} {_UPDATE_SPENDING if has_calls else _UPDATE}"
+
+
+@lru_cache(maxsize=16)
+def _fork_statement(parts: tuple[_Part, ...]) -> str:
+    """Return the statement that makes a fork. Its source goes on meanwhile, but cannot be deleted."""
+    numbers = count(3)
+    clauses = [_planned("KEY SHARE"), *(_clause(part, numbers) for part in parts)]
+    return f"WITH {', '.join(clauses)} SELECT session_key FROM planned"
+
+
+def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
+    """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
+    into, _, rest = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
+    on_conflict = ledger_queries.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
+    return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
+
+
+def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
+    columns = part.statement.parameters
+    if part.is_single:
+        values = ", ".join(f"${next(numbers)}::{parameter_type(column)}" for column in columns)
+        return f"SELECT {values} FROM planned"
+    arrays = ", ".join(f"${next(numbers)}::{parameter_type(column)}[]" for column in columns)
+    names = ", ".join(f'"{column}"' for column in columns)
+    named = ", ".join(f'n."{column}"' for column in columns)
+    return f"SELECT {named} FROM planned, unnest({arrays}) AS n({names})"
+
+
+_ACTIVE_SINCE = (
+    queries.ACTIVE_SINCE.replace(":newest", "$9::bigint")
+    .replace(":session_key", "s.session_key")
+    .replace(":revision", "$4::bigint")
+)
+_SET = (
+    "UPDATE sessions s SET leaf = $3::text, revision = $4::bigint, updated_at = $5::bigint,"
+    " entry_count = entry_count + $6::bigint, message_count = message_count + $7::bigint,"
+    f" first_message = COALESCE(first_message, $8::text), {_ACTIVE_SINCE}"
+)
+_FROM = " FROM planned WHERE s.session_key = planned.session_key"
+_RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {queries.ANNOUNCEMENT}"
+_UPDATE = _SET + _FROM + _RETURNING
+_UPDATE_SPENDING = (
+    f"{_SET}, spent_tokens = spent_tokens + paid.tokens, spent_cost = spent_cost + paid.cost,"
+    " unpriced_calls = unpriced_calls + paid.unpriced, unknown_calls = unknown_calls + paid.unknown"
+    " FROM planned, (SELECT COALESCE(CAST(SUM(tokens) AS BIGINT), 0) AS tokens,"
+    " COALESCE(CAST(SUM(cost) AS BIGINT), 0) AS cost, COUNT(*) - COUNT(cost) AS unpriced,"
+    " COALESCE(CAST(SUM(unknown) AS BIGINT), 0) AS unknown FROM calls) paid"
+    " WHERE s.session_key = planned.session_key" + _RETURNING
+)

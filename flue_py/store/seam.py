@@ -1,0 +1,195 @@
+"""What an operation needs of a database: statements in, rows out. Each runner brings its own.
+
+A `Statement` is SQL text with ``:name`` parameters, which both dialects read unless it says otherwise. The stdlib
+driver takes the text as it is, SQLAlchemy takes it as `text()`, asyncpg with numbered and typed parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from sqlalchemy import TextClause
+    from sqlalchemy.types import TypeEngine
+
+    from flue_py.store.schema.session_state import SessionState
+
+Row: TypeAlias = tuple[Any, ...]
+Parameters: TypeAlias = Mapping[str, object]
+
+_PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement; ``postgres`` is its text where PostgreSQL needs another (see the top of `queries`)."""
+
+    sql: str
+    postgres: str | None = None
+
+    @cached_property
+    def writes(self) -> bool:
+        """Whether the statement changes anything."""
+        return self.sql.startswith(("INSERT", "UPDATE", "DELETE"))
+
+    @cached_property
+    def positional(self) -> str:
+        """The statement with ``?`` for its parameters, in the order of `parameters`: sqlite3's fastest way."""
+        return _PARAMETER.sub("?", self.sql)
+
+    @cached_property
+    def clause(self) -> TextClause:
+        """The statement as SQLAlchemy takes it, each parameter with its type."""
+        from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text  # noqa: PLC0415 - only for an engine
+
+        clause = text(self.sql)
+        types: dict[str, TypeEngine[Any]] = {"text": Text(), "bytea": LargeBinary(), "bigint": BigInteger()}
+        return clause.bindparams(
+            *[bindparam(name, type_=types[parameter_type(name)]) for name in self.parameters if name]
+        )
+
+    @cached_property
+    def numbered(self) -> str:
+        """The statement for PostgreSQL, with ``$1::bigint`` for its parameters, in the order of `parameters`.
+
+        Typed, because PostgreSQL would guess `integer` for a parameter that meets a small literal.
+        """
+        numbers = {name: number for number, name in enumerate(self.parameters, start=1)}
+        return _PARAMETER.sub(
+            lambda found: f"${numbers[found[1]]}::{parameter_type(found[1])}", self.postgres or self.sql
+        )
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, in order of first use."""
+        return tuple(dict.fromkeys(_PARAMETER.findall(self.sql)))
+
+
+_TEXT = frozenset(
+    [
+        "id",
+        "prefix",
+        "end_prefix",
+        "session_id",
+        "scope",
+        "key",
+        "title",
+        "auto_title",
+        "kind",
+        "metadata",
+        "cwd",
+        "config_path",
+        "forked_from_session",
+        "forked_from_entry",
+        "leaf",
+        "entry_id",
+        "other_id",
+        "parent_entry",
+        "role",
+        "source",
+        "extra",
+        "payload",
+        "reason",
+        "moved_by",
+        "idempotency_key",
+        "operation",
+        "result",
+        "mark",
+        "value",
+        "first_message",
+        "task_id",
+        "task_of",
+        "child_id",
+        "provider",
+        "call_id",
+        "purpose",
+        "model",
+        "agent",
+        "project",
+        "project_from",
+        "project_to",
+        "price_source",
+        "outcome",
+        "branch_name",
+        "name",
+        "from_entry",
+        "to_entry",
+        "ids",
+        "keys",
+        "tails",
+        "last_text",
+        "title_part",
+        "outcome",
+        "why",
+        "what",
+        "before",
+        "after",
+        "edited_by",
+        "covers",
+        "unit",
+        "reservation_id",
+        "state",
+    ]
+)
+_BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})
+
+
+def parameter_type(name: str) -> str:
+    """Return ``text``, ``bytea`` or ``bigint``: a parameter's type follows from its name, everywhere the same."""
+    return "text" if name in _TEXT else "bytea" if name in _BYTES else "bigint"
+
+
+class Transaction(Protocol):
+    """A transaction under way. Rows are plain tuples, in the order of the statement's columns."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other transaction writes meanwhile.
+
+        If not, sessions have to be locked before they are read for writing, and keys are drawn, not counted.
+        """
+
+    def require_snapshot(self) -> None:
+        """Go on where all statements see one moment, or raise `NeedsSnapshot`: the read is then run again on one."""
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        """Wait until no other transaction writes to these sessions, and keep others out until the end."""
+
+    def lock_session(self, session_id: str) -> None:
+        """Do the same for one session by its id; one that is not there is no error."""
+
+    def new_key(self) -> int:
+        """Return a key for a new session (and its tree) that no session has or ever had."""
+
+    states: dict[str, SessionState]
+    """What earlier transactions of this writer left of sessions, by id: a cache, which may be empty at any time.
+
+    An operation takes a state out when it starts, and puts one back when it knows what it left.
+    """
+
+    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+        """Return all rows."""
+
+    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+        """Return the first row, or None."""
+
+    def run(self, statement: Statement, parameters: Parameters) -> int:
+        """Run a statement that writes; return how many rows it touched."""
+
+    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+        """Run a statement that writes once per set of parameters."""
+
+    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+        """Run an INSERT once per row; a row has the statement's parameters in their order."""
+
+
+class NeedsSnapshot(Exception):
+    """A read whose statements each saw their own moment cannot tell whether what they saw belongs together."""
+
+
+class IdTaken(Exception):
+    """A unique key was violated by an id that was just generated."""

@@ -1,0 +1,155 @@
+"""The statements on budgets and reservations, in SQL that SQLite and PostgreSQL both read (see `queries`)."""
+
+from __future__ import annotations
+
+from flue_py.core.budget_copies import BudgetRow, ReservationRow
+from flue_py.store.schema.ledger_sums import all_tokens
+from flue_py.store.seam import Statement
+from flue_py.store.sql.queries import Dialect, insert_into
+
+
+def _per_dialect(text: tuple[str, str], sql: str) -> Statement:
+    """Return a statement with ``{}`` filled in for each dialect."""
+    return Statement(sql.format(text[0]), sql.format(text[1]))
+
+
+def _in_json(column: str, parameter: str, kind: str, dialect: Dialect) -> str:
+    """Whether a column is one of a JSON array of texts or numbers (see `queries`, of numbers)."""
+    if dialect == "sqlite":
+        return f"{column} IN (SELECT CAST(value AS {kind}) FROM json_each(:{parameter}))"
+    return (
+        f"{column} = ANY (ARRAY(SELECT CAST(value AS {kind})"
+        f" FROM json_array_elements_text(CAST(:{parameter} AS json))))"
+    )
+
+
+def _in_keys(column: str) -> tuple[str, str]:
+    return _in_json(column, "keys", "BIGINT", "sqlite"), _in_json(column, "keys", "BIGINT", "postgresql")
+
+
+def _in_ids(column: str) -> tuple[str, str]:
+    return _in_json(column, "ids", "TEXT", "sqlite"), _in_json(column, "ids", "TEXT", "postgresql")
+
+
+_START = ("CAST(:id AS TEXT)", 'CAST(:id AS TEXT) COLLATE "C"')
+_DUE = (
+    "CAST((SELECT COALESCE(SUM(r.amount), 0) FROM reservations r WHERE r.budget_key = b.budget_key"
+    " AND r.state = 'held' AND r.expires_at <= :now) AS BIGINT)"
+)
+_COLUMNS = (
+    f"b.id, b.scope, b.covers, b.session_id, b.unit, b.allowed, b.spent, b.reserved - {_DUE}, b.seeded,"
+    " b.created_at, b.updated_at, b.budget_key"
+)
+
+INSERT_BUDGET = insert_into(
+    "budgets",
+    (
+        "budget_key", "id", "scope", "covers", "session_id", "unit", "allowed", "spent", "reserved", "seeded",
+        "created_at", "updated_at",
+    ),
+)  # fmt: skip
+BUDGET_KEY = Statement("SELECT b.budget_key FROM budgets b WHERE b.id = :id")
+BUDGET_OF_SESSION = Statement(
+    "SELECT b.budget_key FROM budgets b WHERE b.session_id = :session_id AND b.covers = :covers AND b.unit = :unit"
+)
+BUDGET_OF_SCOPE = Statement(
+    "SELECT b.budget_key FROM budgets b WHERE b.scope = :scope AND b.unit = :unit AND b.session_id IS NULL"
+)
+# The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
+# those of its scope.
+COVERING = _per_dialect(
+    _START,
+    "WITH RECURSIVE above(id) AS (SELECT {} UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
+    "  JOIN sessions p ON p.session_key = t.parent_key)"
+    " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
+    " UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope = :scope",
+)
+# In order of key, so that two who lock the same budgets do not wait for each other.
+LOCK_BUDGETS = _per_dialect(
+    _in_keys("b.budget_key"), "SELECT b.budget_key FROM budgets b WHERE {} ORDER BY b.budget_key FOR UPDATE"
+)
+BUDGETS_BY_KEY = _per_dialect(
+    _in_keys("b.budget_key"), f"SELECT {_COLUMNS} FROM budgets b WHERE {{}} ORDER BY b.budget_key"
+)
+ALL_BUDGETS = Statement(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key ORDER BY b.budget_key LIMIT :count"
+)
+BUDGETS_IN_SCOPE = Statement(
+    f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope = :scope"
+    " ORDER BY b.budget_key LIMIT :count"
+)
+BUDGETS_OF_SESSIONS = _per_dialect(_in_ids("b.session_id"), "SELECT b.budget_key FROM budgets b WHERE {}")
+DELETE_BUDGETS = _per_dialect(_in_keys("budget_key"), "DELETE FROM budgets WHERE {}")
+
+SET_ALLOWED = Statement("UPDATE budgets SET allowed = :allowed, updated_at = :now WHERE budget_key = :budget_key")
+SET_ASIDE = Statement(
+    "UPDATE budgets SET reserved = reserved + :amount - :due, updated_at = :now WHERE budget_key = :budget_key"
+)
+BOOK = Statement(
+    "UPDATE budgets SET spent = spent + :used, reserved = reserved - :freed, updated_at = :now"
+    " WHERE budget_key = :budget_key"
+)
+
+INSERT_RESERVATION = insert_into(
+    "reservations", ("reservation_id", "budget_key", "session_id", "amount", "state", "created_at", "expires_at")
+)
+IS_RESERVED = Statement("SELECT 1 FROM reservations r WHERE r.reservation_id = :reservation_id LIMIT 1")
+SHARES = Statement(
+    "SELECT r.budget_key, b.id, b.unit, r.amount, r.state, r.used, r.session_id, r.created_at, r.expires_at,"
+    " r.settled_at, b.spent FROM reservations r JOIN budgets b ON b.budget_key = r.budget_key"
+    " WHERE r.reservation_id = :reservation_id ORDER BY r.budget_key"
+)
+EXPIRE = Statement(
+    "UPDATE reservations SET state = 'expired', settled_at = :now WHERE budget_key = :budget_key AND state = 'held'"
+    " AND expires_at <= :now"
+)
+DUE = Statement(
+    "SELECT CAST(COALESCE(SUM(r.amount), 0) AS BIGINT), COUNT(*) FROM reservations r WHERE r.budget_key = :budget_key"
+    " AND r.state = 'held' AND r.expires_at <= :now"
+)
+SETTLE = Statement(
+    "UPDATE reservations SET state = :state, used = :used, settled_at = :now"
+    " WHERE reservation_id = :reservation_id AND budget_key = :budget_key"
+)
+PROLONG = Statement(
+    "UPDATE reservations SET expires_at = :expires_at WHERE reservation_id = :reservation_id AND state = 'held'"
+)
+HELD = Statement(
+    "SELECT r.reservation_id, r.session_id, r.amount, r.created_at, r.expires_at FROM reservations r"
+    " WHERE r.budget_key = :budget_key AND r.state = 'held' AND r.expires_at > :now"
+    " ORDER BY r.expires_at, r.reservation_id"
+)
+
+_SPENT = (
+    f"SELECT CAST(COALESCE(SUM({all_tokens()}), 0) AS BIGINT), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT) FROM ledger g"
+)
+SPENT_IN_SCOPE = Statement(f"{_SPENT} WHERE g.scope = :scope")
+# Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
+SPENT_BY_SESSIONS = _per_dialect(
+    _in_ids("n.session_id"), f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE {{}}"
+)
+
+# -- moving house -----------------------------------------------------------------------------------------------------
+
+_BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in BudgetRow._fields)
+WHOLE_BUDGETS = Statement(
+    f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
+)
+WHOLE_BUDGET = Statement(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
+BUDGETS_BY_ID = _per_dialect(_in_ids("b.id"), f"SELECT {_BUDGET_ROW} FROM budgets b WHERE {{}}")
+SESSIONS_BY_ID = _per_dialect(
+    _in_ids("s.id"), "SELECT s.session_key, s.id, s.scope FROM sessions s WHERE {} AND s.trashed_at IS NULL"
+)
+RESERVATIONS_OF = _per_dialect(
+    _in_keys("r.budget_key"),
+    "SELECT r.budget_key, "
+    + ", ".join(f"r.{name}" for name in ReservationRow._fields)
+    + " FROM reservations r WHERE {} ORDER BY r.budget_key, r.created_at, r.reservation_id",
+)
+INSERT_WHOLE_RESERVATION = insert_into("reservations", ("budget_key", *ReservationRow._fields))
+REPLACE_BUDGET = Statement(
+    "UPDATE budgets SET "
+    + ", ".join(f"{name} = :{name}" for name in BudgetRow._fields if name != "id")
+    + " WHERE budget_key = :budget_key"
+)
+DELETE_RESERVATIONS = Statement("DELETE FROM reservations WHERE budget_key = :budget_key")

@@ -1,0 +1,183 @@
+"""The statements of the ledger: rows in, and sums out."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from flue_py.core.call_rows import CallRow
+from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
+from flue_py.core.usage_shapes import PARTS
+from flue_py.store.schema.ledger_sums import all_tokens
+from flue_py.store.seam import Statement
+from flue_py.store.sql.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
+
+INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
+INSERT_PAYER = insert_into(
+    "ledger_sessions", ("session_key", "session_id", "tree_id", "project"), " ON CONFLICT DO NOTHING"
+)
+FIND_CALL = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+)
+
+DELETE_CALL = Statement(
+    "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
+    " AND session_key = :session_key"
+)
+CALLS_OF_ENTRY = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
+)
+
+
+def _found_calls(pairs: str, join: str, provider: str, call_id: str) -> str:
+    """The calls of a scope that a JSON array of [provider, call id] names."""
+    columns = ", ".join(f"g.{name}" for name in CallRow._fields)
+    return (
+        f"SELECT {columns} FROM {pairs} {join} ledger g ON g.scope = :scope AND g.provider = {provider}"
+        f" AND g.call_id = {call_id}"
+    )
+
+
+# CROSS JOIN keeps SQLite from going through the array for each call of the scope.
+FIND_CALLS = Statement(
+    _found_calls(
+        "json_each(:ids) AS pair", "CROSS JOIN", "json_extract(pair.value, '$[0]')", "json_extract(pair.value, '$[1]')"
+    ),
+    _found_calls("json_array_elements(CAST(:ids AS json)) AS pair", "JOIN", "(pair.value ->> 0)", "(pair.value ->> 1)"),
+)
+
+REFUSE_KNOWN_CALLS = " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0"
+"""What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
+
+SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
+
+# What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
+PATHS = Statement(
+    "SELECT e.lane_id, e.depth, e.session_key, e.id, e.paid_calls, e.unpriced_calls, e.unknown_calls, e.paid_tokens,"
+    " e.paid_cost FROM entries e WHERE e.tree_id = :tree_id ORDER BY e.depth, e.lane_id"
+)
+FORKS = Statement("SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id")
+BOOKED_CALLS = Statement(
+    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger_sessions n"
+    " JOIN ledger g ON g.session_key = n.session_key"
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
+)
+UPDATE_SUMS = Statement(
+    "UPDATE entries SET paid_calls = :paid_calls, unpriced_calls = :unpriced_calls, unknown_calls = :unknown_calls,"
+    " paid_tokens = :paid_tokens, paid_cost = :paid_cost"
+    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
+)
+OUTDATE_STATES = Statement(
+    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
+)
+
+PAYERS_OF = Statement(
+    "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
+    " WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
+    "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
+    " WHERE n.session_id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
+)
+TREES_OF = Statement(
+    "SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id IN (SELECT value FROM json_each(:ids))",
+    "SELECT s.id, s.session_key, s.tree_id FROM sessions s"
+    " WHERE s.id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
+)
+PAYERS_OF_TREES = _per_dialect(
+    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {_in_keys('n.tree_id', dialect)}"
+)
+
+# A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
+# session that had added it: what another session adds under it later is another entry.
+# A call is found by who paid for it, its entry by its id; the order of the joins is that in which there are indexes.
+ENTRY_COSTS = Statement(
+    f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
+    " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
+    " FROM ledger_sessions n JOIN ledger g ON g.session_key = n.session_key"
+    " JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+    " JOIN reach r ON r.lane_id = e.lane_id AND r.high >= e.depth"
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id"
+    " AND NOT EXISTS (SELECT 1 FROM marks m"
+    "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
+    " GROUP BY g.entry_id"
+)
+
+# Where the active paths run: of each lane of the trees concerned, the deepest entry that is on one.
+_ACTIVE = (
+    "WITH RECURSIVE reached(tree_id, lane_id, high) AS ("
+    "  SELECT e.tree_id, e.lane_id, e.depth FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
+    "   WHERE s.trashed_at IS NULL{of_trees}"
+    "  UNION SELECT r.tree_id, l.parent_lane, l.fork_depth FROM reached r"
+    "   JOIN lanes l ON l.tree_id = r.tree_id AND l.lane_id = r.lane_id WHERE l.parent_lane IS NOT NULL"
+    "), active(tree_id, lane_id, high) AS ("
+    "  SELECT r.tree_id, r.lane_id, MAX(r.high) FROM reached r GROUP BY r.tree_id, r.lane_id) "
+)
+_PATH = (
+    "WITH RECURSIVE active(tree_id, lane_id, high, parent_lane, low) AS ("
+    "  SELECT l.tree_id, l.lane_id, CAST(:depth AS BIGINT), l.parent_lane, l.fork_depth FROM lanes l"
+    "   WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
+    "  UNION ALL SELECT l.tree_id, l.lane_id, a.low, l.parent_lane, l.fork_depth FROM active a"
+    "   JOIN lanes l ON l.tree_id = a.tree_id AND l.lane_id = a.parent_lane WHERE a.parent_lane IS NOT NULL) "
+)
+_WITH_ENTRY = (
+    " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+    " LEFT JOIN active a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth"
+)
+_BRANCH = (
+    "CASE WHEN g.entry_id IS NULL THEN 'alone' WHEN e.id IS NULL THEN 'gone' WHEN a.lane_id IS NULL THEN 'abandoned'"
+    " ELSE 'active' END"
+)
+# Whole days since 1970, rounded down before it, too.
+_DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+_GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
+
+
+@lru_cache(maxsize=256)
+def ledger_sums(
+    group_by: tuple[Dimension, ...],
+    *,
+    matches: tuple[str, ...] = (),
+    by_keys: bool = False,
+    by_project: bool = False,
+    by_branch: bool = False,
+    on_path: bool = False,
+) -> Statement:
+    """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
+
+    Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.
+    """
+    groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
+    sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
+    counts = [
+        "COUNT(*)",
+        "CAST(SUM(CASE WHEN g.cost IS NULL THEN 1 ELSE 0 END) AS BIGINT)",
+        "CAST(SUM(g.unknown) AS BIGINT)",
+        # What some call reported: there is no sum of bits on SQLite.
+        " + ".join(f"MAX(g.reported & {1 << place})" for place in range(len(PARTS))),
+    ]
+    needs_entry = by_branch or on_path or "branch" in group_by
+    needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
+    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else "") + (
+        _WITH_ENTRY if needs_entry else ""
+    )
+    conditions = [f"g.{name} = :{name}" for name in matches]
+    conditions += ["g.at >= :from_us", "g.at < :before_us"]
+    if by_project:
+        conditions.append("(n.project = :project OR (n.project >= :project_from AND n.project < :project_to))")
+    if by_branch:
+        conditions.append(f"{_BRANCH} = :branch_name")
+    if on_path:
+        conditions.append("g.tree_id = :tree_id AND a.lane_id IS NOT NULL AND e.depth > :low_depth")
+    grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
+
+    def text(keys: str) -> str:
+        of_trees = f" AND s.tree_id IN (SELECT g.tree_id FROM ledger g WHERE {keys})" if by_keys else ""
+        start = (_PATH if on_path else _ACTIVE.format(of_trees=of_trees)) if needs_entry else ""
+        where = " AND ".join([*conditions, keys] if by_keys else conditions)
+        return f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
+
+    return Statement(text(_in_keys("g.session_key", "sqlite")), text(_in_keys("g.session_key", "postgresql")))
+
+
+def _halved() -> list[str]:
+    return [f"({amount})" for amount in SUMMED]

@@ -1,0 +1,81 @@
+"""A copy of a SQLite database as it is at one moment, taken while others write, and verified."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from flue_py.core.salvaging import BackupReport
+from flue_py.core.sessions import VerifyReport
+from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
+from flue_py.store.files.private import Part
+from flue_py.store.ops.verify import storage_problems, verify
+from flue_py.store.sql import queries
+from flue_py.store.sqlite.file import BUSY_POLL_MS, check_magic, connect, translated
+from flue_py.store.sqlite.page_copy import Progress, copy_into
+from flue_py.store.sqlite.transaction import SqliteTransaction
+from flue_py.store.sqlite.unwritable import connect_for_reading, why_not_writable
+
+
+class Told:
+    """A function that is told of progress, on a thread. What it raises is kept in ``error`` and ends the backup.
+
+    On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
+    StopIteration.
+    """
+
+    def __init__(self, tell: Progress | None) -> None:
+        self._tell = tell
+        self.error: BaseException | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._tell is None:
+            return
+        try:
+            self._tell(done, total)
+        except BaseException as error:
+            self.error = error
+            raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
+
+
+def back_up(
+    path: Path, target: Path, *, overwrite: bool = False, verified: bool = True, progress: Progress | None = None
+) -> BackupReport:
+    """Copy a database file of the current format (see `Backend.backup`). Blocks; O(file)."""
+    check_magic(path)
+    if overwrite and target.exists() and target.samefile(path):
+        raise InvalidArgument(f"{target} is the database itself; name another file")
+    with Part(target, overwrite=overwrite) as part:
+        with translated(path), closing(_connect_to(path)) as source:
+            copy_into(source, part.path, progress)
+        with closing(connect(part.path, "full", read_only=True)) as copy, translated(part.path):
+            report = verify_connection(copy, str(path)) if verified else _counts(copy)
+        if report.problems:
+            count = len(report.problems)
+            raise CorruptStore(
+                f"{path} is not whole, so no backup was kept: {count} problems, first {report.problems[0]}; "
+                "run verify(), and salvage what is readable"
+            )
+        size = part.path.stat().st_size
+        part.publish()
+    return BackupReport(str(target), size, report.sessions, report.entries, verified)
+
+
+def _connect_to(path: Path) -> sqlite3.Connection:
+    if why_not_writable(path) is None:
+        return connect(path, "full", read_only=True)
+    return connect_for_reading(path, BUSY_POLL_MS / 1000)
+
+
+def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyReport:
+    """Return what `Backend.verify` does, of a connection that nobody else uses."""
+    tx = SqliteTransaction(connection)
+    problems = storage_problems(tx, location)
+    report = verify(tx)
+    return VerifyReport(report.sessions, report.entries, problems + report.problems)
+
+
+def _counts(connection: sqlite3.Connection) -> VerifyReport:
+    row = SqliteTransaction(connection).first(queries.COUNTS, {}) or (0, 0)
+    return VerifyReport(row[0], row[1])

@@ -1,0 +1,231 @@
+"""Bringing a database to the current format: stamped first, refused when newer, migrated when older.
+
+A new database is made from the schema in one transaction; an older one is backed up beside itself and upgraded by
+alembic. Both happen under the write lock, so that of two processes one does it and the other finds it done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+
+from flue_py.errors import CorruptStore, InvalidArgument, MissingExtra, NotAStore, StoreUnavailable
+from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store.files.private import Part
+from flue_py.store.schema.ddl import (
+    Dialect,
+    Migrated,
+    checked_stamp,
+    run_migrations,
+    schema_statements,
+    stamp_statements,
+)
+from flue_py.store.sqlite.file import (
+    BUSY_POLL_MS,
+    Durability,
+    begin_immediate,
+    check_magic,
+    commit,
+    connect,
+    make_private_file,
+    translated,
+)
+from flue_py.store.sqlite.journal import WAL, is_shared_memory_missing, journal_mode, leave_wal, try_wal, use_wal
+from flue_py.store.sqlite.owner import require_not_inherited, require_not_lost
+from flue_py.store.sqlite.page_copy import copy_into
+
+
+def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
+    """Return a connection to a database file of the current format, made private, created or upgraded as needed.
+
+    Raises `NotAStore`, `FormatTooNew`, `StoreUnavailable`, `StoreBusy`, `CorruptStore`.
+    """
+    return _open(path, durability, busy_timeout, create=create)[0]
+
+
+def _open(
+    path: Path, durability: Durability, busy_timeout: float, *, create: bool
+) -> tuple[sqlite3.Connection, Migrated]:
+    if create:
+        make_private_file(path)
+    check_magic(path)
+    require_not_inherited(path)
+    require_not_lost(path)
+    with translated(path):
+        try:
+            return _connect_and_prepare(path, durability, busy_timeout)
+        except (sqlite3.OperationalError, StoreUnavailable) as error:
+            if not is_shared_memory_missing(error):
+                raise
+        leave_wal(path)
+        return _connect_and_prepare(path, durability, busy_timeout)
+
+
+def _connect_and_prepare(
+    path: Path, durability: Durability, busy_timeout: float
+) -> tuple[sqlite3.Connection, Migrated]:
+    # Whoever is just making or upgrading the database holds a lock that even reading has to wait for.
+    connection = connect(path, durability, read_only=False, timeout=busy_timeout)
+    try:
+        done = prepare_database(connection, path, busy_timeout)
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, done
+
+
+def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
+    """Bring a SQLite database to the current format; return what was done.
+
+    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: four
+    reads, no write.
+    """
+    found = format_of(connection, path)
+    if found == FORMAT_VERSION:
+        try_wal(connection, path, busy_timeout)
+        return Migrated(str(path), found)
+    if journal_mode(connection) != WAL:
+        # The switch cannot be waited for, nor made inside a transaction.
+        begin_immediate(connection, busy_timeout)
+        connection.execute("COMMIT")
+        use_wal(connection, path, busy_timeout)
+    begin_immediate(connection, busy_timeout)
+    try:
+        found = format_of(connection, path)
+        if found is None:
+            _create(connection)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    commit(connection, busy_timeout)
+    if found is not None and found < FORMAT_VERSION:
+        return _upgrade(connection, path, found, busy_timeout)
+    return Migrated(str(path), found)
+
+
+def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
+    """Return the stamped format, or None for an empty database.
+
+    Raises `NotAStore` for somebody else's, `FormatTooNew`, `CorruptStore`.
+    """
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return None
+    if "flue_store" not in tables:
+        raise NotAStore(f"{path} is a SQLite database of another program; name another file")
+    row = connection.execute("SELECT value FROM flue_store WHERE name = 'format'").fetchone()
+    if row is None:
+        raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
+    return checked_stamp(row[0], str(path))
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Make a new database inside the transaction that is open: the stamp first, then the tables."""
+    for statement in stamp_statements():
+        connection.execute(statement)
+    for statement in schema_statements():
+        connection.execute(statement)
+
+
+def backup_path(path: Path, found: int) -> Path:
+    """Return a free name beside the database for its backup before a migration."""
+    number = 0
+    while True:
+        candidate = path.with_name(f"{path.name}.format-{found}{f'-{number}' if number else ''}.bak")
+        if not os.path.lexists(candidate):
+            return candidate
+        number += 1
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> Migrated:
+    """Back an older database up, then run the migrations that it lacks, in one transaction."""
+    from sqlalchemy import create_engine, event  # noqa: PLC0415 - needed to migrate only
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    from sqlalchemy.pool import StaticPool  # noqa: PLC0415
+
+    backup: Path | None = None
+    # The pool must neither close nor reset a connection that belongs to the runner.
+    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
+    event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
+    try:
+        with engine.begin() as target:
+            now = format_of(connection, path)
+            if now == found:
+                backup = _back_up(path, found, busy_timeout)
+                run_migrations(target)
+    except (SQLAlchemyError, CorruptStore) as error:
+        kept = f"; a backup is at {backup}" if backup is not None else ""
+        raise CorruptStore(
+            f"{path} cannot be upgraded from format {found}, and is as it was ({error}){kept}"
+        ) from error
+    return Migrated(str(path), now, backup)
+
+
+def _back_up(path: Path, found: int, busy_timeout: float) -> Path:
+    """Copy an older database beside itself while this process holds its write lock; return where the copy is.
+
+    Under the lock, since of two processes that upgrade at once only one is to make a backup, and one that is made
+    before it may lack what was written meanwhile.
+    """
+    backup = backup_path(path, found)
+    with Part(backup) as part:
+        # A connection that is writing cannot be copied from; another one reads what was committed before.
+        with closing(connect(path, "full", read_only=True, timeout=busy_timeout)) as source:
+            copy_into(source, part.path)
+        part.publish()
+    return backup
+
+
+# -- wherever the database is -----------------------------------------------------------------------------------------
+
+
+def dialect_of(target: str) -> Dialect:
+    """Return the dialect of a database named by a path or URL. Raises `InvalidArgument` where it is none of ours."""
+    scheme, separator, _ = target.partition("://")
+    if target in (":memory:", "memory://"):
+        raise InvalidArgument("a store in memory is made anew each time, in the current format; name a file or a URL")
+    if not separator or scheme == "sqlite+aiosqlite":
+        return "sqlite"
+    if scheme == "postgresql+asyncpg":
+        return "postgresql"
+    raise InvalidArgument(f"{scheme}:// is neither sqlite+aiosqlite:// nor postgresql+asyncpg://; write it in full")
+
+
+async def migrate(target: str, *, busy_timeout: float = 30.0) -> Migrated:
+    """Bring the database of a path or URL to the current format, made where there is none; return what was done.
+
+    Waits ``busy_timeout`` seconds for locks of others. Raises as opening it does.
+    """
+    if dialect_of(target) == "postgresql":
+        if find_spec("asyncpg") is None:
+            raise MissingExtra("postgres", "postgresql+asyncpg://")
+        from flue_py.store.postgres.format import migrate_url  # noqa: PLC0415 - needs the extra
+
+        return await migrate_url(target, busy_timeout=busy_timeout)
+    return await asyncio.to_thread(_migrate_file, _path_of(target), busy_timeout)
+
+
+def _migrate_file(path: Path, busy_timeout: float) -> Migrated:
+    connection, done = _open(path, "full", busy_timeout, create=True)
+    connection.close()
+    return done
+
+
+def _path_of(target: str) -> Path:
+    if "://" not in target:
+        return Path(target)
+    from sqlalchemy import make_url  # noqa: PLC0415 - needed for a URL only
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
+    try:
+        name = make_url(target).database
+    except (ArgumentError, ValueError) as error:
+        raise InvalidArgument(f"{target!r} is not a database URL; write sqlite+aiosqlite:///FILE") from error
+    if not name or name == ":memory:" or name.startswith("file:"):
+        raise InvalidArgument(f"{target}: name a file")
+    return Path(name)

@@ -1,0 +1,72 @@
+"""A transaction on SQLite, and on the driver of the standard library."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from flue_py.errors import CorruptStore
+from flue_py.store.schema.session_state import SessionState
+from flue_py.store.seam import Parameters, Row, Statement, Transaction
+from flue_py.store.sql import queries
+
+
+class SoleWriter(Transaction):
+    """What holds of every transaction on SQLite, whatever the driver: it is the only one that writes."""
+
+    @property
+    def is_alone(self) -> bool:
+        return True
+
+    def require_snapshot(self) -> None:
+        """Nothing to do: a transaction of SQLite reads one snapshot."""
+
+    def lock_sessions(self, keys: Collection[int]) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
+
+    def lock_session(self, session_id: str) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
+
+    def new_key(self) -> int:
+        row = self.first(queries.READ_STATE, {"name": "next_key"})
+        if row is None:
+            raise CorruptStore("the store has lost its key counter; run verify()")
+        key = int(row[0])
+        self.run(queries.WRITE_STATE, {"name": "next_key", "number": key + 1})
+        return key
+
+
+class SqliteTransaction(SoleWriter):
+    """A transaction on the stdlib driver. ``wrote`` tells whether a rollback would undo anything."""
+
+    def __init__(self, connection: sqlite3.Connection, states: dict[str, SessionState] | None = None) -> None:
+        self._connection = connection
+        self.states = {} if states is None else states
+        self.wrote = False
+
+    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+        cursor = self._connection.execute(statement.sql, parameters)
+        self.wrote = self.wrote or statement.writes
+        return cursor.fetchall()
+
+    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+        row: Row | None = self._connection.execute(statement.sql, parameters).fetchone()
+        return row
+
+    def run(self, statement: Statement, parameters: Parameters) -> int:
+        self.wrote = True
+        return self._connection.execute(statement.sql, parameters).rowcount
+
+    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+        self.wrote = True
+        if len(parameters) == 1:
+            self._connection.execute(statement.sql, parameters[0])
+        else:
+            self._connection.executemany(statement.sql, parameters)
+
+    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+        self.wrote = True
+        if len(rows) == 1:
+            self._connection.execute(statement.positional, rows[0])
+        else:
+            self._connection.executemany(statement.positional, rows)

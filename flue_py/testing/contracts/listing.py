@@ -1,0 +1,213 @@
+"""The contract: sessions are listed in every order, page by page, and filtered, as the store in memory does it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flue_py.core.listing import ANY_SESSION, ORDERS, Ordering, SessionFilter, SessionOrder, sort_value
+from flue_py.core.sessions import NewSession, SessionInfo
+from flue_py.errors import InvalidArgument
+from flue_py.store.backend import Backend
+from flue_py.store.memory.backend import MemoryBackend
+from flue_py.testing.checks import refused
+from flue_py.testing.samples import add, assistant, new_session, session_info, talk, user
+from flue_py.testing.sources import START_US, counted_sources
+
+TITLES = ("b", "B", "ä", "a", "", None, "日本", "z" * 300, "z" * 300 + "a", "%", "a_c", "🚨", "\uffff")
+
+
+async def make_sessions(backend: Backend) -> None:
+    """Make sessions that differ, and some that are alike, in everything that is listed."""
+    for number, title in enumerate(TITLES):
+        scope, cwd = ("", "other")[number % 2], (None, "/work", "/home")[number % 3]
+        session = await backend.create_session(
+            NewSession(title=title, scope=scope, cwd=cwd, key=f"key {number}" if number % 4 else None)
+        )
+        await add(backend, session.id, *talk(number % 5), user(f"Question {number}"))
+        if number % 3 == 0:
+            await backend.update_session(session.id, auto_title=f"About {'XYZ'[number % 2]} {number}")
+        if number % 4 == 0:
+            await add(backend, session.id, assistant(tokens=1000 + number % 3, dollars=number / 4))
+            await backend.update_session(session.id, completed_us=number)
+    source = await new_session(backend, *talk(2))
+    await backend.fork(source.id, source.leaf_id, NewSession(title="a", created_us=START_US - 5))
+    await backend.create_task(source.id, "t", NewSession(created_us=START_US + 10**9))
+
+
+WHERES = (
+    SessionFilter(title="b"),
+    SessionFilter(title="ABOUT x"),
+    SessionFilter(title="question 1"),
+    SessionFilter(title="%"),
+    SessionFilter(title="Ä"),
+    SessionFilter(title=""),
+    SessionFilter(title="nowhere"),
+    SessionFilter(key="key 5"),
+    SessionFilter(key="no such key"),
+    SessionFilter(cwd="/work"),
+    SessionFilter(completed=True),
+    SessionFilter(completed=False),
+    SessionFilter(min_messages=3),
+    SessionFilter(max_messages=3),
+    SessionFilter(min_entries=2, max_entries=4),
+    SessionFilter(min_tokens=1001),
+    SessionFilter(max_tokens=0),
+    SessionFilter(min_cost=10**12, max_cost=2 * 10**12),
+    SessionFilter(created_after_us=START_US + 20_000),
+    SessionFilter(created_before_us=START_US + 20_000),
+    SessionFilter(updated_after_us=START_US + 20_000, updated_before_us=START_US + 60_000),
+    SessionFilter(title="a", cwd="/work", min_messages=1, completed=False, updated_after_us=0),
+    SessionFilter(min_messages=2**62),
+)
+
+
+async def made_in_memory() -> Backend:
+    """Return a store in memory with the same sessions."""
+    backend = MemoryBackend(counted_sources())
+    await make_sessions(backend)
+    return backend
+
+
+async def every_page(
+    backend: Backend, ordering: Ordering, where: SessionFilter = ANY_SESSION, limit: int = 100
+) -> list[SessionInfo]:
+    """Return all pages of a listing, one after the other."""
+    found: list[SessionInfo] = []
+    cursor = None
+    while True:
+        page = await backend.list_sessions(
+            scope=None, kind=None, limit=limit, cursor=cursor, where=where, ordering=ordering
+        )
+        assert len(page.sessions) <= limit
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+        assert len(page.sessions) == limit
+
+
+class ListingContract:
+    """Orders, filters, cursors and titles."""
+
+    async def test_every_order_is_that_of_the_model_in_both_directions(self, backend: Backend) -> None:
+        await make_sessions(backend)
+        model = await made_in_memory()
+        for order in ORDERS:
+            for descending in (True, False):
+                ordering = Ordering(order, descending)
+                found = await every_page(backend, ordering)
+                assert [info.id for info in found] == [info.id for info in await every_page(model, ordering)], ordering
+                values = [(sort_value(info, order), info.id) for info in found]
+                assert values == sorted(values, reverse=descending), ordering
+                assert len({value for value, _ in values}) > 3
+
+    async def test_pages_join_without_a_gap_in_every_order(self, backend: Backend) -> None:
+        await make_sessions(backend)
+        for order in ORDERS:
+            for descending in (True, False):
+                whole = await every_page(backend, Ordering(order, descending))
+                assert await every_page(backend, Ordering(order, descending), limit=4) == whole
+
+    async def test_every_filter_finds_what_the_model_finds(self, backend: Backend) -> None:
+        await make_sessions(backend)
+        model = await made_in_memory()
+        for number, where in enumerate(WHERES):
+            ordering = Ordering(ORDERS[number % len(ORDERS)], descending=number % 2 == 0)
+            found = await every_page(backend, ordering, where, limit=6)
+            assert found == [info for info in await every_page(backend, ordering) if where.matches(info)], where
+            if not {"created_after_us", "updated_after_us", "created_before_us"} & where.asked.keys():
+                # (How often a store looks at the clock is its own affair.)
+                in_memory = await every_page(model, ordering, where)
+                assert [info.id for info in found] == [info.id for info in in_memory], where
+
+    async def test_what_no_store_can_hold_is_found_nowhere(self, backend: Backend) -> None:
+        await make_sessions(backend)
+        for text in ("\0", "\ud800"):
+            for where in (SessionFilter(title=text), SessionFilter(key=text), SessionFilter(cwd=text)):
+                assert await every_page(backend, Ordering(), where) == []
+
+    async def test_scope_and_kind_go_with_every_order(self, backend: Backend) -> None:
+        await make_sessions(backend)
+        for order in ORDERS:
+            everything = await every_page(backend, Ordering(order))
+            page = await backend.list_sessions(
+                scope="other", kind="root", limit=100, cursor=None, ordering=Ordering(order)
+            )
+            assert list(page.sessions) == [info for info in everything if (info.scope, info.kind) == ("other", "root")]
+
+    @pytest.mark.parametrize("order", ["updated", "title", "cost"])
+    async def test_a_cursor_of_another_order_is_refused(self, backend: Backend, order: SessionOrder) -> None:
+        for _ in range(3):
+            await new_session(backend)
+        page = await backend.list_sessions(scope=None, kind=None, limit=2, cursor=None, ordering=Ordering(order))
+        for other in ORDERS:
+            for descending in (True, False):
+                if (other, descending) == (order, True):
+                    continue
+                async with refused(backend, InvalidArgument):
+                    await backend.list_sessions(
+                        scope=None, kind=None, limit=2, cursor=page.next_cursor, ordering=Ordering(other, descending)
+                    )
+
+    async def test_a_session_that_comes_later_is_met_where_it_belongs(self, backend: Backend) -> None:
+        for number in range(4):
+            await new_session(backend, *talk(2 * number + 2))
+        ordering = Ordering("messages", descending=False)
+        first = await backend.list_sessions(scope=None, kind=None, limit=2, cursor=None, ordering=ordering)
+        await new_session(backend, *talk(1))
+        new = await new_session(backend, *talk(7))
+        second = await backend.list_sessions(
+            scope=None, kind=None, limit=9, cursor=first.next_cursor, ordering=ordering
+        )
+        assert [info.message_count for info in first.sessions + second.sessions] == [2, 4, 6, 7, 8]
+        assert new in second.sessions
+
+    # -- titles -------------------------------------------------------------------------------------------------
+
+    async def test_a_title_that_was_given_beats_one_that_was_made_whichever_came_later(self, backend: Backend) -> None:
+        session = await new_session(backend, user("How it begins"))
+        assert session.shown_title == "How it begins"
+        assert (await backend.update_session(session.id, auto_title="Made")).shown_title == "Made"
+        assert (await backend.update_session(session.id, title="Given")).shown_title == "Given"
+        assert (await backend.update_session(session.id, auto_title="Made again")).shown_title == "Given"
+        assert (await backend.update_session(session.id, title=None)).shown_title == "Made again"
+        assert (await backend.update_session(session.id, title="", auto_title=None)).shown_title == "How it begins"
+        info = await session_info(backend, session.id)
+        assert (info.title, info.auto_title) == ("", None)
+
+    async def test_a_made_title_counts_one_revision_and_nothing_else(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        updated = await backend.update_session(session.id, auto_title="Made")
+        expected = replace(session, auto_title="Made", revision=2, updated_us=updated.updated_us)
+        assert updated == expected == await session_info(backend, session.id)
+
+    async def test_a_session_may_be_created_with_a_made_title(self, backend: Backend) -> None:
+        session = await backend.create_session(NewSession(auto_title="Made"))
+        fork = await backend.fork(session.id, None, NewSession(auto_title="Made, too"))
+        assert (session.auto_title, session.title, fork.auto_title) == ("Made", None, "Made, too")
+        assert await session_info(backend, fork.id) == fork
+
+    # -- metadata -----------------------------------------------------------------------------------------------
+
+    async def test_metadata_are_edited_as_they_are_stored(self, backend: Backend) -> None:
+        session = await backend.create_session(NewSession(metadata_text='{"a":1}'))
+        seen: list[str] = []
+
+        def edit(stored: str) -> str:
+            seen.append(stored)
+            return '{"b":2}'
+
+        assert (await backend.update_session(session.id, metadata_text=edit)).metadata == {"b": 2}
+        assert set(seen) == {'{"a":1}'}
+
+    async def test_an_edit_that_raises_changes_nothing(self, backend: Backend) -> None:
+        session = await backend.create_session(NewSession(metadata_text='{"a":1}'))
+
+        def edit(_: str) -> str:
+            raise InvalidArgument("metadata: too large")
+
+        async with refused(backend, InvalidArgument):
+            await backend.update_session(session.id, title="new", metadata_text=edit)
+        assert (await session_info(backend, session.id)).title is None

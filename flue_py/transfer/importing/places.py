@@ -1,0 +1,57 @@
+"""Where files to import are: in folders that were named, and in the usual places of the programs that write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from flue_py.formats.registry import FORMATS, find_format, recognize
+from flue_py.transfer.importing.sources import AUTO
+
+_FIRST_BYTES = 1 << 16
+
+
+def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
+    """Return the folders that are there of those in which programs keep their sessions, each once."""
+    formats = FORMATS if format == AUTO else (find_format(format),)
+    places = [Path(place).expanduser() for each in formats for place in each.places]
+    return [place for place in dict.fromkeys(places) if place.is_dir()]
+
+
+def find_files(places: Iterable[Path], format: str = AUTO) -> Iterator[Path]:  # noqa: A002
+    """Return the files to import, each once: those that are named, and in folders those of a format, by name.
+
+    In a folder a file is taken where its name ends as the format's do, and its beginning is that of the format (or,
+    with ``auto``, of any). Links to folders are not followed.
+    """
+    seen: set[Path] = set()
+    for place in places:
+        for path in _files_of(place, format) if place.is_dir() else (place,):
+            real = path.resolve()
+            if real not in seen:
+                seen.add(real)
+                yield path
+
+
+def _files_of(folder: Path, format: str) -> Iterator[Path]:  # noqa: A002
+    formats = FORMATS if format == AUTO else (find_format(format),)
+    suffixes = tuple({suffix for each in formats for suffix in each.suffixes})
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        # What belongs to a session comes after it: a file of the same name as a folder, before what is in there.
+        for name in sorted(names):
+            path = Path(where, name)
+            if name.endswith(suffixes) and _is_one_of(path, format):
+                yield path
+
+
+def _is_one_of(path: Path, format: str) -> bool:  # noqa: A002
+    try:
+        with path.open("rb") as file:
+            first = file.read(_FIRST_BYTES)
+    except OSError:
+        return True  # named, with the reason, when it is to be read
+    if format == AUTO:
+        return recognize(first, str(path)) is not None
+    return find_format(format).recognizes(first, str(path))

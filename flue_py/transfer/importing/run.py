@@ -1,0 +1,344 @@
+"""Importing files of other programs, once and again (row I03).
+
+A session keeps the id its file gives it, and entries keep theirs. That makes an import idempotent: the same file again
+changes nothing, one that has grown adds what is new, and one that broke off half way goes on where it stopped. A file
+is stored a few thousand entries at a time, each batch in one transaction, so that files of any length fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from flue_py.core.calls import CallDifference, PaidCall
+from flue_py.core.entries import NewEntry
+from flue_py.errors import SessionExists, UnreadableFile
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.kit.report import LineNote, ParseReport
+from flue_py.formats.kit.streaming import SessionPart
+from flue_py.sessions.arguments import checked_flag, checked_path
+from flue_py.sessions.store import Store
+from flue_py.transfer.importing.calls import book_calls, with_settled
+from flue_py.transfer.importing.reports import ImportReport
+from flue_py.transfer.importing.sources import AUTO, ImportSource, checked_format, parts_of
+from flue_py.transfer.importing.targets import Target, imported_in, imported_record, link_tasks, storable_entries
+
+Progress = Callable[[int, int], None]
+
+
+async def import_file(
+    store: Store,
+    path: str | PathLike[str],
+    format: str = AUTO,  # noqa: A002 - what the command line calls it, too
+    *,
+    scope: str = "",
+    finish: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a session file of another program, or what it has gained since it was imported last.
+
+    ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
+    not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
+    ``progress`` is called with the bytes read and the bytes in all. Raises `UnreadableFile` for a file that is not of
+    the format, or not the one its session was imported from; `SessionExists` where another scope has the session.
+    Cost: O(file), a few thousand rows at a time; nothing that was stored before is read.
+    """
+    place = checked_path(path, "path")
+    checked_flag(finish, "finish")
+    with ImportSource(Path(place), checked_format(format), take_all=finish, limits=store.limits) as source:
+        await asyncio.to_thread(source.start)
+        return await import_source(store, source, scope=scope, progress=progress)
+
+
+async def import_source(
+    store: Store, source: ImportSource, *, scope: str = "", progress: Progress | None = None
+) -> ImportReport:
+    """Import a file that was started, as `import_file` does."""
+    work = _FileImport(store, source.path, scope, source)
+    # While one batch is stored, the next one is read.
+    reading = asyncio.create_task(asyncio.to_thread(source.batch))
+    try:
+        while (batch := await reading) is not None:
+            done = source.bytes_read
+            reading = asyncio.create_task(asyncio.to_thread(source.batch))
+            for part in batch:
+                await work.add(part)
+            if progress is not None:
+                progress(done, source.size)
+    finally:
+        # The thread is not to read on from a file that is closed.
+        await asyncio.wait([reading])
+    await work.finish()
+    return work.report(source.format.name, source.report)
+
+
+async def import_parsed(store: Store, parsed: ParsedSession, path: Path, *, scope: str = "") -> ImportReport:
+    """Import a session that was parsed already, and report what was done, as `import_file` does for a whole file."""
+    work = _FileImport(store, path, scope)
+    for part in parts_of(parsed):
+        await work.add(part)
+    await work.finish()
+    return work.report(parsed.format, parsed.report)
+
+
+class _FileImport:
+    """The import of one file."""
+
+    def __init__(self, store: Store, path: Path, scope: str, source: ImportSource | None = None) -> None:
+        self._store = store
+        self._path = path
+        self._scope = scope
+        self._source = source
+        self._targets: dict[str, Target] = {}
+        self._notes: list[LineNote] = []
+        self._paid: dict[str, tuple[str, ...]] = {}
+        self._conflicts: list[CallDifference] = []
+        self._rewritten: set[str] = set()
+
+    async def add(self, part: SessionPart) -> None:
+        """Store what is new of a part."""
+        session_id = str(part.session.id)
+        if part.is_rewritten:
+            self._rewritten.add(session_id)
+        target = await self._add(session_id, part)
+        target.calls += part.calls
+        target.note_beginning(part)
+        target.completed_us = part.completed_us or target.completed_us
+        if part.is_rewritten:
+            target.about = imported_in(part.session.metadata_text)
+
+    async def _add(self, session_id: str, part: SessionPart) -> Target:
+        target = self._targets.get(session_id)
+        if target is None:
+            session = await self._store.get_session(session_id)
+            if session is None:
+                return await self._create(part)
+            if session.scope != self._scope:
+                raise SessionExists(
+                    session_id,
+                    detail=f"{self._path.name}: session {session_id!r} is already here, in scope {session.scope!r}",
+                )
+            target = self._targets[session_id] = Target(session, created=False)
+            target.parent = part.parent.session_id if part.parent else None
+            await self._check_unchanged(target)
+        await self._extend(target, part)
+        return target
+
+    # -- a new session ------------------------------------------------------------------------------------------
+
+    async def _create(self, part: SessionPart) -> Target:
+        most = self._store.limits.batch_entries
+        entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
+        leaf = _last(part.leaves) if len(entries) <= most else None
+        session = await self._store.import_session(replace(part.session, scope=self._scope), entries[:most], leaf=leaf)
+        self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
+        target = Target(session, created=True, newest=leaf, first_part=False)
+        target.parent = part.parent.session_id if part.parent else None
+        target.added = len(entries[:most])
+        target.recorded = imported_record(session)
+        self._targets[session.id] = target
+        if len(entries) > most:
+            await self._store_entries(target, entries[most:], _last(part.leaves))
+            target.newest = _last(part.leaves)
+        target.note_names(part, None)
+        return target
+
+    # -- a session that is there --------------------------------------------------------------------------------
+
+    async def _check_unchanged(self, target: Target) -> None:
+        """Raise `UnreadableFile` where what was imported before is no longer what the file begins with."""
+        target.recorded = recorded = imported_record(target.session)
+        count, digest = recorded.get("bytes"), recorded.get("digest")
+        if self._source is None or type(count) is not int or not isinstance(digest, str):
+            return
+        if self._source.size < count:
+            # An older copy of the file, if it is one, has nothing new.
+            target.is_older_copy = True
+            return
+        if await asyncio.to_thread(self._source.digest_of_first, count) != digest:
+            raise UnreadableFile(
+                f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
+                f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed. Delete the "
+                "session, then import the file"
+            )
+
+    async def _extend(self, target: Target, part: SessionPart) -> None:
+        if target.created:
+            # Nobody else has written to it, and the reader has told repeated ids apart.
+            entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
+            leaf = _last(part.leaves) or target.newest
+            if entries:
+                await self._store_entries(target, entries, leaf)
+                target.newest = leaf
+            target.note_names(part, None)
+            return
+        session, first_part = target.session, target.first_part
+        follows = False
+        if part.lost:
+            part, follows = await self._reattach_lost(target, part)
+        asked = [str(entry.id) for entry in part.entries]
+        for earlier in part.earlier.values():
+            asked += earlier
+        taken = await self._store._backend.taken_entry_ids(session.id, asked)
+        if asked:
+            target.first_part = False
+        replaced = await self._replace_incomplete(target, part, taken)
+        missing = [
+            self._reattached(target, entry)
+            for entry in storable_entries(part, self._store.limits.entry_bytes, self._notes)
+            if entry.id not in taken and entry.id not in target.instead
+        ]
+        missing = await with_settled(self._store, target, part, missing)
+        known = [leaf for leaf in part.leaves if leaf in taken]
+        if known:
+            target.newest = known[-1]
+        target.already_there += sum(entry.id in taken for entry in part.entries)
+        follows = follows or replaced or session.leaf_id == target.newest
+        if part.is_rewritten:
+            # The leaf of the last import may be gone from the file: only what was remembered can tell.
+            follows = follows or session.leaf_id == (target.recorded or {}).get("leaf")
+        if not follows and part.unfinished:
+            # The session has it whole by now, or has gone on without it.
+            missing = [entry for entry in missing if entry.id not in part.unfinished]
+        if not missing:
+            target.note_names(part, set())
+            return
+        if not part.may_overlap:
+            self._check_order(target, part, taken)
+        if first_part and not taken and session.info.entry_count and not (part.may_overlap or part.is_rewritten):
+            raise UnreadableFile(
+                f"{self._path.name} and session {session.id!r} have no entry in common: the file was rewritten with "
+                "new ids (pi does so when it takes over an old version); delete the session, then import the file"
+            )
+        leaf = target.stands_for(_last(part.leaves)) if follows and part.leaves else session.leaf_id
+        await self._store_entries(target, missing, leaf)
+        if follows:
+            target.newest = leaf
+        added = {str(entry.id) for entry in missing}
+        target.leaf_kept = target.leaf_kept or (not follows and any(leaf in added for leaf in part.leaves))
+        target.note_names(part, added)
+
+    def _check_order(self, target: Target, part: SessionPart, taken: set[str]) -> None:
+        """Raise `UnreadableFile` where rows without ids of their own changed before others that were imported."""
+        if self._source is None or not self._source.format.is_chained:
+            return
+        is_new = [entry.id not in taken for entry in part.entries]
+        if target.is_older_copy or (True in is_new and False in is_new[is_new.index(True) :]):
+            raise UnreadableFile(
+                f"{self._path.name}: rows have changed since they were imported into session {target.session.id!r}; "
+                "its rows have no ids to tell them by; nothing was changed. Delete the session, then import the file"
+            )
+
+    async def _replace_incomplete(self, target: Target, part: SessionPart, taken: set[str]) -> bool:
+        """Retract messages that were taken before they were complete; return whether the leaf stepped back for one.
+
+        What was built on meanwhile stays as it is, and stands for the whole message.
+        """
+        replaced = False
+        for position, entry in enumerate(part.entries):
+            earlier = [name for name in part.earlier.get(str(entry.id), ()) if name in taken]
+            if not earlier or entry.id in taken:
+                continue
+            session, stored = target.session, await target.session.get_entry(earlier[-1])
+            paid = await self._store._backend.calls_of_entry(session.ref, earlier[-1])
+            self._paid[str(entry.id)] = tuple(call.call_id for call in paid)
+            if stored is not None and await session.remove_leaf_message(stored.id):
+                replaced = True
+                continue
+            # What it cost is known better now, whatever became of it here.
+            target.calls += [self._repaid(str(entry.id), call) for call in entry.calls if paid]
+            line = part.lines[position] if position < len(part.lines) else 0
+            self._notes.append(
+                LineNote(
+                    line,
+                    f"the message {entry.id!r} was imported before it was complete, and the session has gone "
+                    "on since; it stays as it was",
+                )
+            )
+            target.instead[str(entry.id)] = earlier[-1] if stored is not None else entry.parent_id
+        return replaced
+
+    def _reattached(self, target: Target, entry: NewEntry) -> NewEntry:
+        """Return an entry below what stands for its parent, and its call in the place of what was paid of it before."""
+        if entry.parent_id in target.instead:
+            entry = replace(entry, parent_id=target.stands_for(entry.parent_id))
+        if entry.calls and entry.id in self._paid:
+            entry = replace(entry, calls=tuple(self._repaid(entry.id, call) for call in entry.calls))
+        return entry
+
+    def _repaid(self, entry_id: str, call: PaidCall) -> PaidCall:
+        return replace(call, replaces=self._paid[entry_id])
+
+    async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
+        """Put entries whose parents are in another file of the same session below them, where they are stored."""
+        session = target.session
+        stored = await self._store._backend.taken_entry_ids(session.id, list(part.lost.values()))
+        if not stored:
+            return part, False
+        entries = []
+        follows = False
+        for entry in part.entries:
+            name = part.lost.get(str(entry.id))
+            if name in stored and entry.parent_id is None:
+                self._notes.append(LineNote(0, f"entry {entry.id!r} was put below {name!r}, which the session has"))
+                follows = follows or name == session.leaf_id
+                entries.append(replace(entry, parent_id=name))
+            else:
+                entries.append(entry)
+        return replace(part, entries=tuple(entries)), follows
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    async def _store_entries(self, target: Target, entries: Sequence[NewEntry], leaf: str | None) -> None:
+        most = self._store.limits.batch_entries
+        for start in range(0, len(entries), most):
+            some = entries[start : start + most]
+            is_last = start + most >= len(entries)
+            added = await target.session.import_entries(some, leaf=leaf if is_last else target.session.leaf_id)
+            self._conflicts += added.call_conflicts
+            target.added += len(some)
+
+    async def finish(self) -> None:
+        """Set titles and labels, remember how far the file was read, and link task sessions."""
+        for target in self._targets.values():
+            self._conflicts += await book_calls(self._store, target)
+            await target.set_names(self._notes)
+            await target.restate()
+            await target.set_completed()
+            await target.remember_about()
+            await target.remember_beginning()
+            if self._source is not None and self._source.format.is_chained:
+                await target.remember_end(self._source)
+            if target.session.id in self._rewritten and not target.leaf_kept:
+                await target.remember_leaf()
+        await link_tasks(self._store, self._scope, self._targets.values())
+
+    def report(self, format: str, rows: ParseReport) -> ImportReport:  # noqa: A002
+        """Return what was done."""
+        # What the file is of comes first; then the task sessions in it.
+        order = sorted(self._targets.values(), key=lambda target: target.parent is not None)
+        noted = len(self._notes)
+        return ImportReport(
+            file=str(self._path),
+            format=format,
+            sessions=tuple(target.report() for target in order),
+            rows=rows.rows,
+            skipped=rows.skipped,
+            repaired=(*rows.repaired, *self._notes),
+            unknown_kinds=dict(rows.unknown_kinds),
+            surrogates_replaced=rows.surrogates_replaced,
+            skipped_rows=len(rows.skipped) if rows.skipped_rows is None else rows.skipped_rows,
+            repaired_rows=noted + (len(rows.repaired) if rows.repaired_rows is None else rows.repaired_rows),
+            merged=rows.merged,
+            left_out=dict(rows.left_out),
+            held_back=rows.held_back,
+            held_back_from=rows.held_back_from,
+            call_conflicts=tuple(self._conflicts),
+        )
+
+
+def _last(names: Sequence[str]) -> str | None:
+    return names[-1] if names else None

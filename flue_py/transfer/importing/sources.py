@@ -1,0 +1,276 @@
+"""A file that is being imported: recognised, opened, and read a batch at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from flue_py.core.bounds import json_weight
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.errors import InvalidArgument, UnreadableFile, shown
+from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.kit.report import ParseReport
+from flue_py.formats.kit.streaming import RowReader, SessionPart, whole_session
+from flue_py.formats.registry import Format, find_format, format_names, recognize
+from flue_py.store.collector import collector_held
+from flue_py.transfer.plain_files import open_plain
+
+AUTO = "auto"
+_FIRST_BYTES = 1 << 16
+_ONE_READ = 1 << 20
+_BEGINNING = 1_000
+_GZIP = b"\x1f\x8b"
+_ROWS_AT_ONCE = 4_000
+_BYTES_AT_ONCE = 8 * 2**20
+_SHORTEST_LIMIT = 1 << 20
+# Below this share of the limit, no values of JSON weigh more than it.
+_LIGHT = 16
+_LARGEST_WHOLE_FILE = 512 * 2**20
+
+
+class ImportSource:
+    """One file to import. Opened by `start`; to be closed, or used as a context manager."""
+
+    def __init__(
+        self,
+        path: Path,
+        format: str = AUTO,  # noqa: A002
+        *,
+        take_all: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.path = path
+        self._limits = limits
+        self._wanted = format
+        self._take_all = take_all
+        self._format: Format | None = None
+        self._file: BinaryIO | None = None
+        self._lines: Iterator[tuple[int, bytes]] = iter(())
+        self._reader: RowReader | None = None
+        self._report: ParseReport | None = None
+        self._waiting: list[SessionPart] | None = []
+        self.size = 0
+        self.bytes_read = 0
+        self.whole_bytes = 0
+        """How many bytes of whole lines were read: the end of a file that is being written may be half a line."""
+        self._digest = blake2b(digest_size=16)
+
+    def __enter__(self) -> ImportSource:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Twice is no error."""
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def format(self) -> Format:
+        """The format of the file, once it was started."""
+        assert self._format is not None
+        return self._format
+
+    @property
+    def report(self) -> ParseReport:
+        """What came of the rows, once everything was read."""
+        assert self._report is not None
+        return self._report
+
+    @property
+    def digest(self) -> str:
+        """The digest of the whole lines that were read."""
+        return self._digest.hexdigest()
+
+    def start(self) -> None:
+        """Open the file and read the beginning. Raises `UnreadableFile` where it cannot be read, or is none of ours."""
+        first = b""
+        try:
+            self._file = open_plain(self.path)
+            self.size = os.fstat(self._file.fileno()).st_size
+            first = self._file.read(_FIRST_BYTES)
+            self._file.seek(0)
+            self._format = self._recognized(first)
+            if self._format.reader is None or self.size <= self._format.whole_up_to:
+                self._waiting = self._parse_whole(self._file)
+                return
+            self._reader = self._format.make_reader(self.path.name)
+            if self._reader.needs_scan:
+                for number, raw in self._numbered_lines(self._file):
+                    self._reader.scan(number, raw)
+                self._file.seek(0)
+            self._lines = self._numbered_lines(self._file)
+            self._waiting = self._read_batch()
+        except UnreadableFile as error:
+            hint = self._looks_like(first)
+            if not hint:
+                raise
+            raise UnreadableFile(f"{error}{hint}") from error
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _looks_like(self, first: bytes) -> str:
+        """Return what to say of a file that is not of the format it was said to be of."""
+        if first.startswith(b"SQLite format 3"):
+            return "; it looks like a SQLite database, perhaps a store: use flue-py --db"
+        if first.startswith(_GZIP):
+            return "; it is compressed, as bundles are: use flue-py unbundle for one"
+        found = recognize(first, str(self.path))
+        if found is None or found is self._format:
+            return ""
+        return f"; it looks like {found.name}: use flue-py import {found.name}, or auto"
+
+    def _recognized(self, first: bytes) -> Format:
+        if self._wanted != AUTO:
+            return find_format(self._wanted)
+        found = recognize(first, str(self.path))
+        if found is not None:
+            return self._settled(found) if self.size > len(first) else found
+        if first[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise UnreadableFile(f"{self.path} is UTF-16; sessions are UTF-8: convert it first")
+        what = "is empty" if not first.strip() else f"looks like none of {', '.join(format_names())}"
+        raise UnreadableFile(f"{self.path} {what}; nothing was imported")
+
+    def _settled(self, found: Format) -> Format:
+        """Return the format that the whole file is of, where its beginning is not enough to tell."""
+        file = self._file
+        if found.settled_by is None or file is None:
+            return found
+        other = found.other_format(iter(lambda: file.read(_ONE_READ), b""))
+        file.seek(0)
+        return found if other is None else find_format(other)
+
+    def _parse_whole(self, file: BinaryIO) -> list[SessionPart]:
+        if self.size > _LARGEST_WHOLE_FILE:
+            raise UnreadableFile(
+                f"{self.path}: {self.size} bytes are more than the {_LARGEST_WHOLE_FILE} that a file of the format "
+                f"{self.format.name} may have, since it is read as a whole"
+            )
+        if self.format.content == "bytes":
+            sessions = self.format.bytes_parser()(file.read(self.size), self.path.name)
+        else:
+            sessions = self.format.lines_parser()(file, self.path.name)
+        if not sessions:
+            raise UnreadableFile(f"{self.path} holds no session; nothing was imported")
+        self.bytes_read = self.size
+        self._report = _joined([session.report for session in sessions])
+        return [whole_session(session) for session in sessions]
+
+    def batch(self) -> list[SessionPart] | None:
+        """Return the next parts of the file's sessions; None where there are no more. What was started comes first."""
+        waiting = self._waiting
+        if waiting is None:
+            return None
+        try:
+            self._waiting = None if self._report is not None else self._read_batch()
+        except OSError as error:
+            raise UnreadableFile(f"{self.path} cannot be read on: {error.strerror or error}") from error
+        return waiting
+
+    def _read_batch(self) -> list[SessionPart]:
+        assert self._reader is not None
+        with collector_held(_ROWS_AT_ONCE):
+            return self._read_rows(self._reader)
+
+    def _read_rows(self, reader: RowReader) -> list[SessionPart]:
+        size, is_chained = 0, self.format.is_chained
+        for number, raw in self._lines:
+            self.bytes_read += len(raw)
+            if raw.endswith(b"\n"):
+                self.whole_bytes += len(raw)
+                if is_chained:
+                    self._digest.update(raw)
+            reader.feed(number, raw)
+            size += len(raw)
+            if size >= _BYTES_AT_ONCE or reader.ready >= _ROWS_AT_ONCE:
+                return reader.take()
+        parts = reader.finish(take_all=self._take_all)
+        self._report = reader.report()
+        return parts
+
+    def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Return the lines of a file with their numbers, from 1; of one that no memory should hold only the beginning.
+
+        That is one far longer than an entry may be, or one whose values would take far more memory than that.
+        """
+        most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
+        number = 0
+        while line := file.readline(_ONE_READ):
+            number += 1
+            if len(line) == _ONE_READ and not line.endswith(b"\n"):
+                line = _read_long(file, line, most + most // 4)
+            if len(line) > most // _LIGHT and json_weight(line) > 3 * most:
+                line = line[:_BEGINNING] + b"\n"
+            yield number, line
+
+    def digest_of_first(self, count: int) -> str | None:
+        """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None where it has less."""
+        if count > self.size:
+            return None
+        digest = blake2b(digest_size=16)
+        with open_plain(self.path) as file:
+            while count > 0 and (some := file.read(min(count, 1 << 20))):
+                digest.update(some)
+                count -= len(some)
+        return digest.hexdigest() if count == 0 else None
+
+
+def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
+    """Return a line of which the beginning was read, and of one of more than ``most`` bytes its beginning alone."""
+    line = bytearray(begun)
+    some, is_too_long = begun, False
+    while some and not some.endswith(b"\n"):
+        some = file.readline(_ONE_READ)
+        is_too_long = is_too_long or len(line) + len(some) > most
+        if not is_too_long:
+            line += some
+    return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
+
+
+def _joined(reports: list[ParseReport]) -> ParseReport:
+    """Return the one report of a file whose sessions may share theirs."""
+    different = list({id(report): report for report in reports}.values())
+    if len(different) == 1:
+        return different[0]
+    unknown: dict[str, int] = {}
+    left_out: dict[str, int] = {}
+    for report in different:
+        for kind, count in report.unknown_kinds.items():
+            unknown[kind] = unknown.get(kind, 0) + count
+        for reason, count in report.left_out.items():
+            left_out[reason] = left_out.get(reason, 0) + count
+    held_from = [report.held_back_from for report in different if report.held_back_from is not None]
+    return ParseReport(
+        rows=sum(report.rows for report in different),
+        skipped=tuple(note for report in different for note in report.skipped),
+        repaired=tuple(note for report in different for note in report.repaired),
+        unknown_kinds=unknown,
+        surrogates_replaced=sum(report.surrogates_replaced for report in different),
+        skipped_rows=sum(_count(report.skipped_rows, report.skipped) for report in different),
+        repaired_rows=sum(_count(report.repaired_rows, report.repaired) for report in different),
+        merged=sum(report.merged for report in different),
+        left_out=left_out,
+        held_back=sum(report.held_back for report in different),
+        held_back_from=min(held_from, default=None),
+    )
+
+
+def _count(counted: int | None, notes: tuple[object, ...]) -> int:
+    return len(notes) if counted is None else counted
+
+
+def parts_of(parsed: ParsedSession) -> list[SessionPart]:
+    """Return a parsed session as what a batch holds."""
+    return [whole_session(parsed)]
+
+
+def checked_format(name: str) -> str:
+    """Return the name of a format, or ``auto``. Raises `InvalidArgument`."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"format: should be a string, not {shown(name)}")
+    return AUTO if name == AUTO else find_format(name).name

@@ -1,0 +1,260 @@
+"""A session while the parts of a file are stored in it, and what is done to it when all of them were."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import NewEntry, from_microseconds
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import EntryNotFound
+from flue_py.formats.kit.parsed import TaskOf
+from flue_py.formats.kit.report import LineNote
+from flue_py.formats.kit.streaming import SessionPart
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+from flue_py.transfer.importing.reports import SessionImport
+from flue_py.transfer.importing.sources import ImportSource
+
+_CHILDREN = 1_000
+"""How many tasks of a session are looked up, and remembered, at most."""
+
+
+@dataclass(slots=True)
+class Target:
+    """A session while its parts are stored. ``newest`` is the last entry that was the leaf in an import before."""
+
+    session: Session
+    created: bool
+    newest: str | None = None
+    first_part: bool = True
+    is_older_copy: bool = False
+    added: int = 0
+    already_there: int = 0
+    leaf_kept: bool = False
+    title: str | None = None
+    auto_title: str | None = None
+    completed_us: int | None = None
+    about: JsonObject | None = None
+    """What a file that was rewritten says of itself now."""
+    labels: dict[str, str | None] = field(default_factory=dict)
+    instead: dict[str, str | None] = field(default_factory=dict)
+    recorded: JsonObject | None = None
+    parent: str | None = None
+    began: dict[str, str] = field(default_factory=dict)
+    tasks: list[TaskOf] = field(default_factory=list)
+    calls: list[PaidCall] = field(default_factory=list)
+    """What was paid for what is no entry, or not as it was paid for."""
+
+    booked: int = 0
+    metadata: JsonObject | None = None
+    below: str | None = None
+    """Of a task: the entry of its parent that its first row names as its own parent."""
+
+    def stands_for(self, entry_id: str | None) -> str | None:
+        """Return the entry that stands in place of another, which was imported before it was complete."""
+        seen = 0
+        while entry_id in self.instead and seen <= len(self.instead):
+            entry_id = self.instead[str(entry_id)]
+            seen += 1
+        return entry_id
+
+    def note_names(self, part: SessionPart, added: Collection[str] | None) -> None:
+        """Remember the title and the labels that new entries give. Others may have been changed here since."""
+        for title in part.titles:
+            if (added is None or title.entry_id in added) and title.is_made:
+                self.auto_title = title.title
+            elif added is None or title.entry_id in added:
+                self.title = title.title
+        for label in part.labels:
+            if added is None or label.entry_id in added:
+                self.labels[label.target_id] = label.label
+        if part.restates:
+            self.metadata = decode_object(part.session.metadata_text)
+        self.tasks += part.tasks
+        self.began.update((name, entry_id) for name, entry_id in part.began.items() if len(self.began) < _CHILDREN)
+
+    async def set_names(self, notes: list[LineNote]) -> None:
+        """Set the titles and the labels that differ."""
+        session = self.session
+        if self.auto_title is not None and self.auto_title != session.info.auto_title:
+            await session.set_title(self.auto_title, auto=True)
+        if self.title is not None and self.title != session.title:
+            await session.set_title(self.title)
+        there = await session.labels() if self.labels else {}
+        for entry_id, label in self.labels.items():
+            if there.get(entry_id) != label:
+                try:
+                    await session.set_label(entry_id, label)
+                except EntryNotFound as error:
+                    notes.append(LineNote(0, f"no label was set: {error}"))
+
+    async def set_completed(self) -> None:
+        """Note that the work was completed, once: what was said of it here since stays."""
+        if self.completed_us is None or (self.recorded or {}).get("completed") is True:
+            return
+        await self.session.set_completed(from_microseconds(self.completed_us))
+        await self._remember({**(self.about or {}), "completed": True})
+
+    async def remember_about(self) -> None:
+        """Put what the file says of itself now in the place of what it said before, where it has brought entries."""
+        if self.about is not None and self.added and not self.created:
+            await self._remember(self.about)
+
+    async def _remember(self, found: JsonObject) -> None:
+        before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
+        if before != self.recorded:
+            await self.session.set_metadata({"imported": self.recorded}, merge=True)
+
+    async def restate(self) -> None:
+        """Take over the metadata that the file has now, beside others, unless the session has gone on without it."""
+        stated, there = self.metadata, self.session.metadata
+        if stated is not None and not self.leaf_kept and {**there, **stated} != there:
+            await self.session.set_metadata(stated, merge=True)
+
+    async def remember_end(self, source: ImportSource) -> None:
+        """Note how far the file was read."""
+        recorded = dict(self.recorded or {})
+        end: JsonObject = {**recorded, "bytes": source.whole_bytes, "digest": source.digest}
+        if end != recorded:
+            await self.session.set_metadata({"imported": end}, merge=True)
+
+    async def remember_leaf(self) -> None:
+        """Note which entry was the leaf, for a file that may be rewritten."""
+        recorded: JsonObject = {**(self.recorded or {}), "leaf": self.newest}
+        if recorded != self.recorded:
+            await self.session.set_metadata({"imported": recorded}, merge=True)
+
+    def tasks_began(self) -> dict[str, str]:
+        """Return below which entries tasks of the session began, by their names, as far as files said."""
+        return {**began_of(self.session.metadata), **self.began}
+
+    def note_beginning(self, part: SessionPart) -> None:
+        """Take down which row of its parent a task goes on below, if it says so."""
+        if part.parent is not None and self.below is None:
+            self.below = next((part.lost[str(entry.id)] for entry in part.entries if entry.id in part.lost), None)
+
+    async def remember_beginning(self) -> None:
+        """Note where the task began, for a parent that comes later."""
+        if self.below is not None:
+            await self._remember({"below": self.below})
+
+    async def remember_tasks(self) -> None:
+        """Note where tasks began, for those whose sessions come later."""
+        began = self.tasks_began()
+        if began != began_of(self.session.metadata):
+            imported: JsonObject = {**imported_record(self.session), "tasks": {**began}}
+            await self.session.set_metadata({"imported": imported}, merge=True)
+
+    def report(self) -> SessionImport:
+        """Return what became of the session."""
+        return SessionImport(
+            self.session.id,
+            self.created,
+            self.added,
+            self.already_there,
+            self.session.leaf_id,
+            self.leaf_kept,
+            self.parent,
+            self.booked,
+        )
+
+
+def imported_in(metadata_text: str) -> JsonObject:
+    """Return what the metadata of a session that is to be made say of the file it is imported from."""
+    told = decode_object(metadata_text).get("imported")
+    return told if isinstance(told, dict) else {}
+
+
+def imported_record(session: Session) -> JsonObject:
+    """Return what a session's metadata says of the file it was imported from."""
+    recorded = session.metadata.get("imported")
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def storable_entries(part: SessionPart, most: int, notes: list[LineNote]) -> Sequence[NewEntry]:
+    """Return the entries of a part; one of more than ``most`` bytes is only said to be there."""
+    for entry in part.entries:
+        if 4 * (len(entry.payload) + len(entry.extra or "")) > most:
+            break
+    else:
+        return part.entries
+    entries = []
+    for position, entry in enumerate(part.entries):
+        size = len(entry.payload.encode()) + len((entry.extra or "").encode())
+        if size <= most:
+            entries.append(entry)
+            continue
+        line = part.lines[position] if position < len(part.lines) else 0
+        text = f"{size} bytes are more than an entry may have ({most}); its content was left out"
+        notes.append(LineNote(line, text))
+        body = encode_json({"kind": entry.kind, "bytes": size}, "entry")[0]
+        entries.append(replace(entry, kind="unreadable_entry", payload=body, role=None, extra=None, preview=None))
+    return entries
+
+
+async def link_tasks(store: Store, scope: str, targets: Iterable[Target]) -> None:
+    """Link task sessions to their parents, and parents to those of their task sessions that came before them."""
+    for target in targets:
+        session = target.session
+        if target.parent is not None:
+            parent = await store.get_session(target.parent, scope=scope)
+            if parent is not None:
+                await _link_children(store, parent, [session.info])
+        for task in target.tasks:
+            await store.link_task(session, task.session_id, task_id=task.task_id)
+        await target.remember_tasks()
+        began = target.tasks_began()
+        linked = {link.child_id: link for link in await session.task_links()}
+        placed = [each for each in linked.values() if each.entry_id is None and each.task_id in began]
+        for link in placed:
+            await store.link_task(session, link.child_id, task_id=link.task_id, entry_id=began[link.task_id])
+        waiting = await _waiting(store, scope, target)
+        unplaced = {link.child_id for link in await session.task_links() if link.entry_id is None}
+        await _link_children(store, session, [info for info in waiting if info.id not in linked or info.id in unplaced])
+
+
+async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo]:
+    """Return the task sessions of a session that may have been imported before it.
+
+    Those whose ids begin with its own are looked up, those of another kind only when it is new: O(task sessions).
+    """
+    session = target.session
+    found: list[SessionInfo] = []
+    for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
+        child = await store.get_session(child_id, scope=scope)
+        found += [] if child is None else [child.info]
+    cursor = None
+    while target.created:
+        page = await store.list_sessions(scope=scope, kind="task", limit=_CHILDREN, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return [info for info in found if info.metadata.get("parentSession") == session.id]
+
+
+async def _link_children(store: Store, parent: Session, children: Sequence[SessionInfo]) -> None:
+    began = began_of(parent.metadata)
+    for child in {info.id: info for info in children}.values():
+        named = child.metadata.get("taskId")
+        task_id = named if isinstance(named, str) else child.id
+        entry_id = began.get(task_id) or await _entry_below(parent, child)
+        await store.link_task(parent, child.id, task_id=task_id, entry_id=entry_id)
+
+
+async def _entry_below(parent: Session, child: SessionInfo) -> str | None:
+    """Return the entry of its parent that a task goes on below, where it names one that is there."""
+    imported = child.metadata.get("imported")
+    name = imported.get("below") if isinstance(imported, dict) else None
+    there = await parent.get_entry(name) if isinstance(name, str) else None
+    return None if there is None else there.id
+
+
+def began_of(metadata: JsonObject) -> dict[str, str]:
+    """Return below which entries the tasks of an imported session began, by their names, as its metadata say."""
+    imported = metadata.get("imported")
+    began = imported.get("tasks") if isinstance(imported, dict) else None
+    return {name: at for name, at in began.items() if isinstance(at, str)} if isinstance(began, dict) else {}
