@@ -37,7 +37,7 @@ from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions import opening
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
-from flue_py.store.sqlite.owner import Opener, starting_threads
+from flue_py.store.opener import Opener, starting_threads
 from flue_py.transfer import salvaging
 from flue_py.transfer.salvaging import salvage_file
 

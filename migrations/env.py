@@ -5,8 +5,8 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import make_url
 
-from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.schema.ddl import LOCK_STATEMENT, Dialect, stamp_statements
+from flue_py.store.schema.stamp import FORMAT_VERSION
 
 config = context.config
 

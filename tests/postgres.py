@@ -21,8 +21,9 @@ import pytest
 from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
+from flue_py.store.seam import Sources
 from flue_py.testing.postgres import PostgresServer, Setting, find_binaries
 from flue_py.testing.sources import OpenBackend
 

@@ -11,9 +11,9 @@ from flue_py.cli.output import json_option, print_document, print_result
 from flue_py.cli.place import Place
 from flue_py.cli.running import make_private_folder
 from flue_py.core.jsontext import JsonObject
+from flue_py.store.migrate import dialect_of
+from flue_py.store.migrate import migrate as bring_up_to_date
 from flue_py.store.schema.ddl import Migrated, creation_sql, upgrade_sql
-from flue_py.store.sqlite.migrate import dialect_of
-from flue_py.store.sqlite.migrate import migrate as bring_up_to_date
 
 
 @click.command()

@@ -27,7 +27,8 @@ from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, id_of
 from flue_py.sessions.finishing import finish
 from flue_py.sessions.reading import SessionView
-from flue_py.store.backend import Backend, CommittedBeforeCancellation
+from flue_py.store.backend import Backend
+from flue_py.store.seam import CommittedBeforeCancellation
 
 Result = TypeVar("Result")
 

@@ -17,7 +17,8 @@ from flue_py.sessions.arguments import checked_choice, checked_flag, checked_lim
 from flue_py.sessions.homes import in_full
 from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
+from flue_py.store.seam import Sources
 
 if TYPE_CHECKING:
     from flue_py.store.engine import AsyncEngine

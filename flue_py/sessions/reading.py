@@ -41,7 +41,8 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.listing import source_of
 from flue_py.sessions.pricing import NO_PRICER, CallPricer
-from flue_py.store.backend import Backend, CommittedBeforeCancellation
+from flue_py.store.backend import Backend
+from flue_py.store.seam import CommittedBeforeCancellation
 
 Result = TypeVar("Result")
 

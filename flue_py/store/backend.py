@@ -10,7 +10,6 @@ A caller who is cancelled while a commit is under way is told when it is done, b
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -20,7 +19,6 @@ from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.frozen import frozen
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
@@ -56,24 +54,6 @@ if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
-FORMAT_VERSION = 3
-
-
-class CommittedBeforeCancellation(asyncio.CancelledError):
-    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned."""
-
-    def __init__(self, result: object) -> None:
-        self.result = result
-        super().__init__()
-
-
-@frozen
-class Sources:
-    """Where time and ids come from. Tests inject them; generated ids that collide are asked for again."""
-
-    now_us: Callable[[], int]
-    entry_id: Callable[[], str]
-    session_id: Callable[[], str]
 
 
 class Backend(Protocol):

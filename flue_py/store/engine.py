@@ -34,16 +34,24 @@ from flue_py.errors import (
     StoreUnavailable,
     shown,
 )
-from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.ops.verify import storage_problems
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import IdTaken, Parameters, Row, Statement, Transaction
+from flue_py.store.seam import (
+    CommittedBeforeCancellation,
+    Durability,
+    IdTaken,
+    Parameters,
+    Row,
+    Sources,
+    Statement,
+    Transaction,
+)
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.file import (
     BUSY_POLL_MS,
     ID_ATTEMPTS,
     SYNCHRONOUS,
-    Durability,
     LogKeeper,
     file_size,
     is_busy,
@@ -55,7 +63,7 @@ from flue_py.store.sqlite.file import (
 )
 from flue_py.store.sqlite.journal import WAL, journal_mode, let_go, rescue_log, warn_without_wal
 from flue_py.store.sqlite.migrate import open_file
-from flue_py.store.sqlite.owner import Opener, OpenFile, forget_file, starting_threads
+from flue_py.store.sqlite.owner import OpenFile, forget_file
 from flue_py.store.sqlite.transaction import SoleWriter
 
 if TYPE_CHECKING:

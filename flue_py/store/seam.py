@@ -6,11 +6,14 @@ driver takes the text as it is, SQLAlchemy takes it as `text()`, asyncpg with nu
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from flue_py.core.frozen import frozen
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = Mapping[str, object]
+
+Durability: TypeAlias = Literal["full", "normal"]
+"""Whether a commit waits until the disk has it, or a crash of the machine may take the last ones."""
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
@@ -193,3 +199,20 @@ class NeedsSnapshot(Exception):
 
 class IdTaken(Exception):
     """A unique key was violated by an id that was just generated."""
+
+
+class CommittedBeforeCancellation(asyncio.CancelledError):
+    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+        super().__init__()
+
+
+@frozen
+class Sources:
+    """Where time and ids come from. Tests inject them; generated ids that collide are asked for again."""
+
+    now_us: Callable[[], int]
+    entry_id: Callable[[], str]
+    session_id: Callable[[], str]

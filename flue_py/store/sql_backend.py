@@ -45,7 +45,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument, StoreClosed, StoreUnavailable
-from flue_py.store.backend import FORMAT_VERSION, MAX_TASK_DEPTH, Backend, Sources
+from flue_py.store.backend import MAX_TASK_DEPTH, Backend
 from flue_py.store.ops import append as appending
 from flue_py.store.ops import budgets as budgeting
 from flue_py.store.ops import delete as deleting
@@ -56,7 +56,8 @@ from flue_py.store.ops import move as moving
 from flue_py.store.ops import read as reading
 from flue_py.store.ops import sessions as creating
 from flue_py.store.ops import usage as spending
-from flue_py.store.seam import Transaction
+from flue_py.store.schema.stamp import FORMAT_VERSION
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import queries
 
 if TYPE_CHECKING:  # what only copies and backups have

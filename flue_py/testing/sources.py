@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import TypeAlias
 
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
+from flue_py.store.seam import Sources
 
 OpenBackend: TypeAlias = Callable[[Sources], Awaitable[Backend]]
 """What a backend under test brings: a function that opens a new, empty store."""

@@ -1,0 +1,1 @@
+"""Messages between a provider's form and ours: OpenAI chat, OpenAI Responses, Anthropic."""

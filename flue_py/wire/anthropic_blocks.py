@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.kit.linear import made_id
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of
 

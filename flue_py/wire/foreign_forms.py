@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidEntry, shown
-from flue_py.formats.anthropic.read import anthropic_difference, messages_from_anthropic
-from flue_py.formats.openai.read_chat import chat_difference
-from flue_py.formats.openai.read_responses import responses_difference
+from flue_py.wire.anthropic import anthropic_difference, messages_from_anthropic
 from flue_py.wire.openai_chat import calls_in as calls_in  # noqa: PLC0414 - what is called is told by the same module
-from flue_py.wire.openai_chat import message_from_chat
-from flue_py.wire.openai_responses import message_from_item
+from flue_py.wire.openai_chat import chat_difference, message_from_chat
+from flue_py.wire.openai_responses import message_from_item, responses_difference
 
 _OURS = frozenset({"api", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp"})
 """Fields of our messages that callers put on a provider's: they count as they would on ours."""

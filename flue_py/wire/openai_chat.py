@@ -13,6 +13,7 @@ from typing import cast
 
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry
+from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
 
 EXTRA = "openaiChat"
@@ -314,3 +315,9 @@ def _printed_file(part: JsonObject, left: Leftovers) -> list[JsonValue]:
         left.note("a file that is not held as data")
         return []
     return [{"type": "file", "file": {"file_data": url, "filename": part.get("filename") or "file"}}]
+
+
+def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the chat message that it was made from."""
+    found = difference(printed_chat(message, Leftovers()), original)
+    return {EXTRA: found} if found else {}

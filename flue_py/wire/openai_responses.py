@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import CUSTOM, arguments_from_text, arguments_text, image_from_url, image_url, parts_of
 from flue_py.wire.responses_content import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
@@ -291,3 +292,10 @@ def _printed_part(part: Mapping[str, JsonValue], left: Leftovers, text_type: str
 
 def _only(part: Mapping[str, JsonValue], name: str) -> JsonObject:
     return {name: part[name]} if name in part else {}
+
+
+def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
+    """Return what stands beside a message, so that an export gives back the item that it was made from."""
+    printed = printed_items(message, Leftovers())
+    found = difference(printed[0] if len(printed) == 1 else {}, original)
+    return {EXTRA: found} if found else {}

@@ -8,7 +8,8 @@ server of its own, with a new database for each file; it needs the server's prog
 
 A case has passed where every comparison holds as the fixture says. A case is skipped only for a tag, and only
 where flue_py's answer differs there; that answer is asserted instead, and is in docs/conformance.md. History,
-deletion and lifecycle go through the public surface (`flue_py.open`), stored data through `flue_py.formats.flue.document`.
+deletion and lifecycle go through the public surface (`flue_py.open`), stored data through
+`flue_py.formats.flue.document`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup
 from flue_py.store import backend
-from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.schema import ddl
+from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.testing.postgres import find_binaries
 from tests.edges.cli_runs import Flue
 from tests.migrations.postgres_catalog import contents

@@ -6,8 +6,9 @@ from typing import Any
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import decode_object
+from flue_py.formats.kit.conversation import bash_text
 from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.pi.context import bash_text, messages_for_model, settings_on
+from flue_py.formats.pi.context import messages_for_model, settings_on
 from flue_py.formats.pi.whole import derived_id, parse_pi
 from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, bash, context_at, every_type, path_to, rule_text
 

@@ -15,10 +15,9 @@ from sqlalchemy import create_engine
 
 import flue_py
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
-from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.schema import ddl
+from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 from flue_py.store.sqlite import migrate
-from flue_py.store.sqlite.file import APPLICATION_ID
 
 PRAGMAS = ("table_xinfo", "foreign_key_list", "index_list")
 

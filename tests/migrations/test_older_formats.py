@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.store.backend import FORMAT_VERSION, Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.schema import ddl
+from flue_py.store.schema.stamp import FORMAT_VERSION
+from flue_py.store.seam import Sources
 from flue_py.store.sqlite import migrate
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import assistant, session_info, talk

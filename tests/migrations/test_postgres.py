@@ -27,13 +27,12 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from flue_py.store import backend
-from flue_py.store.backend import FORMAT_VERSION
+from flue_py.store import backend, migrate
 from flue_py.store.postgres import format as postgres_format
 from flue_py.store.postgres.format import prepare_postgres
 from flue_py.store.schema import ddl
 from flue_py.store.schema.ddl import Migrated
-from flue_py.store.sqlite import migrate
+from flue_py.store.schema.stamp import FORMAT_VERSION
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
 from tests.postgres import NewDatabase, connected
 

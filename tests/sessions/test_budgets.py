@@ -14,8 +14,8 @@ import flue_py
 from flue_py.core.budgets import Amounts, NewBudget, Reservation
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
-from flue_py.store.backend import CommittedBeforeCancellation, Sources
 from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.seam import CommittedBeforeCancellation, Sources
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import user
 

@@ -11,8 +11,8 @@ import flue_py
 from flue_py import LeafConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
-from flue_py.store.backend import CommittedBeforeCancellation
 from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.seam import CommittedBeforeCancellation
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import path_of, say, texts, user
 

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.seam import Sources
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.sources import OpenBackend
 from tests.store.sqlite_workers import Nursery, nursery

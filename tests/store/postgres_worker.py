@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import NewSession
 from flue_py.errors import EntryNotFound, LeafConflict, SessionExists, SessionNotFound
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
+from flue_py.store.seam import Sources
 from flue_py.testing.samples import assistant, session_info, user
 from tests.store.spending import reserve_everything, spend
 

@@ -14,7 +14,8 @@ from flue_py.core.budgets import Amounts, NewBudget
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import NewSession
 from flue_py.errors import BudgetExceeded
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
+from flue_py.store.seam import Sources
 
 ASKED = 20
 """Tokens that each call reserves."""

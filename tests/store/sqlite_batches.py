@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from flue_py.store.backend import Sources
-from flue_py.store.seam import Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.runner import SqliteRunner, open_sqlite
 from flue_py.testing.sources import counted_sources

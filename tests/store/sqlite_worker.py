@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from flue_py.errors import StoreBusy
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.schema.ddl import schema_statements
+from flue_py.store.seam import Sources
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import assistant, user
 from tests.store import spending

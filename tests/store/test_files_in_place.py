@@ -20,9 +20,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from flue_py.core.sessions import Appended
 from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
-from flue_py.store.backend import Sources
 from flue_py.store.engine import open_engine
 from flue_py.store.salvage.salvaging import salvage
+from flue_py.store.seam import Sources
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import runner as sqlite
 from flue_py.store.sqlite.file import commit

@@ -33,8 +33,7 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.core.sessions import NewSession
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
-from flue_py.store.backend import Sources
-from flue_py.store.seam import Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import journal as sqlite_journal
 from flue_py.store.sqlite import owner as opener

@@ -22,10 +22,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import flue_py
 from flue_py.core.sessions import STORED, Appended, Moved, NewSession
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
-from flue_py.store.backend import CommittedBeforeCancellation
 from flue_py.store.engine import open_engine
 from flue_py.store.postgres.runner import PostgresRunner
 from flue_py.store.postgres.transaction import Connection
+from flue_py.store.seam import CommittedBeforeCancellation
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.testing.checks import refused
 from flue_py.testing.postgres import PostgresServer

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flue_py.core.sessions import NewSession
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
+from flue_py.store.seam import Sources
 from flue_py.testing.contracts import BackendContract, MovingHouseContract
 from flue_py.testing.contracts.bad_input import BadInputContract
 from flue_py.testing.contracts.budgets import BudgetContract

@@ -22,9 +22,9 @@ from flue_py.errors import (
     StoreUnavailable,
 )
 from flue_py.store.backend import Backend
+from flue_py.store.schema.stamp import APPLICATION_ID
 from flue_py.store.sqlite import migrate
 from flue_py.store.sqlite.file import (
-    APPLICATION_ID,
     begin_immediate,
     check_magic,
     connect,

@@ -34,11 +34,11 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
-from flue_py.store.backend import Backend, CommittedBeforeCancellation, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.ops import append as appending
 from flue_py.store.ops import edit as editing
-from flue_py.store.seam import IdTaken, Transaction
+from flue_py.store.seam import CommittedBeforeCancellation, IdTaken, Sources, Transaction
 from flue_py.store.sql import queries
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import runner as sqlite

@@ -1,0 +1,1 @@
+"""Anthropic message lists, as files."""

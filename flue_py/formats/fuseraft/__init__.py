@@ -1,0 +1,1 @@
+"""fuseraft REPL snapshots and run checkpoints."""

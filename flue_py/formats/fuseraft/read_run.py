@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from flue_py.core.entries import COMPACTION, NewEntry
+from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import UnreadableFile
@@ -20,7 +21,6 @@ from flue_py.formats.kit.linear import (
     UNREADABLE_MESSAGE,
     Chain,
     imported_session,
-    made_id,
     message_entry,
     one_text,
     plain_entry,

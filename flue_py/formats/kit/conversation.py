@@ -9,7 +9,6 @@ from flue_py.core.entries import MESSAGE
 from flue_py.core.exchange import Pairing, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
-from flue_py.formats.pi.context import bash_text
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of
 
@@ -130,3 +129,16 @@ def _no_result(said: Said, call: str) -> JsonObject:
         "content": NO_RESULT,
         "isError": True,
     }
+
+
+def bash_text(message: JsonObject) -> str:
+    """Return the text that tells the model of a command that the user ran."""
+    output = message.get("output")
+    text = f"Ran `{message.get('command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
+    if message.get("cancelled"):
+        text += "\n\n(command cancelled)"
+    elif message.get("exitCode") not in (None, 0):
+        text += f"\n\nCommand exited with code {message.get('exitCode')}"
+    if message.get("truncated") and message.get("fullOutputPath"):
+        text += f"\n\n[Output truncated. Full output: {message.get('fullOutputPath')}]"
+    return text

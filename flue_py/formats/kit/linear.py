@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from hashlib import blake2b
 
 from flue_py.core.entries import NewEntry, checked_kind, is_moment, new_message, to_microseconds
+from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, shown
@@ -22,12 +22,6 @@ from flue_py.formats.kit.rows import Notes
 
 UNREADABLE_MESSAGE = "unreadable_message"
 """The kind of an entry whose message cannot be one: kept whole, never in the context."""
-
-
-def made_id(*parts: str) -> str:
-    """Return an id made from texts: 16 hex characters, the same every time."""
-    text = "\0".join(parts)
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def one_text(value: JsonValue) -> str | None:

@@ -1,0 +1,1 @@
+"""noumen session files."""

@@ -1,0 +1,1 @@
+"""OpenAI chat messages and Responses items, as files."""

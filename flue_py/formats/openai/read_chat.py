@@ -5,18 +5,14 @@ The list has no session and no ids: docs/formats/openai-chat.md says how they ar
 
 from __future__ import annotations
 
-import json
 import re
 
-from flue_py.core.jsontext import JsonObject
 from flue_py.formats.kit.documents import Item, Items, items_of, read_items
-from flue_py.formats.kit.linear import Chain, imported_session, made_id, message_entry
-from flue_py.formats.kit.list_signs import ONLY_ANTHROPIC, ONLY_RESPONSES, other_list
+from flue_py.formats.kit.linear import Chain, message_entry
+from flue_py.formats.kit.lists import ONLY_ANTHROPIC, ONLY_RESPONSES, list_session, list_session_id, other_list
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
-from flue_py.wire.differences import difference
-from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.openai_chat import EXTRA, calls_in, message_from_chat, printed_chat
+from flue_py.wire.openai_chat import calls_in, chat_difference, message_from_chat
 
 __all__ = ["FORMAT", "list_session", "list_session_id", "looks_like_openai_chat", "other_list", "parse_openai_chat"]
 
@@ -65,32 +61,3 @@ def _session(name: str, items: Items, notes: Notes) -> ParsedSession:
             beside = chat_difference(message, item.value)
         chain.add(entry, item.index, beside=beside)
     return list_session(FORMAT, name, items, chain)
-
-
-def chat_difference(message: JsonObject, original: JsonObject) -> JsonObject:
-    """Return what stands beside a message, so that an export gives back the chat message that it was made from."""
-    found = difference(printed_chat(message, Leftovers()), original)
-    return {EXTRA: found} if found else {}
-
-
-def list_session_id(format_name: str, name: str, items: Items) -> str:
-    """Return the id of the session of a list: made from the file's name and its items up to the first of the user."""
-    beginning = []
-    for item in items.items:
-        beginning.append(_text(item))
-        if item.value.get("role") == "user":
-            break
-    return made_id(format_name, name, *beginning)
-
-
-def _text(item: Item) -> str:
-    try:
-        return json.dumps(item.value)
-    except RecursionError:
-        return ""
-
-
-def list_session(format_name: str, name: str, items: Items, chain: Chain) -> ParsedSession:
-    """Return the session of a list; what stood beside the list is kept in its metadata."""
-    beside: JsonObject = {"document": items.beside} if items.beside else {}
-    return chain.parsed(format_name, "1", imported_session(chain.session_id, format_name, name, beside, chain.notes))

@@ -10,18 +10,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.formats.kit.documents import read_items
-from flue_py.formats.kit.linear import Chain, made_id, message_entry
-from flue_py.formats.kit.list_signs import ONLY_RESPONSES
+from flue_py.formats.kit.linear import Chain, message_entry
+from flue_py.formats.kit.lists import ONLY_RESPONSES, list_session, list_session_id
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
-from flue_py.formats.openai.read_chat import list_session, list_session_id
-from flue_py.wire.differences import difference
-from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import calls_in
-from flue_py.wire.openai_responses import EXTRA, message_from_item, printed_items
+from flue_py.wire.openai_responses import message_from_item, responses_difference
 
 FORMAT = "openai-responses"
 
@@ -74,10 +72,3 @@ def _count(response: JsonObject, messages: Sequence[JsonObject]) -> None:
     answers[-1]["usage"] = usage if read.oddities or not read.is_known else usage_json(read)
     if isinstance(response.get("model"), str):
         answers[-1]["model"] = response["model"]
-
-
-def responses_difference(message: JsonObject, original: JsonObject) -> JsonObject:
-    """Return what stands beside a message, so that an export gives back the item that it was made from."""
-    printed = printed_items(message, Leftovers())
-    found = difference(printed[0] if len(printed) == 1 else {}, original)
-    return {EXTRA: found} if found else {}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from flue_py.core.entries import MESSAGE, Entry, message_text
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.formats.kit.conversation import bash_text
 
 MODEL_CHANGE = "model_change"
 THINKING_LEVEL_CHANGE = "thinking_level_change"
@@ -68,16 +69,3 @@ def messages_for_model(context: Iterable[JsonObject]) -> list[JsonObject]:
 def _from_user(content: str | list[JsonValue], message: JsonObject) -> JsonObject:
     parts: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return {"role": "user", "content": parts, "timestamp": message.get("timestamp")}
-
-
-def bash_text(message: JsonObject) -> str:
-    """Return the text by which pi tells the model of a command that the user ran."""
-    output = message.get("output")
-    text = f"Ran `{message.get('command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
-    if message.get("cancelled"):
-        text += "\n\n(command cancelled)"
-    elif message.get("exitCode") not in (None, 0):
-        text += f"\n\nCommand exited with code {message.get('exitCode')}"
-    if message.get("truncated") and message.get("fullOutputPath"):
-        text += f"\n\n[Output truncated. Full output: {message.get('fullOutputPath')}]"
-    return text

@@ -19,11 +19,11 @@ from flue_py.core.entries import (
     Entry,
     from_microseconds,
 )
+from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
 from flue_py.formats.kit.exported import Exported, json_line
-from flue_py.formats.kit.linear import made_id
 from flue_py.formats.pi.context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.pi.filling import FILLED, filled, has_reported_cost, with_cost
 from flue_py.formats.pi.whole import (

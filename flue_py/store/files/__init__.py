@@ -1,0 +1,1 @@
+"""Files in the making, and temporary folders."""

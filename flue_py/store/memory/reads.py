@@ -42,8 +42,9 @@ from flue_py.core.sessions import (
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
-from flue_py.store.backend import FORMAT_VERSION, Sources
 from flue_py.store.memory.model import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
+from flue_py.store.schema.stamp import FORMAT_VERSION
+from flue_py.store.seam import Sources
 
 
 class MemoryReads:

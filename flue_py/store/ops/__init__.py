@@ -1,0 +1,1 @@
+"""What a store does, as functions of a transaction: a file for each idea."""

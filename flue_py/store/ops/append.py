@@ -25,7 +25,6 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry, LeafConflict
-from flue_py.store.backend import Sources
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
 from flue_py.store.ops.path_sums import renew_sums
@@ -34,7 +33,7 @@ from flue_py.store.ops.sessions import create_session, require_session
 from flue_py.store.ops.state import content_digest, read_state, replayed_result, request_row, see_entry, taken_ids
 from flue_py.store.schema.payloads import pack
 from flue_py.store.schema.session_state import Position, SessionState
-from flue_py.store.seam import Row, Transaction
+from flue_py.store.seam import Row, Sources, Transaction
 from flue_py.store.sql import ledger as ledger_queries
 from flue_py.store.sql import queries
 

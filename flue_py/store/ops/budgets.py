@@ -28,11 +28,10 @@ from flue_py.core.budgets import (
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
-from flue_py.store.backend import Sources
 from flue_py.store.ops.sessions import require_session
 from flue_py.store.ops.state import read_state
 from flue_py.store.ops.usage import task_ids
-from flue_py.store.seam import Row, Transaction
+from flue_py.store.seam import Row, Sources, Transaction
 from flue_py.store.sql import budgets as queries
 
 _ID_ATTEMPTS = 1_000

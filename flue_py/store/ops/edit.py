@@ -9,13 +9,12 @@ from flue_py.core.pins import effective_pins
 from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
-from flue_py.store.backend import Sources
 from flue_py.store.ops.pins import group_of, pins_of
 from flue_py.store.ops.read import latest_compaction_fields
 from flue_py.store.ops.sessions import require_session, write_edits
 from flue_py.store.ops.state import read_state, see_entry
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import queries
 
 

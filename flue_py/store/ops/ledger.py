@@ -12,11 +12,10 @@ from flue_py.core.ledger import CallId, Recorded, call_row, differences, replace
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import CallConflict
-from flue_py.store.backend import Sources
 from flue_py.store.ops.path_sums import renew_sums
 from flue_py.store.ops.state import read_state
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import ledger as ledger_queries
 from flue_py.store.sql import queries
 

@@ -20,7 +20,6 @@ from flue_py.core.log import (
 )
 from flue_py.core.sessions import LeafChoice
 from flue_py.errors import EntryNotFound, InvalidArgument
-from flue_py.store.backend import Sources
 from flue_py.store.ops.edit import restore_edits
 from flue_py.store.ops.move import bring_back, leaf_at, retracted_on_path, write_move
 from flue_py.store.ops.read import checked_payload
@@ -28,7 +27,7 @@ from flue_py.store.ops.sessions import edit_row
 from flue_py.store.ops.state import find_held, read_state
 from flue_py.store.schema.payloads import decode_payload
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Row, Transaction
+from flue_py.store.seam import Row, Sources, Transaction
 from flue_py.store.sql import queries
 
 

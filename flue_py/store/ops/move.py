@@ -14,7 +14,6 @@ from typing import NamedTuple
 from flue_py.core.log import Note, decode_ids
 from flue_py.core.sessions import LeafChoice, Moved, MoveReason
 from flue_py.errors import CorruptStore, EntryNotFound
-from flue_py.store.backend import Sources
 from flue_py.store.ops.state import (
     content_digest,
     find_held,
@@ -27,7 +26,7 @@ from flue_py.store.ops.state import (
     see_entry,
 )
 from flue_py.store.schema.session_state import Position, SessionState
-from flue_py.store.seam import Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import queries
 
 

@@ -19,7 +19,6 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
-from flue_py.store.backend import Sources
 from flue_py.store.ops.state import (
     content_digest,
     place,
@@ -29,7 +28,7 @@ from flue_py.store.ops.state import (
     request_row,
 )
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Row, Transaction
+from flue_py.store.seam import Row, Sources, Transaction
 from flue_py.store.sql import queries
 
 

@@ -22,7 +22,6 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
-from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.postgres.errors import DRIVER_ERRORS, is_lost_connection, sqlstate_of, translate
 from flue_py.store.schema.ddl import (
     LOCK_STATEMENT,
@@ -33,6 +32,7 @@ from flue_py.store.schema.ddl import (
     schema_statements,
     stamp_statements,
 )
+from flue_py.store.schema.stamp import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection

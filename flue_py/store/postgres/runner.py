@@ -27,7 +27,7 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
-from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.opener import Opener
 from flue_py.store.ops.append import PlannedAppend, plan_append
 from flue_py.store.ops.sessions import PlannedFork, get_session, plan_fork
 from flue_py.store.postgres.errors import (
@@ -44,11 +44,9 @@ from flue_py.store.postgres.listener import Listener
 from flue_py.store.postgres.plans import append_in_one_statement, fork_in_one_statement
 from flue_py.store.postgres.transaction import Connection, PostgresTransaction
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import IdTaken, NeedsSnapshot, Transaction
+from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, NeedsSnapshot, Sources, Transaction
 from flue_py.store.sql import queries
 from flue_py.store.sql_backend import SqlBackend
-from flue_py.store.sqlite.file import Durability
-from flue_py.store.sqlite.owner import Opener
 
 if TYPE_CHECKING:
     from sqlalchemy import URL

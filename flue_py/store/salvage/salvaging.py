@@ -16,7 +16,6 @@ import pydantic_core
 from flue_py.core.salvaging import Loss, SalvageReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
-from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.files.private import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
@@ -27,9 +26,10 @@ from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
 from flue_py.store.schema.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
 from flue_py.store.schema.payloads import unpack
+from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 from flue_py.store.sql import queries
 from flue_py.store.sqlite.backup import verify_connection
-from flue_py.store.sqlite.file import APPLICATION_ID, check_magic, translated
+from flue_py.store.sqlite.file import check_magic, translated
 from flue_py.store.sqlite.migrate import open_file
 from flue_py.store.sqlite.owner import require_not_open
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from flue_py.core.frozen import frozen
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
-from flue_py.store.backend import FORMAT_VERSION
 from flue_py.store.schema.ledger_sums import all_tokens
-from flue_py.store.sqlite.file import APPLICATION_ID
+from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -1,0 +1,1 @@
+"""Every statement, a file for each idea."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import uniform
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from flue_py.errors import (
     CorruptStore,
@@ -21,15 +21,11 @@ from flue_py.errors import (
     StoreBusy,
     StoreUnavailable,
 )
+from flue_py.store.seam import Durability
 from flue_py.store.sqlite.log_files import Identity, identity_of
-
-Durability: TypeAlias = Literal["full", "normal"]
 
 SYNCHRONOUS: dict[Durability, str] = {"full": "EXTRA", "normal": "NORMAL"}
 """EXTRA is FULL for a write-ahead log. With a rollback journal it also waits until the journal is gone for good."""
-
-APPLICATION_ID = 0x464C5545
-"""Marks the file as ours in its header: "FLUE"."""
 
 _UNAVAILABLE = (
     sqlite3.SQLITE_FULL,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from flue_py.errors import CorruptStore, NotAStore, StoreBusy, StoreUnavailable
-from flue_py.store.backend import FORMAT_VERSION, Sources
-from flue_py.store.seam import Transaction
+from flue_py.store.schema.stamp import FORMAT_VERSION
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.file import check_magic, translated
 from flue_py.store.sqlite.migrate import format_of

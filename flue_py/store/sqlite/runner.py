@@ -18,13 +18,12 @@ from typing import Any, Generic, TypeVar
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import FlueError, InvalidArgument, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
-from flue_py.store.backend import CommittedBeforeCancellation, Sources
+from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import IdTaken, Transaction
+from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, Sources, Transaction
 from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.file import (
     ID_ATTEMPTS,
-    Durability,
     LogKeeper,
     begin_immediate,
     commit,
@@ -39,7 +38,7 @@ from flue_py.store.sqlite.file import (
 )
 from flue_py.store.sqlite.journal import WAL, journal_mode, let_go, rescue_log, warn_without_wal
 from flue_py.store.sqlite.migrate import open_file
-from flue_py.store.sqlite.owner import Opener, OpenFile, forget_file, starting_threads
+from flue_py.store.sqlite.owner import OpenFile, forget_file
 from flue_py.store.sqlite.transaction import SqliteTransaction
 
 Result = TypeVar("Result")

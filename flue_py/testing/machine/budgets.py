@@ -17,8 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from flue_py.core.budgets import Amounts, NewBudget, Reservation, SpentSoFar, Unit
 from flue_py.core.sessions import NewSession
 from flue_py.errors import BudgetExceeded, FlueError
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.seam import Sources
 from flue_py.testing.samples import assistant
 from flue_py.testing.sources import OpenBackend, StepSources
 

@@ -24,8 +24,9 @@ from flue_py.core.log import LogLine
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
 from flue_py.errors import FlueError, LeafConflict
-from flue_py.store.backend import Backend, Sources
+from flue_py.store.backend import Backend
 from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.seam import Sources
 from flue_py.testing import samples, strategies
 from flue_py.testing.checks import check_window
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot

@@ -1,0 +1,52 @@
+"""Bringing the database of a path or a URL to the current format, wherever it is."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+
+from flue_py.errors import InvalidArgument, MissingExtra
+from flue_py.store.schema.ddl import Dialect, Migrated
+from flue_py.store.sqlite.migrate import migrate_file
+
+
+def dialect_of(target: str) -> Dialect:
+    """Return the dialect of a database named by a path or URL. Raises `InvalidArgument` where it is none of ours."""
+    scheme, separator, _ = target.partition("://")
+    if target in (":memory:", "memory://"):
+        raise InvalidArgument("a store in memory is made anew each time, in the current format; name a file or a URL")
+    if not separator or scheme == "sqlite+aiosqlite":
+        return "sqlite"
+    if scheme == "postgresql+asyncpg":
+        return "postgresql"
+    raise InvalidArgument(f"{scheme}:// is neither sqlite+aiosqlite:// nor postgresql+asyncpg://; write it in full")
+
+
+async def migrate(target: str, *, busy_timeout: float = 30.0) -> Migrated:
+    """Bring the database of a path or URL to the current format, made where there is none; return what was done.
+
+    Waits ``busy_timeout`` seconds for locks of others. Raises as opening it does.
+    """
+    if dialect_of(target) == "postgresql":
+        if find_spec("asyncpg") is None:
+            raise MissingExtra("postgres", "postgresql+asyncpg://")
+        from flue_py.store.postgres.format import migrate_url  # noqa: PLC0415 - needs the extra
+
+        return await migrate_url(target, busy_timeout=busy_timeout)
+    return await asyncio.to_thread(migrate_file, _path_of(target), busy_timeout)
+
+
+def _path_of(target: str) -> Path:
+    if "://" not in target:
+        return Path(target)
+    from sqlalchemy import make_url  # noqa: PLC0415 - needed for a URL only
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
+    try:
+        name = make_url(target).database
+    except (ArgumentError, ValueError) as error:
+        raise InvalidArgument(f"{target!r} is not a database URL; write sqlite+aiosqlite:///FILE") from error
+    if not name or name == ":memory:" or name.startswith("file:"):
+        raise InvalidArgument(f"{target}: name a file")
+    return Path(name)
