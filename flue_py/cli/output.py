@@ -113,11 +113,6 @@ def _print_styled(shown_on: Console, lines: Iterable[Line]) -> None:
         )
 
 
-def print_title(text: str) -> None:
-    """Print a line that says what follows."""
-    print_lines([((text, "bold"),)])
-
-
 def look(*, sizes: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None) -> Look:
     """Return how to show entries on this output: its width, and signs it can encode."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()

@@ -12,7 +12,7 @@ A backend of your own is tested by a subclass in a test module (needs the extra 
 
 and a fixture ``anyio_backend`` that returns ``"asyncio"``. `BackendMachine`, `check_budgets` and `check_deletion`
 take a function of the same shape. pytest and Hypothesis are imported here and nowhere else in this library;
-`postgres_server`, which measurements use too, needs neither.
+`postgres`, which measurements use too, needs neither.
 """
 
 from __future__ import annotations
@@ -22,35 +22,5 @@ import sys
 if "pytest" in sys.modules:
     import pytest
 
-    # So that a failing assert shows its values, as it would in a test module.
-    pytest.register_assert_rewrite(
-        *(
-            f"flue_py.testing.{name}"
-            for name in (
-                "budget_machine",
-                "checks",
-                "contract",
-                "contract_append",
-                "contract_bad_input",
-                "contract_budgets",
-                "contract_catching_up",
-                "contract_conflicts",
-                "contract_copying",
-                "contract_deletion",
-                "contract_forks",
-                "contract_idempotency",
-                "contract_imports",
-                "contract_moves",
-                "contract_reads",
-                "contract_sessions",
-                "contract_size",
-                "contract_tasks",
-                "contract_undo",
-                "contract_usage",
-                "copying",
-                "deletion",
-                "machine",
-                "whole_stores",
-            )
-        )
-    )
+    # So that a failing assert of any module here shows its values, as it would in a test module.
+    pytest.register_assert_rewrite(__name__)

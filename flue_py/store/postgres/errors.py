@@ -23,7 +23,6 @@ DRIVER_ERRORS = (
 )
 
 UNIQUE_VIOLATION = "23505"
-OUT_OF_RANGE = "22003"
 DIVISION_BY_ZERO = "22012"
 
 # Another transaction was in the way and this one was rolled back: it can simply be run again.

@@ -31,14 +31,6 @@ Sink: TypeAlias = Callable[[Shape, int, Cell, bool], None]
 """Takes a row: what it is, the kind of its page, the row, and whether it is beyond doubt a current one."""
 
 
-@dataclass(frozen=True, slots=True)
-class BadPage:
-    """A page that should have held rows of a table and could not be read whole."""
-
-    number: int
-    table: str | None
-
-
 def _kinds(shape: Shape) -> tuple[int, int]:
     """Return of which kinds the leaves and the inner pages of a table or index are."""
     return (TABLE_LEAF, TABLE_INTERIOR) if shape.has_rowid else (INDEX_LEAF, INDEX_INTERIOR)

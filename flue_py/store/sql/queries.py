@@ -641,13 +641,6 @@ PAYERS_TO_NOTE = _per_dialect(
 NOTE_TASK = Statement("UPDATE ledger_sessions SET task_of = :task_of WHERE session_key = :session_key")
 GONE_TASKS = _per_dialect(
     lambda dialect: (
-        f"UPDATE ledger_sessions SET task_of = :task_of WHERE ({_in_ids('session_id', dialect)} AND task_of IS NULL)"
-        f" OR ({_in_ids('task_of', dialect)} AND NOT EXISTS"
-        " (SELECT 1 FROM ledger_sessions p WHERE p.session_id = ledger_sessions.task_of))"
-    )
-)
-GONE_TASKS = _per_dialect(
-    lambda dialect: (
         "WITH RECURSIVE gone(id) AS (SELECT "
         + (
             "value FROM json_each(:ids)"
