@@ -18,9 +18,10 @@ take a function of the same shape. pytest and Hypothesis are imported here and n
 from __future__ import annotations
 
 import sys
+from pkgutil import iter_modules
 
 if "pytest" in sys.modules:
     import pytest
 
     # So that a failing assert of any module here shows its values, as it would in a test module.
-    pytest.register_assert_rewrite(__name__)
+    pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
