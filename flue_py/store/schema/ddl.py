@@ -47,7 +47,7 @@ class Migrated:
 
 def migrations_directory() -> Path:
     """Return where the migrations are: inside an installed wheel, else beside the package in a checkout."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     installed = package / "_migrations"
     return installed if installed.is_dir() else package.parent / "migrations"
 
