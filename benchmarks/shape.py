@@ -1,0 +1,183 @@
+"""The shape of the code: how much of it there is, and through how many files one call goes.
+
+Run with ``python -m benchmarks.shape``. It prints modules, code lines (without blank lines, comments and docstrings),
+imports inside functions and public names, and five walks: what really runs for one append, one context, one fork, one
+deletion and one import, on a SQLite file. A walk begins when the call is made and ends when it returns. It counts the
+files and functions of flue_py that ran, how often a function of one file called one of another, transactions, and
+calls of SQL in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import io
+import json
+import sys
+import threading
+import tokenize
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import flue_py
+
+PACKAGE = Path(flue_py.__file__).parent
+_ROOT = f"{PACKAGE}/"
+_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_SQL = frozenset({"rows", "first", "run", "run_many", "insert"})
+_TRANSACTION = "SqliteTransaction"
+
+
+# -- what is there -----------------------------------------------------------------------------------------------------
+
+
+def code_lines(source: str) -> int:
+    """Return how many lines of a module hold code: no blank lines, comments or docstrings."""
+    tree = ast.parse(source)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for statement in body:
+            # A text that stands alone documents what it follows, or the module, class or function it begins.
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                lines.difference_update(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+    return len(lines)
+
+
+def inner_imports(source: str) -> int:
+    """Return how many imports stand inside functions."""
+    return sum(
+        isinstance(inner, (ast.Import, ast.ImportFrom))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for inner in ast.walk(node)
+    )
+
+
+def print_sizes() -> None:
+    """Print how much code there is, by room."""
+    sources = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    sizes = {path: code_lines(source) for path, source in sources.items()}
+    rooms: Counter[str] = Counter()
+    modules: Counter[str] = Counter()
+    for path, size in sizes.items():
+        room = path.parts[0] if len(path.parts) > 1 else "."
+        rooms[room] += size
+        modules[room] += 1
+    print("| room | modules | code lines |\n| --- | --- | --- |")
+    for room in sorted(rooms):
+        print(f"| {room} | {modules[room]} | {rooms[room]:,} |")
+    print(f"| without testing | {modules.total() - modules['testing']} | {rooms.total() - rooms['testing']:,} |")
+    largest = sorted(sizes, key=lambda path: -sizes[path])[:3]
+    print("\nlargest modules: " + ", ".join(f"{path.as_posix()} ({sizes[path]})" for path in largest))
+    inner = sum(
+        inner_imports(text) for path, text in sources.items() if path.parts[0] not in ("cli", "demo", "testing")
+    )
+    print(f"imports inside functions, without cli, demo and testing: {inner}")
+    print(f"public names of flue_py: {len(flue_py.__all__)}\n")
+
+
+# -- what runs ---------------------------------------------------------------------------------------------------------
+
+
+class Walk:
+    """What runs of flue_py while it is watched, in every thread."""
+
+    def __init__(self) -> None:
+        self.is_watching = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.files: set[str] = set()
+        self.functions: set[object] = set()
+        self.jumps = self.transactions = self.sql = 0
+
+    def see(self, frame: FrameType, event: str, argument: object) -> None:
+        """Note a call. The interpreter calls this for every one."""
+        del argument
+        code = frame.f_code
+        if not self.is_watching or event != "call" or not code.co_filename.startswith(_ROOT):
+            return
+        self.files.add(code.co_filename)
+        self.functions.add(code)
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(_ROOT):
+            caller = caller.f_back
+        self.jumps += caller is not None and caller.f_code.co_filename != code.co_filename
+        owner, _, name = code.co_qualname.rpartition(".")
+        if owner == _TRANSACTION:
+            self.transactions += name == "__init__"
+            self.sql += name in _SQL
+
+    async def of(self, call: Callable[[], Awaitable[object]]) -> str:
+        """Return the row of a table for what one call runs."""
+        self.clear()
+        self.is_watching = True
+        await call()
+        self.is_watching = False
+        counts = (len(self.files), len(self.functions), self.jumps, self.transactions, self.sql)
+        return " | ".join(map(str, counts))
+
+
+async def walks(folder: Path) -> dict[str, str]:
+    """Return a row for each walk."""
+    walk = Walk()
+    sessions = folder / "pi.jsonl"
+    sessions.write_text("\n".join(json.dumps(row) for row in PI_FILE) + "\n", encoding="utf-8")
+    # The threads of the store are watched from their beginning.
+    threading.setprofile(walk.see)
+    sys.setprofile(walk.see)
+    try:
+        async with flue_py.open(folder / "walks.db") as store:
+            session = await store.create_session()
+            for number in range(10):
+                await session.append_message({"role": "user", "content": f"message {number}"})
+            task = await session.create_task(task_id="task")
+            await task.append_message({"role": "user", "content": "a task"})
+            reader = await store.get_session(session.id)
+            question: flue_py.JsonObject = {"role": "user", "content": "why?"}
+            return {
+                "append a user message": await walk.of(lambda: session.append_message(question)),
+                "build_context": await walk.of(reader.build_context),
+                "fork": await walk.of(session.fork),
+                "delete a tree": await walk.of(lambda: store.delete_session_tree(session.id)),
+                "import a pi file of 2 messages": await walk.of(lambda: flue_py.import_file(store, sessions)),
+            }
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+PI_FILE: tuple[flue_py.JsonObject, ...] = (
+    {"type": "session", "version": 3, "id": "walk", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/"},
+    {
+        "type": "message", "id": "a0000001", "parentId": None, "timestamp": "2026-01-01T00:00:01Z",
+        "message": {"role": "user", "content": "hello", "timestamp": 1},
+    },
+    {
+        "type": "message", "id": "a0000002", "parentId": "a0000001", "timestamp": "2026-01-01T00:00:02Z",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "timestamp": 2},
+    },
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print the sizes, and the walks."""
+    print_sizes()
+    print("| walk | files | functions | jumps between files | transactions | SQL calls |\n| --- " + "| --- " * 5 + "|")
+    with TemporaryDirectory() as folder:
+        for name, row in asyncio.run(walks(Path(folder))).items():
+            print(f"| {name} | {row} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The tool that says how much code there is, and through how many files one call goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import shape
+from benchmarks.shape import code_lines, inner_imports, walks
+
+SOURCE = '''"""A module."""
+
+import os  # to be found
+
+
+class One:
+    """A class."""
+
+    size = 1
+    """How large it is."""
+
+    def two(self):
+        # a comment
+        import re
+
+        return """one
+        two"""
+'''
+
+
+def test_code_lines_are_those_without_blanks_comments_and_docstrings() -> None:
+    assert code_lines(SOURCE) == len(["import os", "class", "size", "def", "import re", "return", "two"])
+
+
+def test_only_imports_inside_functions_are_inner_imports() -> None:
+    assert inner_imports(SOURCE) == 1
+
+
+@pytest.mark.anyio
+async def test_a_walk_counts_what_one_call_runs(tmp_path: Path) -> None:
+    rows = {name: [int(count) for count in row.split("|")] for name, row in (await walks(tmp_path)).items()}
+
+    assert list(rows) == [
+        "append a user message", "build_context", "fork", "delete a tree", "import a pi file of 2 messages",
+    ]  # fmt: skip
+    for files, functions, jumps, transactions, sql in rows.values():
+        assert 1 < files < functions
+        assert jumps >= files - 1
+        assert 1 <= transactions <= sql
+    assert rows["append a user message"][3:] == [1, 3]
+
+
+def test_sizes_are_printed_by_room(capsys: pytest.CaptureFixture[str]) -> None:
+    shape.print_sizes()
+
+    printed = capsys.readouterr().out
+    rooms = {path.name for path in shape.PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert {line.split("|")[1].strip() for line in printed.splitlines()[2:] if line.startswith("|")} == {
+        ".", "without testing", *rooms,
+    }  # fmt: skip
