@@ -113,10 +113,13 @@ def _print_styled(shown_on: Console, lines: Iterable[Line]) -> None:
         )
 
 
-def look(*, sizes: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None) -> Look:
+def look(
+    *, sizes: Mapping[str, int] | None = None, counted: bool = True, labels: Mapping[str, str] | None = None
+) -> Look:
     """Return how to show entries on this output: its width, and signs it can encode."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
-    return Look(_width(), sizes, labels, UNICODE if encoding.startswith("utf") else ASCII)
+    glyphs = UNICODE if encoding.startswith("utf") else ASCII
+    return Look(_width(), sizes, labels, glyphs, sizes_counted=counted)
 
 
 def _styled_console(*, err: bool = False) -> Console | None:
