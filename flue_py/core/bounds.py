@@ -57,3 +57,18 @@ def json_weight(text: bytes | bytearray) -> int:
         containers += inside
         values += bare.count(b",") + inside + strings
     return containers * _CONTAINER_BYTES + values * _VALUE_BYTES
+
+
+_WIDE, _HALF_WIDE = re.compile(rb"[\xf0-\xff]"), re.compile(rb"[\xc4-\xff]")
+_CONTINUING = bytes(range(0x80, 0xC0))
+
+
+def memory_of_utf8(data: bytes | bytearray, start: int, end: int) -> int:
+    """Return about how many bytes Python takes for UTF-8 from ``start`` to ``end``, as a text. O(size).
+
+    Each character takes as much as the widest of them: one that is no Latin letter makes an ASCII text twice as large,
+    one beyond U+FFFF four times. A piece is looked at a time.
+    """
+    width = 4 if _WIDE.search(data, start, end) else 2 if _HALF_WIDE.search(data, start, end) else 1
+    pieces = (data[at : min(at + _AT_ONCE, end)] for at in range(start, end, _AT_ONCE))
+    return width * sum(len(piece.translate(None, _CONTINUING)) for piece in pieces)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TypeAlias, cast
@@ -166,7 +167,7 @@ _FAST = _FastReader()
 
 
 def decode_json(text: str | bytes) -> JsonValue:
-    """Return the value of stored JSON text. Raises `CorruptStore` where the text is no JSON."""
+    """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` where it is no JSON."""
     read = _FAST.reader_for(text)
     try:
         if read is not None:
@@ -174,6 +175,8 @@ def decode_json(text: str | bytes) -> JsonValue:
     except (ValueError, TypeError):  # a TypeError for half of a surrogate pair
         pass
     try:
+        # The standard library would take bytes of other encodings, too.
+        text = text if isinstance(text, str) else text.decode()
         return cast("JsonValue", json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         raise CorruptStore(f"a stored payload is not JSON ({error}); run verify() to find it") from error
@@ -194,6 +197,46 @@ def decode_object(text: str | bytes) -> JsonObject:
 def payload_digest(text: str | bytes) -> bytes:
     """Return the 16-byte BLAKE2b digest of a payload's text in UTF-8, by which a damaged one is recognised."""
     return blake2b(text.encode() if isinstance(text, str) else text, digest_size=16).digest()
+
+
+def utf8_length(text: str) -> int:
+    """Return how many bytes ``text`` is in UTF-8. Raises ValueError for half of a surrogate pair. A piece at a time."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[at : at + _PIECE].encode()) for at in range(0, len(text), _PIECE))
+
+
+_PIECE = 1 << 16
+_ESCAPED = re.compile(
+    rb'(?:[^\x00-\x1f"\\\x80-\xff]{1,1024}+|[\xc0-\xff][\x80-\xbf]{1,3}+'
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{4}|\\[^u]){1,256}+",
+    re.DOTALL,
+)
+
+
+def unescape(line: bytearray, start: int, end: int) -> int:
+    """Write what stands in a JSON string into its own place, from ``start`` on, as UTF-8; return where that ends.
+
+    ``start`` and ``end`` are within the quotes. What it stands for is never longer. Raises ValueError for what JSON
+    does not allow. Memory: a piece at a time, however long it is.
+    """
+    control = _CONTROL.search(line, start, end)
+    if control is not None:
+        raise ValueError(f"a control character at byte {control.start()}")
+    at = written = line.find(b"\\", start, end)
+    if at < 0:
+        return end
+    while at < end:
+        piece = _ESCAPED.match(line, at, end)
+        if piece is None:
+            raise ValueError(f"neither UTF-8 nor an escape at byte {at}")
+        text = json.loads(b'"%b"' % piece[0]).encode()
+        line[written : written + len(text)] = text
+        at, written = piece.end(), written + len(text)
+    return written
+
+
+_CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 def utf16_length(text: str) -> int:

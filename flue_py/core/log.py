@@ -25,7 +25,9 @@ MAX_WHY_CHARACTERS = 2_000
 LOGGED_IDS = 20
 """How many of the entries that a revision added its line names."""
 
-EditKind: TypeAlias = Literal["title", "auto_title", "metadata", "completed", "label", "pin", "task", "retracted"]
+EditKind: TypeAlias = Literal[
+    "title", "auto_title", "metadata", "completed", "label", "pin", "task", "depth", "retracted"
+]
 RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "completed", "label", "pin"})
 """The edits whose values can be gone back to by themselves."""
 
@@ -60,7 +62,8 @@ class Edit:
     """One change beside the history, as text before and after it (None: there was or is nothing).
 
     ``what``: the ``title``; the ``metadata`` (JSON); ``completed`` (microseconds since 1970 UTC, in digits); the
-    ``label`` or the ``pin`` (``on``, ``off``) of entry ``entry_id``; a ``task`` that was linked (its id); entries
+    ``label`` or the ``pin`` (``on``, ``off``) of entry ``entry_id``; a ``task`` that was linked (its id); the
+    ``depth`` of a task session, in digits, once it is known whose task its parent is; entries
     (a JSON list of ids) that were ``retracted`` and that going back brought back.
     """
 

@@ -215,6 +215,12 @@ class TreeHead:
         return blake2b(text.encode(), digest_size=16).digest()
 
     @property
+    def known_as(self) -> frozenset[bytes]:
+        """The fingerprints of this state: format 3 made tasks of sessions that were copied as root sessions before."""
+        older = tuple(session._replace(kind="root") if session.kind == "task" else session for session in self.sessions)
+        return frozenset({self.fingerprint, replace(self, sessions=older).fingerprint})
+
+    @property
     def own_entries(self) -> int:
         """How many entries its sessions count as theirs: about how large the tree is."""
         return sum(session.entry_count for session in self.sessions)
@@ -389,7 +395,7 @@ def _refusal(head: TreeHead, found: Sequence[FoundTree]) -> SessionExists | None
         common = next(session for session in tree.head.sessions if session.id in ids)
         if tree.stamps == {None}:
             return _refused(common.id, "is in the target already, and is not a copy of this one")
-        if tree.stamps != {tree.head.fingerprint}:
+        if len(tree.stamps) != 1 or not tree.head.known_as.issuperset(tree.stamps):
             return _refused(common.id, "was copied before, and its copy has been changed in the target since")
         for theirs in tree.head.sessions:
             ours = ids.get(theirs.id)

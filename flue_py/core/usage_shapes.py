@@ -257,7 +257,7 @@ def usage_json(usage: ReportedUsage) -> JsonObject:
     if usage.told:
         made["totalTokens"] = totals.total_tokens
     parts = {"cacheWrite1h": usage.cache_write_1h, "reasoning": usage.reasoning}
-    return made | {name: tokens for name, tokens in parts.items() if tokens}
+    return made | {name: tokens for name, tokens in parts.items() if name in usage.told}
 
 
 class _Reading:

@@ -19,10 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from operator import attrgetter
+from sys import getsizeof
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 
-from flue_py.core.bounds import inflate, inflated_size, json_weight
-from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
+from flue_py.core.jsontext import JsonObject, decode_object, encode_json, unescape, utf8_length
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import is_storable
 from flue_py.core.trees import (
@@ -74,8 +75,10 @@ _MAX_INT = 2**63
 # Lines up to this are read by a JSON parser: what it makes of them is small. Longer ones are rows, which are flat.
 _PARSED_LINE = 64 * 1024
 _AT_ONCE = 64 * 1024
-# How many bytes of lines one byte of the file may stand for. What stores write stays far below.
+# How many bytes in memory one byte of the file may stand for. What stores write stays far below.
 _MOST_GROWTH = 50
+# What a row takes beside its text: less than CPython needs for one, as a row may be a short line in a whole bundle.
+_ROW_BYTES = 500
 
 
 class _Column(NamedTuple):
@@ -270,18 +273,16 @@ class _Lines:
         self._rest = b""
         self._read = 0
 
-    def next(self) -> bytes | bytearray:
+    def next(self) -> bytearray:
         """Return the next line with its end; without one, or empty, where the stream ends. Raises `ValueError`."""
-        line, self._rest = self._split(self._rest)
-        if line.endswith(b"\n"):
-            return line
-        long = bytearray(line)
-        while not long.endswith(b"\n") and (some := self._some()):
-            line, self._rest = self._split(some)
-            long += line
-            if len(long) > self._most:
+        begin, self._rest = self._split(self._rest)
+        line = bytearray(begin)
+        while not line.endswith(b"\n") and (some := self._some()):
+            more, self._rest = self._split(some)
+            line += more
+            if len(line) > self._most:
                 raise ValueError(f"longer than {self._most} bytes, which no row within the limits of the store is")
-        return long
+        return line
 
     @staticmethod
     def _split(data: bytes) -> tuple[bytes, bytes]:
@@ -290,10 +291,14 @@ class _Lines:
 
     def _some(self) -> bytes:
         some = self._file.read(_AT_ONCE)
-        self._read += len(some)
+        self.count(len(some))
+        return some
+
+    def count(self, size: int) -> None:
+        """Count bytes that the file stands for. Raises `ValueError` where they are far more than it is long."""
+        self._read += size
         if self._read > self._most + _MOST_GROWTH * self._packed.tell():
             raise ValueError(f"the file stands for more than {_MOST_GROWTH} times its size")
-        return some
 
     @property
     def is_at_end(self) -> bool:
@@ -309,7 +314,8 @@ class BundleReader:
 
     def __init__(self, file: BinaryIO, name: str, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._lines = _Lines(file, 2 * limits.entry_bytes + 2 * limits.metadata_bytes + _PARSED_LINE)
+        self._room = limits.entry_bytes + 2 * limits.metadata_bytes + _PARSED_LINE
+        self._lines = _Lines(file, limits.entry_bytes + self._room)
         self._name = name
         self._sha256 = sha256()
         self._number = 0
@@ -343,7 +349,7 @@ class BundleReader:
     def _unreadable(self, why: str) -> UnreadableFile:
         return UnreadableFile(f"{self._name}: line {self._number} {why}; nothing was imported")
 
-    def _next_line(self) -> bytes | bytearray:
+    def _next_line(self) -> bytearray:
         self._number += 1
         try:
             line = self._lines.next()
@@ -433,35 +439,65 @@ class BundleReader:
         columns = _COLUMNS[table]
         if self._version == 1:
             columns = columns[: _OF_VERSION_1.get(table)]
-        value = self._parsed(line) if len(line) <= _PARSED_LINE else self._flat(line, columns)
+        is_short = len(line) <= _PARSED_LINE
+        value = self._parsed(line) if is_short else self._flat(line, columns)
+        del line  # what was made of it is measured next
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]
+        self._count_memory(values if is_short else ())
         row = cast("Row", cast("Any", _TABLES[table])(*values))
         self._check_size(row)
         return row
 
-    def _flat(self, line: bytes | bytearray, columns: Sequence[_Column]) -> list[object] | None:
+    def _flat(self, line: bytearray, columns: Sequence[_Column]) -> list[object] | None:
         """Return the values of a long line, an array of as many texts, numbers and nulls; None for any other.
 
-        Nothing is made of what stands between them, and what is base64 becomes the bytes it stands for at once.
+        Nothing is made of what stands between them, and each value is made from the line itself, which is spoilt:
+        beside it there is never more than the values.
         """
         values: list[object] = []
-        at = 1
+        at, room = 1, self._room
         while line[:1] == b"[" and len(values) <= len(columns):
             token = _TOKEN.match(line, at)
             if token is None:
                 return None
             at = token.end()
-            is_bytes = len(values) > 0 and columns[len(values) - 1].type is bytes and token[1] is not None
-            if is_bytes:
-                text = memoryview(line)[token.start(1) + 1 : token.end(1) - 1]
-                values.append(self._unbased(columns[len(values) - 1], text))
+            start, end = token.start(1) + 1, token.end(1) - 1
+            if start == 0:
+                values.append(self._parsed(line[token.start(2) : token.end(2)]))
+            elif values and columns[len(values) - 1].type is bytes:
+                values.append(self._unbased(columns[len(values) - 1], memoryview(line)[start:end]))
             else:
-                values.append(self._parsed(line[token.start(1) : token.end(1)] if token.start(1) >= 0 else token[2]))
+                text = self._text(line, start, end, room)
+                room -= end - start
+                values.append(text)
             if line[at - 1 : at] == b"]":
-                return values if line[at:] == b"\n" else None
+                return values if line.endswith(b"\n") and len(line) == at + 1 else None
         return None
+
+    def _text(self, line: bytearray, start: int, end: int, room: int) -> str:
+        """Return the text of a JSON string that stands in a line, which is spoilt there."""
+        try:
+            end = unescape(line, start, end)
+            if end - start > room:
+                raise ValueError(f"more than {self._room} bytes of text, which no row within the limits has")
+            # Counted before it is made: a single character may make Python take four bytes for each of the others.
+            self._lines.count(max(0, memory_of_utf8(line, start, end) - (end - start)))
+            return str(memoryview(line)[start:end], "utf-8")
+        except ValueError as error:
+            raise self._unreadable(f"cannot be read ({error})") from error
+
+    def _count_memory(self, values: Sequence[object]) -> None:
+        """Count what a row takes in memory beside its line, and texts of wide characters among short values."""
+        size = _ROW_BYTES
+        for value in values:
+            if isinstance(value, str) and not value.isascii():
+                size += max(0, getsizeof(value) - utf8_length(value))
+        try:
+            self._lines.count(size)
+        except ValueError as error:
+            raise self._unreadable(f"cannot be read ({error})") from error
 
     def _value(self, column: _Column, found: object) -> object:
         if found is None and column.optional:
@@ -484,11 +520,11 @@ class BundleReader:
     def _check_size(self, row: Row) -> None:
         """Refuse a row that is larger than the limits of the store it is for, before any of it is unpacked."""
         most = self._limits.entry_bytes
-        if isinstance(row, SessionRow) and len(row.metadata.encode()) > self._limits.metadata_bytes:
+        if isinstance(row, SessionRow) and utf8_length(row.metadata) > self._limits.metadata_bytes:
             limit = self._limits.metadata_bytes
             raise self._unreadable(f"has more metadata than the store takes ({limit} bytes, metadata_bytes)")
         if isinstance(row, EntryRow):
-            beside = len((row.extra or "").encode()) + len((row.payload or "").encode())
+            beside = utf8_length(row.extra or "") + utf8_length(row.payload or "")
             self._check_packed(row.packed, most - beside)
         elif isinstance(row, BlobRow):
             self._check_packed(row.data, most)
@@ -496,18 +532,28 @@ class BundleReader:
     def _check_packed(self, packed: bytes | None, most: int) -> None:
         try:
             size = 0 if packed is None else inflated_size(packed, most)
-            # Small values make many objects of few bytes, which verifying would have to hold.
-            is_light = (
-                size is None or size <= most // 16 or json_weight(inflate(packed or b"", most) or b"") <= 3 * most
-            )
+            is_sound = most >= 0 and size is not None and (size <= most // 16 or self._is_light(packed or b"", most))
         except zlib.error as error:
             raise self._unreadable(f"has a payload that cannot be unpacked ({error})") from error
-        if most < 0 or size is None or not is_light:
+        if not is_sound:
             limit = self._limits.entry_bytes
             raise self._unreadable(
                 f"has an entry that is larger than the store takes ({limit} bytes, entry_bytes), or broken; "
                 "read the bundle with other limits if you trust it"
             )
+
+    @staticmethod
+    def _is_light(packed: bytes, most: int) -> bool:
+        """Return whether a payload takes no more than three times ``most`` bytes when it is verified.
+
+        Small values make many objects of few bytes; a wide character makes a text four times as large, which is let
+        pass where the payload is not packed from next to nothing.
+        """
+        data = inflate(packed, most) or b""
+        if json_weight(data) > 3 * most:
+            return False
+        memory = memory_of_utf8(data, 0, len(data))
+        return memory <= len(data) or len(data) + memory <= max(3 * most, _MOST_GROWTH * len(packed))
 
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'

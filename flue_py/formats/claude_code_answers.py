@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage import UsageTotals
-from flue_py.core.usage_shapes import read_reported, read_usage
+from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.claude_code_chains import REMEMBERED, Group, Node
 from flue_py.formats.claude_code_content import assistant_message, tool_calls, usage_of
@@ -81,8 +81,10 @@ class Answers:
         )
         if usage is None:
             return None
-        own = read_usage(usage).minus(before)
-        rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True)}
+        read = read_reported(usage)
+        own = read.totals.minus(before)
+        told = {*read.told, *(("totalTokens",) if read.told else ())}
+        rest: JsonObject = {name: max(0, count) for name, count in zip(_COUNTS, own[:5], strict=True) if name in told}
         for_an_hour = usage.get("cacheWrite1h")
         if isinstance(for_an_hour, int):
             rest["cacheWrite1h"] = min(for_an_hour, max(0, own.cache_write))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage_shapes import KINDS, read_reported, usage_json
+from flue_py.core.usage_shapes import read_reported, usage_json
 
 _STOP_REASONS = {
     "end_turn": "stop",
@@ -130,7 +130,7 @@ def usage_of(value: JsonValue) -> JsonObject | None:
     if not usage.told:
         return None
     rest = {name: given for name, given in value.items() if name not in _READ and given is not None}
-    return {**dict.fromkeys(KINDS, 0), **usage_json(usage), **rest}
+    return {**usage_json(usage), **rest}
 
 
 def tool_result_message(part: JsonObject, tool: str | None, details: JsonValue) -> JsonObject:

@@ -12,7 +12,6 @@ before is what the message used. A rollout that begins in another way than when 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, message_text
@@ -21,8 +20,10 @@ from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats.codex_content import (
     KEPT_BY_COMPACTION,
+    Counts,
     call_ids,
     content_parts,
+    counted_tokens,
     is_output,
     message_fields,
     output_message,
@@ -143,12 +144,13 @@ class CodexReader:
         if since is not None:
             owed = self._tokens.take_owed()
             self._notes.repair(
-                since.line, f"{owed[4]} tokens were counted after the last message; they are a call without an entry"
+                since.line,
+                f"{counted_tokens(owed)} tokens were counted after the last message; they are a call without an entry",
             )
             self._book(entries, owed, since)
         return entries.take()
 
-    def _book(self, entries: Entries, used: Sequence[int], since: CodexRow) -> None:
+    def _book(self, entries: Entries, used: Counts, since: CodexRow) -> None:
         """Hand over what was paid for what is no entry yet."""
         if any(used):
             name = entries.unsettled_id(since)

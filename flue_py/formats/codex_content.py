@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import pydantic_core
 
@@ -209,18 +210,30 @@ def call_ids(items: Sequence[JsonObject]) -> list[tuple[str, str]]:
     return found
 
 
-def total_usage(payload: JsonObject, name: str = "total_token_usage") -> tuple[int, ...] | None:
-    """Return the counts that a token_count event reports, in the order of `TOKEN_KINDS`; None where it has none."""
+Counts: TypeAlias = "tuple[int | None, ...]"
+"""Numbers of tokens in the order of `TOKEN_KINDS`; None is one that nobody reported."""
+
+
+def total_usage(payload: JsonObject, name: str = "total_token_usage") -> Counts | None:
+    """Return the counts that a token_count event reports; None where it has none."""
     info = payload.get("info")
     usage = info.get(name) if isinstance(info, dict) else None
     if not isinstance(usage, dict):
         return None
-    counts = [usage.get(kind) or 0 for kind in TOKEN_KINDS]
-    if not all(type(count) is int and 0 <= count < 2**60 for count in counts):
-        return None
-    return tuple(count for count in counts if type(count) is int)
+    counts: list[int | None] = []
+    for kind in TOKEN_KINDS:
+        count = usage.get(kind)
+        if count is not None and not (type(count) is int and 0 <= count < 2**60):
+            return None
+        counts.append(count)
+    return tuple(counts)
 
 
-def counted_usage(counts: Sequence[int]) -> JsonObject:
+def counted_tokens(counts: Counts) -> int:
+    """Return all tokens that were counted."""
+    return read_reported(counted_usage(counts)).totals.total_tokens
+
+
+def counted_usage(counts: Counts) -> JsonObject:
     """Return counted tokens in the engine's shape: what went through the cache is no part of the input there."""
     return usage_json(read_reported(dict(zip(TOKEN_KINDS, counts, strict=True))))

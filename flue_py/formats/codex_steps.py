@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -12,6 +12,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.codex_content import (
     TOKEN_KINDS,
+    Counts,
     counted_usage,
     is_call,
     message_fields,
@@ -23,7 +24,7 @@ from flue_py.formats.encoding import Content, with_call
 from flue_py.formats.rows import Notes
 from flue_py.formats.streaming import read_time
 
-_NOTHING = (0,) * len(TOKEN_KINDS)
+_NOTHING: Counts = (None,) * len(TOKEN_KINDS)
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class Step:
     items: list[CodexRow] = field(default_factory=list)
     counts: list[CodexRow] = field(default_factory=list)
     pending: list[CodexRow] = field(default_factory=list)
-    used: tuple[int, ...] = _NOTHING
+    used: Counts = _NOTHING
     has_message: bool = False
     owed_since: CodexRow | None = None
     """The count before it that it pays for, too; the first, if there are several."""
@@ -75,15 +76,15 @@ class TokenCounts:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._counted: tuple[int, ...] = _NOTHING
-        self._owed: tuple[int, ...] = _NOTHING
+        self._counted: Counts = _NOTHING
+        self._owed: Counts = _NOTHING
         self.owed_since: CodexRow | None = None
         """The first count that no message was there for, while that is owed."""
 
         self.context_tokens = 0
         """How many tokens the last call had in all."""
 
-    def take_owed(self) -> tuple[int, ...]:
+    def take_owed(self) -> Counts:
         """Return what was counted while no message was there to count it for, and owe it no longer."""
         owed, self._owed, self.owed_since = self._owed, _NOTHING, None
         return owed
@@ -93,12 +94,13 @@ class TokenCounts:
         total = total_usage(row.payload)
         last = total_usage(row.payload, "last_token_usage")
         if last is not None:
-            self.context_tokens = last[4]
+            self.context_tokens = last[4] or 0
         if total is None:
             self._notes.left_out["reports no tokens"] += 1
             return
         grown = self._growth(row, total, last)
-        self._counted = total
+        # A kind that one count leaves out has not begun anew.
+        self._counted = tuple(before if now is None else now for now, before in zip(total, self._counted, strict=True))
         if not any(grown):
             self._notes.left_out["repeats a count of tokens"] += 1
             return
@@ -110,16 +112,18 @@ class TokenCounts:
             step.used = _sum(step.used, grown)
             step.counts.append(row)
 
-    def _growth(self, row: CodexRow, total: tuple[int, ...], last: tuple[int, ...] | None) -> tuple[int, ...]:
-        grown = tuple(now - before for now, before in zip(total, self._counted, strict=True))
-        if min(grown) >= 0:
+    def _growth(self, row: CodexRow, total: Counts, last: Counts | None) -> Counts:
+        grown = tuple(
+            None if now is None else now - (before or 0) for now, before in zip(total, self._counted, strict=True)
+        )
+        if all(count is None or count >= 0 for count in grown):
             return grown
-        if grown[4] >= 0:
-            return tuple(max(0, count) for count in grown)
+        if (grown[4] or 0) >= 0:
+            return tuple(None if count is None else max(0, count) for count in grown)
         self._notes.repair(row.line, "the count of tokens began anew; what it reports of itself was counted")
         return last or total
 
-    def unsettled(self, used: Sequence[int], row: CodexRow, call_id: str, provider: str, model: str | None) -> PaidCall:
+    def unsettled(self, used: Counts, row: CodexRow, call_id: str, provider: str, model: str | None) -> PaidCall:
         """Return the call that tokens were paid for which belong to what is no entry yet, until there is one."""
         reported = read_reported(counted_usage(used))
         call = call_of(reported, provider=provider, model=model, call_id=call_id)
@@ -167,5 +171,8 @@ class TokenCounts:
         )
 
 
-def _sum(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
-    return tuple(mine + theirs for mine, theirs in zip(one, other, strict=True))
+def _sum(one: Counts, other: Counts) -> Counts:
+    return tuple(
+        theirs if mine is None else mine if theirs is None else mine + theirs
+        for mine, theirs in zip(one, other, strict=True)
+    )

@@ -90,6 +90,9 @@ class Target:
                     await session.set_label(entry_id, label)
                 except EntryNotFound as error:
                     notes.append(LineNote(0, f"no label was set: {error}"))
+        if "names" in (self.recorded or {}):
+            self.recorded = {name: value for name, value in (self.recorded or {}).items() if name != "names"}
+            await session.set_metadata({"imported": self.recorded}, merge=True)
 
     async def set_completed(self) -> None:
         """Note that the work was completed, once: what was said of it here since stays."""
@@ -98,10 +101,38 @@ class Target:
         await self.session.set_completed(from_microseconds(self.completed_us))
         await self._remember({**(self.about or {}), "completed": True})
 
-    async def remember_about(self) -> None:
-        """Put what the file says of itself now in the place of what it said before, where it has brought entries."""
-        if self.about is not None and self.added and not self.created:
-            await self._remember(self.about)
+    async def remember_coming(self, about: JsonObject | None) -> None:
+        """Note what comes with entries that are stored next: names, and what the file says of itself now.
+
+        Names are set once everything is stored. Where an import dies before that, the next one finds them here.
+        """
+        names = self._names()
+        if names != (self.recorded or {}).get("names", {}):
+            await self._remember({**(about or {}), "names": names})
+        elif about is not None:
+            await self._remember(about)
+
+    def _names(self) -> JsonObject:
+        """Return the names that are to be set, and are not set yet as far as the row of the session tells."""
+        info, names = self.session.info, JsonObject()
+        if self.auto_title is not None and self.auto_title != info.auto_title:
+            names["autoTitle"] = self.auto_title
+        if self.title is not None and self.title != info.title:
+            names["title"] = self.title
+        if self.labels:
+            names["labels"] = {**self.labels}
+        return names
+
+    def take_names(self) -> None:
+        """Take over the names that an import which died did not set."""
+        names = (self.recorded or {}).get("names")
+        if not isinstance(names, dict):
+            return
+        title, auto_title, labels = names.get("title"), names.get("autoTitle"), names.get("labels")
+        self.title = title if isinstance(title, str) else None
+        self.auto_title = auto_title if isinstance(auto_title, str) else None
+        for entry_id, label in labels.items() if isinstance(labels, dict) else ():
+            self.labels[entry_id] = label if isinstance(label, str) else None
 
     async def _remember(self, found: JsonObject) -> None:
         before, self.recorded = self.recorded, {**(self.recorded or {}), **found}
@@ -166,6 +197,19 @@ def imported_in(metadata_text: str) -> JsonObject:
     """Return what the metadata of a session that is to be made say of the file it is imported from."""
     told = decode_object(metadata_text).get("imported")
     return told if isinstance(told, dict) else {}
+
+
+def metadata_with_names(part: SessionPart) -> str:
+    """Return the metadata of a session that is to be made, with the names that are set once its entries are there."""
+    names: JsonObject = {}
+    for title in part.titles:
+        names["autoTitle" if title.is_made else "title"] = title.title
+    if part.labels:
+        names["labels"] = {label.target_id: label.label for label in part.labels}
+    text = part.session.metadata_text
+    if not names:
+        return text
+    return encode_json({**decode_object(text), "imported": {**imported_in(text), "names": names}}, "metadata")[0]
 
 
 def imported_record(session: Session) -> JsonObject:

@@ -23,10 +23,23 @@ from flue_py.sessions.arguments import checked_flag, checked_path
 from flue_py.sessions.import_calls import book_calls, with_settled
 from flue_py.sessions.import_reports import ImportReport
 from flue_py.sessions.import_sources import AUTO, ImportSource, checked_format, parts_of
-from flue_py.sessions.import_targets import Target, imported_in, imported_record, link_tasks, storable_entries
+from flue_py.sessions.import_targets import (
+    Target,
+    imported_in,
+    imported_record,
+    link_tasks,
+    metadata_with_names,
+    storable_entries,
+)
+from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 Progress = Callable[[int, int], None]
+
+TAKEN_BACK = "imported before it was complete"
+"""Why an import retracts a message, in the log: the next import knows by it that the whole one is still to come."""
+
+_LINES_AT_ONCE = 500
 
 
 async def import_file(
@@ -124,6 +137,7 @@ class _FileImport:
             target = self._targets[session_id] = Target(session, created=False)
             target.parent = part.parent.session_id if part.parent else None
             await self._check_unchanged(target)
+            target.take_names()
         await self._extend(target, part)
         return target
 
@@ -132,8 +146,9 @@ class _FileImport:
     async def _create(self, part: SessionPart) -> Target:
         most = self._store.limits.batch_entries
         entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
-        leaf = _last(part.leaves) if len(entries) <= most else None
-        session = await self._store.import_session(replace(part.session, scope=self._scope), entries[:most], leaf=leaf)
+        leaf = _last_among(part.leaves, entries[:most])
+        new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
+        session = await self._store.import_session(new, entries[:most], leaf=leaf)
         self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
         target = Target(session, created=True, newest=leaf, first_part=False)
         target.parent = part.parent.session_id if part.parent else None
@@ -141,7 +156,7 @@ class _FileImport:
         target.recorded = imported_record(session)
         self._targets[session.id] = target
         if len(entries) > most:
-            await self._store_entries(target, entries[most:], _last(part.leaves))
+            await self._store_entries(target, entries[most:], part.leaves, _last(part.leaves))
             target.newest = _last(part.leaves)
         target.note_names(part, None)
         return target
@@ -170,10 +185,11 @@ class _FileImport:
             # Nobody else has written to it, and the reader has told repeated ids apart.
             entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
             leaf = _last(part.leaves) or target.newest
-            if entries:
-                await self._store_entries(target, entries, leaf)
-                target.newest = leaf
             target.note_names(part, None)
+            if entries:
+                await target.remember_coming(None)
+                await self._store_entries(target, entries, part.leaves, leaf)
+                target.newest = leaf
             return
         session, first_part = target.session, target.first_part
         follows = False
@@ -214,12 +230,13 @@ class _FileImport:
                 "new ids (pi does so when it takes over an old version); delete the session, then import the file"
             )
         leaf = target.stands_for(_last(part.leaves)) if follows and part.leaves else session.leaf_id
-        await self._store_entries(target, missing, leaf)
+        added = {str(entry.id) for entry in missing}
+        target.note_names(part, added)
+        await target.remember_coming(imported_in(part.session.metadata_text) if part.is_rewritten else None)
+        await self._store_entries(target, missing, part.leaves if follows else (), leaf)
         if follows:
             target.newest = leaf
-        added = {str(entry.id) for entry in missing}
         target.leaf_kept = target.leaf_kept or (not follows and any(leaf in added for leaf in part.leaves))
-        target.note_names(part, added)
 
     def _check_order(self, target: Target, part: SessionPart, taken: set[str]) -> None:
         """Raise `UnreadableFile` where rows without ids of their own changed before others that were imported."""
@@ -245,8 +262,11 @@ class _FileImport:
             session, stored = target.session, await target.session.get_entry(earlier[-1])
             paid = await self._store._backend.calls_of_entry(session.ref, earlier[-1])
             self._paid[str(entry.id)] = tuple(call.call_id for call in paid)
-            if stored is not None and await session.remove_leaf_message(stored.id):
+            if stored is not None and await session.remove_leaf_message(stored.id, why=TAKEN_BACK):
                 replaced = True
+                continue
+            if stored is None and await self._was_taken_back(session, earlier[-1]):
+                replaced = replaced or session.leaf_id == target.stands_for(entry.parent_id)
                 continue
             # What it cost is known better now, whatever became of it here.
             target.calls += [self._repaid(str(entry.id), call) for call in entry.calls if paid]
@@ -260,6 +280,16 @@ class _FileImport:
             )
             target.instead[str(entry.id)] = earlier[-1] if stored is not None else entry.parent_id
         return replaced
+
+    async def _was_taken_back(self, session: Session, entry_id: str) -> bool:
+        """Return whether an import retracted the message, and died before it stored the whole one. O(log)."""
+        before: int | None = None
+        while lines := await self._store._backend.read_log(session.ref, before=before, limit=_LINES_AT_ONCE):
+            for line in lines:
+                if line.what == "retract" and line.from_id == entry_id:
+                    return line.why == TAKEN_BACK
+            before = lines[-1].revision
+        return False
 
     def _reattached(self, target: Target, entry: NewEntry) -> NewEntry:
         """Return an entry below what stands for its parent, and its call in the place of what was paid of it before."""
@@ -292,12 +322,16 @@ class _FileImport:
 
     # -- both ---------------------------------------------------------------------------------------------------
 
-    async def _store_entries(self, target: Target, entries: Sequence[NewEntry], leaf: str | None) -> None:
+    async def _store_entries(
+        self, target: Target, entries: Sequence[NewEntry], leaves: Sequence[str], leaf: str | None
+    ) -> None:
+        """Store entries a batch at a time. The leaf follows, so that a next import finds it where this one died."""
         most = self._store.limits.batch_entries
         for start in range(0, len(entries), most):
             some = entries[start : start + most]
             is_last = start + most >= len(entries)
-            added = await target.session.import_entries(some, leaf=leaf if is_last else target.session.leaf_id)
+            reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
+            added = await target.session.import_entries(some, leaf=reached)
             self._conflicts += added.call_conflicts
             target.added += len(some)
 
@@ -308,7 +342,6 @@ class _FileImport:
             await target.set_names(self._notes)
             await target.restate()
             await target.set_completed()
-            await target.remember_about()
             await target.remember_beginning()
             if self._source is not None and self._source.format.is_chained:
                 await target.remember_end(self._source)
@@ -338,6 +371,11 @@ class _FileImport:
             held_back_from=rows.held_back_from,
             call_conflicts=tuple(self._conflicts),
         )
+
+
+def _last_among(names: Sequence[str], entries: Sequence[NewEntry]) -> str | None:
+    there = {entry.id for entry in entries}
+    return next((name for name in reversed(names) if name in there), None)
 
 
 def _last(names: Sequence[str]) -> str | None:

@@ -251,7 +251,23 @@ def link_task(
     parents = tx.first(queries.PARENTS_OF_CHILD, {"child_id": child_id})
     if parents is not None and parents[0] == 1:
         # A task that waited for its parent is as deep as that says, and so are its own.
-        tx.run(queries.SINK_TASKS, {"child_id": child_id, "depth": state.task_depth + 1})
+        _sink(tx, sources, child_id, state.task_depth + 1)
+
+
+def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
+    """Note how deep a task is, and those below it: where that is new it is a revision, so that copies notice."""
+    where = {"child_id": child_id, "depth": depth}
+    keys = [row[0] for row in tx.rows(queries.SUNK_TASKS, where)]
+    if not keys:
+        return
+    tx.lock_sessions(keys)
+    at = sources.now_us()
+    for key, session_id, revision, before, after in tx.rows(queries.SUNK_TASKS, where):
+        tx.states.pop(session_id, None)
+        tx.run(queries.UPDATE_DEPTH, {"task_depth": after, "session_key": key})
+        tx.run(queries.UPDATE_REVISION, {"revision": revision + 1, "at": at, "session_key": key})
+        edit = Edit("depth", before=str(before), after=str(after))
+        tx.run(queries.INSERT_EDIT, edit_row(key, revision + 1, edit, NO_NOTE, at))
 
 
 def _insert_link(

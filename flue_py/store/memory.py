@@ -351,7 +351,8 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             if session is None or session_id in seen:
                 continue
             seen.add(session_id)
-            if session.info.kind == "task":
+            if session.info.kind == "task" and session.task_depth != depth:
+                self._edit(session, [Edit("depth", before=str(session.task_depth), after=str(depth))], NO_NOTE)
                 session.task_depth = depth
             waiting += [(link.child_id, depth + 1) for link in session.links]
 

@@ -36,6 +36,7 @@ from flue_py.store.postgres_errors import (
     DRIVER_ERRORS,
     UNIQUE_VIOLATION,
     is_lost_connection,
+    met_taken_id,
     no_new_id,
     sqlstate_of,
     translate,
@@ -382,6 +383,9 @@ class PostgresRunner:
                         raise self._given_up(error, progress) from error
                 elif not (_should_run_again(error) and attempts < _ATTEMPTS):
                     raise self._translated(error) from error
+                elif met_taken_id(error):
+                    # Whoever has the id has committed: nobody is waited for, and another id is drawn at once.
+                    continue
             # Those who were in each other's way do not come back at the same moment.
             await asyncio.sleep(pause * random.random())  # noqa: S311 - not a secret
             pause = min(2 * pause, _LONGEST_PAUSE)

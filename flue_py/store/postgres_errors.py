@@ -88,6 +88,11 @@ def was_rolled_back(error: BaseException) -> bool:
     return sqlstate_of(error) in _ROLLED_BACK
 
 
+def met_taken_id(error: BaseException) -> bool:
+    """Return whether a write met an id that the store draws, and that is there already: the next one may be free."""
+    return any(getattr(each, "constraint_name", None) in _GENERATED for each in _chain(error))
+
+
 def no_new_id(error: BaseException, location: str, attempts: int) -> FlueError:
     """Return our error for a write that met something unique again and again: an id, or what verify() should see."""
     names = [name for each in _chain(error) if isinstance(name := getattr(each, "constraint_name", None), str)]

@@ -575,13 +575,15 @@ LINKED_CHILD = Statement(
 )
 PARENTS_OF_CHILD = Statement("SELECT COUNT(*) FROM task_links t WHERE t.child_id = :child_id")
 # Links may go round in circles: each session is as deep as the shortest way to it.
-SINK_TASKS = Statement(
+SUNK_TASKS = Statement(
     "WITH RECURSIVE below(id, depth) AS (SELECT s.id, CAST(:depth AS BIGINT) FROM sessions s WHERE s.id = :child_id"
     " UNION SELECT t.child_id, b.depth + 1 FROM below b JOIN sessions p ON p.id = b.id"
     " JOIN task_links t ON t.parent_key = p.session_key WHERE b.depth < 100)"
-    " UPDATE sessions SET task_depth = (SELECT MIN(b.depth) FROM below b WHERE b.id = sessions.id)"
-    " WHERE kind = 'task' AND id IN (SELECT b.id FROM below b)"
+    " SELECT s.session_key, s.id, s.revision, s.task_depth, MIN(b.depth) FROM below b JOIN sessions s ON s.id = b.id"
+    " WHERE s.kind = 'task' GROUP BY s.session_key, s.id, s.revision, s.task_depth HAVING MIN(b.depth) <> s.task_depth"
+    " ORDER BY s.session_key"
 )
+UPDATE_DEPTH = Statement("UPDATE sessions SET task_depth = :task_depth WHERE session_key = :session_key")
 PLACE_LINK = Statement(
     "UPDATE task_links SET entry_id = :entry_id WHERE parent_key = :parent_key AND child_id = :child_id"
 )

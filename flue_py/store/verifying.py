@@ -15,7 +15,7 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown
 from flue_py.store import queries
-from flue_py.store.payloads import decode_payload, unpack, unpack_blob
+from flue_py.store.payloads import unpack, unpack_blob
 from flue_py.store.transaction import Row, Transaction
 
 
@@ -149,13 +149,14 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
     try:
         if row[22] == "blob":
             raise CorruptStore("it is stored as bytes, not as text")
-        text = decode_payload(_payload_text(tx, lane.tree_id, *row[18:21]))
-        value = decode_json(text)
+        # As bytes: a text of it would be there a second time, and may be four times as large.
+        data = _payload_text(tx, lane.tree_id, *row[18:21])
+        value = decode_json(data)
     except FlueError as error:
         found.report("unreadable payload", where, str(error))
         found.unknown_previews.add(creator)
         return stored
-    if payload_digest(text) != digest:
+    if payload_digest(data) != digest:
         found.report("damaged payload", where, "does not match its digest")
         found.unknown_previews.add(creator)
         return stored

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from flue_py.core.jsontext import decode_object
+from flue_py.core.log import Edit
 from flue_py.core.sessions import STORED, NewSession, TaskLink
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.backend import MAX_TASK_DEPTH, Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, placed, session_info, talk, user
+
+
+async def fingerprints(backend: Backend) -> dict[str, bytes]:
+    """Return by what copies know the states of trees, by their first sessions."""
+    return {head.sessions[0].id: head.fingerprint for head in await backend.list_trees(-1, 10)}
 
 
 class TaskContract:
@@ -154,6 +160,25 @@ class TaskContract:
         assert [decode_object(info.metadata_text)["depth"] for info in depths] == [2, 3, 4]
         async with refused(backend, TaskDepthExceeded):
             await backend.create_task("three", "newer", NewSession(), max_depth=3)
+
+    async def test_a_depth_that_a_link_changes_is_a_revision_that_copies_notice(self, backend: Backend) -> None:
+        root = await new_session(backend)
+        for name in ("one", "two"):
+            await backend.create_session(NewSession(id=name, kind="task"))
+        await backend.append("two", talk(1))
+        before = await fingerprints(backend)
+        await backend.link_task("one", "two", "t")
+        assert (await session_info(backend, "two")).revision == 2
+        (line,) = await backend.read_log("two", before=None, limit=1)
+        assert line.edits == (Edit("depth", before="1", after="2"),)
+        linked = await fingerprints(backend)
+        assert [name for name, found in linked.items() if found != before[name]] == ["one", "two"]
+        # As deep as they were: nothing of them has changed.
+        await backend.link_task(root.id, "one", "t")
+        after = await fingerprints(backend)
+        assert [name for name, found in after.items() if found != linked[name]] == [root.id]
+        await backend.append("two", talk(1))
+        assert [change.revision for change in await backend.changes("two", 0, 10)] == [1, 2, 3]
 
     async def test_the_parents_of_a_session_are_in_order_of_id(self, backend: Backend) -> None:
         child = await new_session(backend)

@@ -113,7 +113,7 @@ def test_what_the_model_says_between_results_is_one_message_with_its_usage() -> 
     assert (first["content"][0]["thinking"], first["content"][0]["thinkingSignature"]) == ("Hm.", "x")
     assert (first["model"], first["stopReason"]) == ("gpt-5.5", "toolUse")
     assert first["usage"] == {
-        "input": 40, "output": 10, "cacheRead": 60, "cacheWrite": 0, "totalTokens": 110, "reasoning": 5,
+        "input": 40, "output": 10, "cacheRead": 60, "totalTokens": 110, "reasoning": 5,
     }  # fmt: skip
     assert [message["toolName"] for message in messages(part)[2:4]] == ["exec", "apply_patch"]
     assert total(part) == UsageTotals(90, 30, 160, 0, 280)

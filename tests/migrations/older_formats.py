@@ -43,7 +43,7 @@ TASKS = (f"{CLAUDE_SESSION}:abc", "thread-1", "thread-2", "lonely")
 """Sessions of sub-agents, which format 2 imported as root sessions."""
 
 
-def _claude_row(kind: str, uuid: str, parent: str | None, content: JsonValue, **fields: JsonValue) -> JsonObject:
+def claude_row(kind: str, uuid: str, parent: str | None, content: JsonValue, **fields: JsonValue) -> JsonObject:
     message: JsonObject = {"role": kind, "content": content}
     if kind == "assistant":
         message |= {"id": f"m-{uuid}", "model": "claude-opus-4-5", "usage": {"input_tokens": 9, "output_tokens": 2}}
@@ -67,11 +67,11 @@ def _thread(name: str, parent: str | None) -> list[JsonObject]:
 
 SUB_AGENTS: dict[str, list[JsonObject]] = {
     f"{CLAUDE_SESSION}.jsonl": [
-        _claude_row("user", "u1", None, "look around"),
-        _claude_row("assistant", "a2", "u1", [{"type": "tool_use", "id": "t1", "name": "Task", "input": {}}]),
-        _claude_row("user", "s3", None, "look", isSidechain=True, agentId="abc"),
-        _claude_row("assistant", "s4", "s3", [{"type": "text", "text": "seen"}], isSidechain=True, agentId="abc"),
-        _claude_row("user", "r5", "a2", [{"type": "tool_result", "tool_use_id": "t1", "content": "seen"}]),
+        claude_row("user", "u1", None, "look around"),
+        claude_row("assistant", "a2", "u1", [{"type": "tool_use", "id": "t1", "name": "Task", "input": {}}]),
+        claude_row("user", "s3", None, "look", isSidechain=True, agentId="abc"),
+        claude_row("assistant", "s4", "s3", [{"type": "text", "text": "seen"}], isSidechain=True, agentId="abc"),
+        claude_row("user", "r5", "a2", [{"type": "tool_result", "tool_use_id": "t1", "content": "seen"}]),
     ],
     "thread-1.jsonl": _thread("thread-1", "thread-0"),
     "thread-0.jsonl": _thread("thread-0", None),

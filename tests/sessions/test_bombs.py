@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import pytest
 
 import flue_py
-from flue_py.core.bounds import inflate, inflated_size, json_weight
+from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
+from flue_py.core.jsontext import unescape
 from flue_py.core.trees import EntryRow
 from flue_py.formats.registry import format_names
 from tests.sessions.talk import user
@@ -143,17 +144,61 @@ def light_bomb(path: Path, lines: list[bytes]) -> None:
     write(path, with_entry(lines, lambda row: row.update(packed=base64_of(data), digest=base64_of(digest))))
 
 
-def beside_bomb(path: Path, lines: list[bytes]) -> None:
+def wide_bomb(path: Path, lines: list[bytes]) -> None:
+    text = [b'{"role":"user","content":"', "😀".encode(), b"a" * (ENTRY_BYTES - 10_000), b'"}']
+    data, digest, _ = packed(text)
+    write(path, with_entry(lines, lambda row: row.update(packed=base64_of(data), digest=base64_of(digest))))
+
+
+def rows_of(head: dict[str, int], row: bytes, times: int) -> Callable[[Path, list[bytes]], None]:
+    """A tree with one row again and again, and with more of its kind to come."""
+
+    def make(path: Path, lines: list[bytes]) -> None:
+        first = json.loads(lines[1])
+        first["tree"].update(head)
+        with gzip.GzipFile(path, "wb", compresslevel=9) as file:
+            file.write(lines[0] + json.dumps(first).encode() + b"\n")
+            file.writelines(line for line in lines[2:] if line.startswith((b'["sessions"', b'["lanes"')))
+            for _ in range(times):
+                file.write(row)
+
+    return make
+
+
+def beside(text: bytes) -> Callable[[Path, list[bytes]], None]:
+    """Entries that have a large text beside them: as large as an entry may be, or so many times the text."""
+
+    def make(path: Path, lines: list[bytes]) -> None:
+        changed = with_entry(lines, lambda row: row.update(extra="@"))
+        row = next(line for line in changed if line.startswith(b'["entries"'))
+        long = text * ((ENTRY_BYTES - 10_000) // len(text)) if len(text) < 100 else text
+        rows_of({"entries": 100}, row.replace(b'"@"', b'"' + long + b'"'), 20)(path, lines)
+
+    return make
+
+
+def wide_rows(path: Path, lines: list[bytes]) -> None:
+    beside("😀".encode() + b" " * (ENTRY_BYTES // 2))(path, lines)
+
+
+def many_wide_rows(path: Path, lines: list[bytes]) -> None:
     changed = with_entry(lines, lambda row: row.update(extra="@"))
     row = next(line for line in changed if line.startswith(b'["entries"'))
-    row = row.replace(b'"@"', b'" ' + b" " * (ENTRY_BYTES - 10_000) + b'"')
-    with gzip.GzipFile(path, "wb", compresslevel=9) as file:
-        head = json.loads(lines[1])
-        head["tree"]["entries"] = 100
-        file.write(lines[0] + json.dumps(head).encode() + b"\n")
-        file.writelines(line for line in lines[2:] if line.startswith((b'["sessions"', b'["lanes"')))
-        for _ in range(20):
-            file.write(row)
+    row = row.replace(b'"@"', '"😀'.encode() + b" " * 60_000 + b'"')
+    rows_of({"entries": 10_000}, row, 1_000)(path, lines)
+
+
+def many_rows(path: Path, lines: list[bytes]) -> None:
+    changed = with_entry(lines, lambda row: row.update(packed=None, payload="{}"))
+    row = next(line for line in changed if line.startswith(b'["entries"'))
+    rows_of({"entries": 10**6}, row, 400_000)(path, lines)
+
+
+def long_move(path: Path, lines: list[bytes]) -> None:
+    """A row of a table whose texts are short, but that nothing says so of, as long as a line may be."""
+    head = {"entries": 0, "blobs": 0, "links": 0, "moves": 2}
+    row = b'["moves",1,1,null,null,"' + b" " * (2 * ENTRY_BYTES - 10_000) + b'",null,null,1,null]\n'
+    rows_of(head, row, 1)(path, lines)
 
 
 def stream_of(first: bytes, part: bytes, times: int) -> Callable[[Path, list[bytes]], None]:
@@ -184,7 +229,14 @@ BUNDLES: dict[str, Callable[[Path, list[bytes]], None]] = {
     "a packed payload without an end": endless_stream,
     "a blob": blob_bomb,
     "many small values in a payload": light_bomb,
-    "rows that are each within the limits": beside_bomb,
+    "a payload with one wide character": wide_bomb,
+    "rows that are each within the limits": beside(b" "),
+    "rows of escapes": beside(b"\\u0020"),
+    "rows of escapes that are short": beside(b"\\n"),
+    "a row with one wide character": wide_rows,
+    "many rows with one wide character": many_wide_rows,
+    "many short rows": many_rows,
+    "a row of moves with a long text": long_move,
     "a line of blanks": stream_of(b"", b" " * 2**20, 320),
     "a line of objects": stream_of(b"[", b"{}," * 2**18, 320),
     "a line of brackets": stream_of(b"", b"[" * 2**20, 5),
@@ -207,9 +259,60 @@ def test_a_bundle_that_stands_for_too_much_is_refused_in_bounded_memory(
     assert told["error"] == "UnreadableFile", told
     assert "nothing was imported" in told["said"]
     assert told["sessions"] == 0
-    # Rows that are within the limits are kept until their tree is whole.
-    kept = 2 * ENTRY_BYTES if what == "rows that are each within the limits" else 0
-    assert told["grew"] < 4 * ENTRY_BYTES + kept, told
+    assert told["grew"] < 4 * ENTRY_BYTES, told
+
+
+LARGEST: dict[str, bytes] = {
+    "of one letter": b"a" * (ENTRY_BYTES - 1_000),
+    "of quotes": b'\\"' * (ENTRY_BYTES // 2 - 1_000),
+    "with a wide character": "😀".encode() + b"a" * (ENTRY_BYTES // 2),
+}
+
+
+@pytest.mark.parametrize("what", LARGEST)
+def test_a_small_bundle_of_an_entry_that_is_within_the_limits_is_read_in_bounded_memory(
+    tmp_path: Path, read_elsewhere: Reading, what: str
+) -> None:
+    path = tmp_path / "large.flue"
+
+    async def make() -> None:
+        async with flue_py.open(":memory:", prices=False) as store:
+            text: str = json.loads(b'"%b"' % LARGEST[what])
+            await (await store.create_session()).append_message(user(text))
+            await flue_py.write_bundle(store, path)
+
+    asyncio.run(make())
+    assert path.stat().st_size < 2**20
+    told = read_elsewhere("unbundle", path)
+    assert (told["error"], told["sessions"]) == (None, 1)
+    assert told["grew"] < 4 * ENTRY_BYTES, told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"plain", r"a\nb\u0041\u00e9\ud83d\ude00\/\"", "é日😀" * 20_000, r"\ud83d\ude00" * 20_000, r"\u65e5x" * 30_000,
+        r"\u0041\ud83d\ude00" * 10_000, "a" * 1_023 + r"\\", "日" * 1_023 + r"\t" * 300 + "😀",
+    ],
+)  # fmt: skip
+def test_a_string_is_unescaped_in_its_own_place(text: str) -> None:
+    line = bytearray(b'["' + text.encode() + b'"]')
+    end = unescape(line, 2, len(line) - 2)
+    assert line[2:end].decode() == json.loads(f'"{text}"')
+
+
+@pytest.mark.parametrize(
+    "text", [rb"\ud83d", rb"\ud83dx", rb"\x", rb"\u12", b"a\nb", b"\\n\xff", b"\\n\xe6\x97", b"\\"]
+)
+def test_what_json_does_not_allow_in_a_string_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        unescape(bytearray(b'"' + text + b'"'), 1, 1 + len(text))
+
+
+@pytest.mark.parametrize(("text", "width"), [("aé", 1), ("a日", 2), ("a日😀", 4), ("", 1)])
+def test_the_memory_of_a_text_is_that_of_its_widest_character(text: str, width: int) -> None:
+    data = text.encode() * 100_000
+    assert memory_of_utf8(data, 0, len(data)) == width * len(text) * 100_000
 
 
 @pytest.mark.anyio
@@ -293,6 +396,37 @@ def test_a_row_to_import_that_would_take_too_much_memory_is_skipped(
     told = read_elsewhere("pi", path)
     assert told["grew"] < 4 * ENTRY_BYTES, told
     assert (told["error"], told["sessions"]) == (None, 1)
+
+
+@pytest.mark.anyio
+async def test_a_document_that_is_read_as_a_whole_is_held_to_the_limits_of_the_store(tmp_path: Path) -> None:
+    document = tmp_path / "chat.json"
+    document.write_text(json.dumps([{"role": "user", "content": "x" * 5_000}, {"role": "assistant", "content": "y"}]))
+    size = document.stat().st_size
+    async with flue_py.open(":memory:", prices=False, limits=flue_py.Limits(document_bytes=size - 1)) as store:
+        for name in ("openai-chat", "anthropic", "auto"):
+            with pytest.raises(flue_py.UnreadableFile, match=rf"{size} bytes are more than the {size - 1} .*document_"):
+                await flue_py.import_file(store, document, name)
+        assert (await store.info()).sessions == 0
+        # A format that can be read row by row is, and needs no limit.
+        rows = tmp_path / "long.jsonl"
+        rows.write_bytes(HEAD + b"".join(ROW % b"%d" % n + b'{"role":"user","content":"x"}}\n' for n in range(100)))
+        assert rows.stat().st_size > size
+        assert (await flue_py.import_file(store, rows, "pi")).added == 100
+    async with flue_py.open(":memory:", prices=False, limits=flue_py.Limits(document_bytes=size)) as store:
+        assert (await flue_py.import_file(store, document, "openai-chat")).added == 2
+
+
+@pytest.mark.parametrize("how", ["anthropic", "openai-chat", "flue", "fuseraft-run"])
+def test_a_document_of_many_small_values_is_refused_before_they_are_made(
+    tmp_path: Path, read_elsewhere: Reading, how: str
+) -> None:
+    path = tmp_path / "many.json"
+    path.write_bytes(b'{"messages":[' + b"{}," * (ENTRY_BYTES // 4) + b"0]}")
+    told = read_elsewhere(how, path)
+    assert told["error"] == "UnreadableFile", told
+    assert "document_bytes" in told["said"]
+    assert (told["grew"] < 4 * ENTRY_BYTES, told["sessions"]) == (True, 0)
 
 
 # -- measuring ------------------------------------------------------------------------------------------------------

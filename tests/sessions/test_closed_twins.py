@@ -102,7 +102,16 @@ def test_ids_that_repeat_or_run_out_are_named_and_change_nothing(target: str, ar
         Path(target.removeprefix("sqlite+aiosqlite:///")).unlink(missing_ok=True)
 
 
-def test_ids_that_repeat_are_named_on_postgresql(new_database: NewDatabase) -> None:
+def test_ids_that_repeat_are_named_on_postgresql_without_a_pause(
+    new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+
+    def draw_pause() -> float:
+        paused.append(0.0)
+        return 0.0
+
+    monkeypatch.setattr("flue_py.store.postgres.random.random", draw_pause)
     with flue_py.sync.open(new_database(), prices=False, ids=lambda: "same", session_ids=lambda: "one") as store:
         session = store.create_session()
         session.append_message(MESSAGE)
@@ -110,6 +119,7 @@ def test_ids_that_repeat_are_named_on_postgresql(new_database: NewDatabase) -> N
             session.append_message(MESSAGE)
         with pytest.raises(InvalidArgument, match=r"^session_ids: .* ids in a row are taken"):
             store.create_session()
+        assert paused == []
         assert store.verify().problems == []
 
 

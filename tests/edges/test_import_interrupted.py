@@ -1,0 +1,122 @@
+"""An import of a grown file that dies at any statement, and is done again, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+import flue_py
+from flue_py.errors import FlueError
+from tests.edges.test_import_growth import growing_answer, ledger
+from tests.formats.pi_files import every_type
+from tests.formats.test_claude_code import call, model, result, row, text, user
+from tests.formats.test_codex import META, item, said
+from tests.formats.test_codex import count as counted
+from tests.formats.transcripts import all_seen, as_lines, import_lines
+
+pytestmark = pytest.mark.anyio
+
+CLAUDE_BEGUN = [user("u1", None), model("a1", "u1", "m1", text("Let me see."), 1)]
+CLAUDE_MORE = [
+    model("a2", "a1", "m1", call("t1"), 100),
+    result("r1", "a2", "t1"),
+    row("custom-title", None, customTitle="Named"),
+    user("u2", "r1"),
+    model("a3", "u2", "m2", text("Done."), 7),
+]
+CODEX_BEGUN = [META, said("user", "one"), said("assistant", "two"), counted(10), said("user", "three"), counted(25)]
+CODEX_MORE = [
+    said("assistant", "four"),
+    item(type="function_call", name="f", call_id="c", arguments="{}"),
+    counted(32),
+    item(type="function_call_output", call_id="c", output="done"),
+    said("user", "five"),
+]
+
+
+def timed(lines: list[bytes]) -> list[bytes]:
+    """Return rows with a time: without one they get that of their import."""
+    return as_lines({**json.loads(line), "timestamp": "2026-01-14T00:00:00.000Z"} for line in lines)
+
+
+GROWN: dict[str, tuple[list[bytes], int]] = {
+    "an answer that grew": (timed(growing_answer()), 2),
+    "an answer that grew, and more": (as_lines([*CLAUDE_BEGUN, *CLAUDE_MORE]), 2),
+    "calls before their messages": (as_lines([*CODEX_BEGUN, *CODEX_MORE]), len(CODEX_BEGUN)),
+    "labels and titles": (as_lines(every_type()), 5),
+}
+
+
+class FailingEngine:
+    """An engine on a file, whose n-th statement fails, and every later one: what a process that died has not done."""
+
+    def __init__(self, path: Path) -> None:
+        self.engine: AsyncEngine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+        self.left: int | None = None
+        for name in ("do_execute", "do_executemany"):
+            event.listen(self.engine.sync_engine, name, self._look)
+
+    def _look(self, _cursor: object, sql: str, *_: object) -> None:
+        if self.left is None or sql == "ROLLBACK":
+            return
+        self.left -= 1
+        if self.left <= 0:
+            error = sqlite3.OperationalError("the disk is gone")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("name", "at_once"), [*((name, 100_000) for name in GROWN), ("an answer that grew, and more", 2)]
+)
+async def test_an_import_that_died_at_any_statement_is_made_good_by_the_next(
+    name: str, at_once: int, tmp_path: Path
+) -> None:
+    lines, begun = GROWN[name]
+    limits = flue_py.Limits(batch_entries=at_once)
+    kept = tmp_path / "begun.db"
+    async with flue_py.open(kept, durability="normal") as store:
+        await import_lines(store, tmp_path, lines[:begun], finish=True)
+    expected = await undisturbed(kept, tmp_path, lines)
+    for step in count(1):
+        path = shutil.copy(kept, tmp_path / "s.db")
+        failing = FailingEngine(Path(path))
+        async with flue_py.open(engine=failing.engine, limits=limits, durability="normal") as store:
+            failing.left = step
+            failed = await fails(store, tmp_path, lines)
+            failing.left = None
+        await failing.engine.dispose()
+        if not failed:
+            break
+        assert await undisturbed(Path(path), tmp_path, lines) == expected, step
+    assert step > 20
+
+
+async def fails(store: flue_py.Store, folder: Path, lines: list[bytes]) -> bool:
+    try:
+        await import_lines(store, folder, lines, finish=True)
+    except FlueError:
+        return True
+    return False
+
+
+async def undisturbed(path: Path, folder: Path, lines: list[bytes]) -> Any:
+    """Return all that is in a store once the file is imported into a copy of it."""
+    copy = shutil.copy(path, folder / "next.db")
+    async with flue_py.open(copy, durability="normal") as store:
+        await import_lines(store, folder, lines, finish=True)
+        assert (await store.verify()).problems == []
+        beside = []
+        for info in (await store.list_sessions(kind=None)).sessions:
+            session = await store.get_session(info.id)
+            assert session is not None
+            beside.append((session.metadata, await session.labels(), info.auto_title, info.completed_us))
+        return await all_seen(store), await ledger(store), beside
