@@ -55,13 +55,14 @@ def tree_row(
     entries: Sequence[Entry],
     labels: Mapping[str, str],
     sizes: Mapping[str, int],
+    sizes_counted: bool,
     branches: Sequence[tuple[Branch, Cost | None]] = (),
     costs: Mapping[str, EntryCost] | None = None,
 ) -> JsonObject:
     """Return a session's tree: every entry, parents before children, with its size but without its payload.
 
     ``costs`` are of the entries that are calls. ``spentTokens`` and ``spent`` are what the session itself has paid;
-    the ``size`` of an entry is how many tokens of a context it takes.
+    the ``size`` of an entry is how many tokens of a context it takes: counted, or estimated.
     """
     rows: list[JsonValue] = []
     for entry in entries:
@@ -85,6 +86,7 @@ def tree_row(
         "name": name,
         "leafId": session.leaf_id,
         **spent_fields(session),
+        "sizesCounted": sizes_counted,
         "entries": rows,
         "branches": [
             {

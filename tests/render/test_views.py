@@ -179,7 +179,7 @@ def test_an_entry_is_shown_whole_without_anything_a_terminal_acts_on() -> None:
 def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
     entry = made("e", content="hello")
     assert entry_row(entry)["payload"] == {"role": "user", "content": "hello"}
-    row = tree_row(INFO, "Red build", [entry], {"e": "mark"}, {"e": 5})
+    row = tree_row(INFO, "Red build", [entry], {"e": "mark"}, {"e": 5}, True)
     assert row["leafId"] == "leaf"
     assert row["entries"] == [
         {
