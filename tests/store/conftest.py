@@ -11,8 +11,8 @@ import pytest
 
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
-from flue_py.store.memory.backend import MemoryBackend
 from flue_py.store.seam import Sources
+from flue_py.store.sqlite.memory import open_memory
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.sources import OpenBackend
 from tests.store.sqlite_workers import Nursery, nursery
@@ -29,7 +29,7 @@ class BackendKind:
 
 def _memory(_: pytest.FixtureRequest) -> OpenBackend:
     async def open_it(sources: Sources) -> Backend:
-        return MemoryBackend(sources)
+        return open_memory(sources)
 
     return open_it
 

@@ -95,7 +95,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     try:
         found = format_of(connection, path)
         if found is None:
-            _create(connection)
+            create_tables(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise
@@ -121,8 +121,8 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     return checked_stamp(row[0], str(path))
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    """Make a new database inside the transaction that is open: the stamp first, then the tables."""
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Make a new store of an empty database, inside the transaction that is open: the stamp first, then the tables."""
     for statement in stamp_statements():
         connection.execute(statement)
     for statement in schema_statements():
