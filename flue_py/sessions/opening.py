@@ -192,9 +192,9 @@ async def _open_backend(
 ) -> Backend:
     # Each backend brings only its own imports: SQLAlchemy's async side is not light.
     if kind == "memory":
-        from flue_py.store.memory.backend import MemoryBackend  # noqa: PLC0415
+        from flue_py.store.sqlite.memory import open_memory  # noqa: PLC0415
 
-        return MemoryBackend(sources)
+        return open_memory(sources)
     if isinstance(place, str) and kind == "file":
         from flue_py.store.sqlite.runner import open_sqlite  # noqa: PLC0415
 

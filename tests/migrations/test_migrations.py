@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import create_engine, schema
+from sqlalchemy import create_engine
 
 import flue_py
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
-from flue_py.store.schema import ddl
+from flue_py.store.schema import ddl, printing
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 from flue_py.store.sqlite import migrate
 
@@ -100,12 +100,17 @@ def test_the_comparison_of_catalogs_sees_checks_partial_indexes_and_rowids(tmp_p
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
-def test_the_schema_is_compiled_once_in_a_process(dialect: ddl.Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ddl.schema_statements(dialect)
-    kept = list(first)
-    first.clear()  # what a caller does with its list is its own affair
-    monkeypatch.delattr(schema, "CreateTable")
-    assert ddl.schema_statements(dialect) == kept
+def test_the_printed_schema_is_that_of_the_tables(dialect: ddl.Dialect) -> None:
+    kept = ddl.printed_path(dialect).read_text(encoding="utf-8")
+
+    assert kept == printing.printed_schema(dialect), "run python -m flue_py.store.schema.printing"
+    assert "".join(f"{statement}{ddl.STATEMENT_END}" for statement in ddl.schema_statements(dialect)) == kept
+
+
+def test_what_a_caller_does_with_the_statements_is_its_own_affair() -> None:
+    kept = ddl.schema_statements()
+    ddl.schema_statements().clear()
+    assert ddl.schema_statements() == kept
 
 
 def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:

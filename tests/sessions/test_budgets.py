@@ -14,8 +14,9 @@ import flue_py
 from flue_py.core.budgets import Amounts, NewBudget, Reservation
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
-from flue_py.store.memory.backend import MemoryBackend
 from flue_py.store.seam import CommittedBeforeCancellation, Sources
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import user
 
@@ -306,16 +307,17 @@ async def test_parallel_calls_of_one_handle_share_its_budget(store: flue_py.Stor
     assert await spent(session) == (90, 0)
 
 
-class Failing(MemoryBackend):
+class Failing(SqlBackend):
     """A store whose next settlement fails, or that was cancelled when a reservation had just been made."""
 
     def __init__(self, sources: Sources) -> None:
-        super().__init__(sources)
+        super().__init__(MemoryRunner(), sources)
         self.failure: Exception | None = None
         self.is_cancelled = False
+        self.made: Reservation | None = None
 
     async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
-        made = await super().reserve(session_id, asked, ttl_us)
+        self.made = made = await super().reserve(session_id, asked, ttl_us)
         if self.is_cancelled:
             raise CommittedBeforeCancellation(made)
         return made
@@ -365,8 +367,10 @@ async def test_a_reservation_that_nobody_hears_of_is_released() -> None:
     with pytest.raises(asyncio.CancelledError):
         await session.reserve(tokens=60)
     assert await spent(session) == (0, 0)
-    (note,) = backend._reservations.values()
-    assert note.state == "released"
+    assert backend.made is not None
+    found = await backend.get_reservation(backend.made.id)
+    assert found is not None
+    assert found.state == "released"
 
 
 # -- the blocking twin ------------------------------------------------------------------------------------------------

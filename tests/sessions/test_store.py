@@ -10,7 +10,8 @@ import flue_py
 from flue_py import AmbiguousId, InvalidArgument, InvalidEntry, NewSession, SessionExists, SessionNotFound, Store
 from flue_py.core.entries import new_message
 from flue_py.core.sessions import SessionInfo
-from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import path_of, say, user
 
@@ -64,7 +65,7 @@ async def test_however_many_race_to_open_a_key_there_is_one_session(store: Store
     assert len((await store.list_sessions()).sessions) == 1
 
 
-class LateLook(MemoryBackend):
+class LateLook(SqlBackend):
     """A store in which somebody else is always a little faster: a key is taken just after it was found free."""
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
@@ -75,11 +76,11 @@ class LateLook(MemoryBackend):
 
 
 async def test_whoever_loses_the_race_gets_the_winners_session(anyio_backend: str) -> None:
-    store = Store(LateLook(counted_sources()))
+    store = Store(LateLook(MemoryRunner(), counted_sources()))
     assert (await store.open_session("k", mode="get_or_create", title="mine")).title == "theirs"
 
 
-class NeverThere(MemoryBackend):
+class NeverThere(SqlBackend):
     """A store in which a taken key is never found: whoever has it is deleted as soon as one looks."""
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
@@ -87,7 +88,7 @@ class NeverThere(MemoryBackend):
 
 
 async def test_a_race_that_cannot_be_won_ends(anyio_backend: str) -> None:
-    store = Store(NeverThere(counted_sources()))
+    store = Store(NeverThere(MemoryRunner(), counted_sources()))
     await store.create_session(key="k")
     with pytest.raises(SessionExists):
         await store.open_session("k", mode="get_or_create")

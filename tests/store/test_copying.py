@@ -19,7 +19,8 @@ from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
-from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.sqlite.memory import MemoryRunner, open_memory
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.contracts import MovingHouseContract
 from flue_py.testing.machine.copying import check_moving
@@ -239,15 +240,15 @@ async def test_the_source_is_written_to_meanwhile_and_the_copy_catches_up(open_k
 
 @pytest.mark.anyio
 async def test_a_report_says_that_the_source_went_on(open_kind: Opening) -> None:
-    source, target = MemoryBackend(counted_sources()), await open_kind("sqlite")
+    source, target = open_memory(counted_sources()), await open_kind("sqlite")
     session = await new_session(source, *talk(2))
 
-    class GoesOn(MemoryBackend):
+    class GoesOn(SqlBackend):
         async def list_gone_payers(self, after: int, limit: int) -> list[Any]:
             await add(source, session.id, user())
             return await source.list_gone_payers(after, limit)
 
-    monkey = GoesOn(counted_sources())
+    monkey = GoesOn(MemoryRunner(), counted_sources())
     for name in ("info", "list_trees", "read_whole_tree", "compare_trees", "verify"):
         setattr(monkey, name, getattr(source, name))
     report = await copy_store(Store(monkey), Store(target))
@@ -356,7 +357,7 @@ async def test_of_what_only_the_target_has_the_first_are_named(
 async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     place, link = tmp_path / "a.db", tmp_path / "link.db"
     link.symlink_to(place)
-    memory = Store(MemoryBackend(counted_sources()))
+    memory = Store(open_memory(counted_sources()))
     with pytest.raises(InvalidArgument, match="same store"):
         await copy_store(memory, memory)
     first = await open_sqlite(place, sources=counted_sources())
@@ -369,7 +370,7 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
         for other in others:
             with pytest.raises(InvalidArgument, match="same store"):
                 await copy_store(Store(first), Store(other))
-        other_memory = Store(MemoryBackend(counted_sources()))
+        other_memory = Store(open_memory(counted_sources()))
         assert (await copy_store(memory, other_memory)).is_complete
         assert (await copy_store(Store(first), other_memory)).is_complete
     finally:

@@ -30,8 +30,8 @@ import pytest
 
 from flue_py.core.sessions import StoreInfo
 from flue_py.store.backend import Backend
-from flue_py.store.memory.backend import MemoryBackend
 from flue_py.store.sqlite.runner import open_sqlite
+from flue_py.testing.model import StoreModel
 from flue_py.testing.samples import Snapshot, add, assistant, path_ids, snapshot
 from tests.store.kill_operations import SOURCES, Operation, apply, outcome
 from tests.store.sqlite_workers import Nursery, Worker, nursery
@@ -66,7 +66,7 @@ def bills(path: Path) -> dict[tuple[str, str, str], tuple[int, int | None]]:
     return {(scope, provider, call): (tokens, cost) for scope, provider, call, tokens, cost in rows}
 
 
-def expected_bills(model: MemoryBackend) -> dict[tuple[str, str, str], tuple[int, int | None]]:
+def expected_bills(model: StoreModel) -> dict[tuple[str, str, str], tuple[int, int | None]]:
     """Return the paid calls of the model."""
     return {identity: (call.total_tokens, call.cost) for identity, call in model._ledger.items()}
 
@@ -84,7 +84,7 @@ class Life:
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
-        self.model = MemoryBackend(SOURCES)
+        self.model = StoreModel(SOURCES)
         self.counts: Counter[str] = Counter()
         self._seed = seed
         self._under_way: dict[str, Operation] = {}

@@ -20,12 +20,14 @@ from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection
-    from sqlalchemy import Dialect as SQLDialect
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
 HEAD = f"{FORMAT_VERSION:04}"
 """The alembic revision of this format."""
+
+STATEMENT_END = ";\n\n"
+"""What stands behind each statement of a printed schema, and nowhere within one."""
 
 LOCK_KEY = int.from_bytes(b"flue_py")
 """What PostgreSQL's advisory locks on making or upgrading a store count from: the name, read as a number."""
@@ -94,35 +96,22 @@ CREATE TABLE flue_store (
 
 
 def schema_statements(dialect: Dialect = "sqlite") -> list[str]:
-    """Return the SQL that makes all other tables of the current format, stamped for alembic."""
-    return list(_compiled_schema(dialect))
+    """Return the SQL that makes all other tables of the current format, stamped for alembic.
+
+    It is read from the file that `printing` makes of the tables, so that a new store needs no SQLAlchemy.
+    """
+    return list(_printed_schema(dialect))
 
 
 @cache
-def _compiled_schema(dialect: Dialect) -> tuple[str, ...]:
-    """Compile the schema once in a process: that takes longer than SQLite takes to run it."""
-    from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415 - needed to create a database only
-    from sqlalchemy.schema import CreateIndex, CreateTable  # noqa: PLC0415
+def _printed_schema(dialect: Dialect) -> tuple[str, ...]:
+    text = printed_path(dialect).read_text(encoding="utf-8")
+    return tuple(text.removesuffix(STATEMENT_END).split(STATEMENT_END))
 
-    from flue_py.store.schema import tables as schema  # noqa: PLC0415
 
-    compiler: SQLDialect = sqlite.dialect() if dialect == "sqlite" else postgresql.dialect()  # type: ignore[no-untyped-call]
-    statements = []
-    for table in schema.metadata.sorted_tables:
-        if table.name == "flue_store":
-            continue
-        statements.append(str(CreateTable(table).compile(dialect=compiler)))
-        indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        statements += [str(CreateIndex(index).compile(dialect=compiler)) for index in indexes]
-    return (
-        *statements,
-        schema.HISTORY_VIEW,
-        """\
-CREATE TABLE alembic_version (
-    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-)""",
-        f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')",
-    )
+def printed_path(dialect: Dialect) -> Path:
+    """Return where the SQL of a dialect is."""
+    return Path(__file__).with_name(f"{dialect}.sql")
 
 
 def checked_stamp(stamp: object, location: str) -> int:

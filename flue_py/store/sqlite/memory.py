@@ -58,16 +58,19 @@ class MemoryRunner:
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
-        for attempt in range(1, ID_ATTEMPTS + 1):
-            try:
-                result = self._write(work)
-            except (IdTaken, sqlite3.IntegrityError) as error:
-                if attempt == ID_ATTEMPTS:
-                    raise no_new_id(error, LOCATION) from error
-            else:
-                break
+        result = self._write_again(work)
         self._notify()
         return result
+
+    def _write_again(self, work: Callable[[Transaction], Result]) -> Result:
+        """Write, once more with other ids where one that was made is taken."""
+        for _ in range(ID_ATTEMPTS - 1):
+            with contextlib.suppress(IdTaken, sqlite3.IntegrityError):
+                return self._write(work)
+        try:
+            return self._write(work)
+        except (IdTaken, sqlite3.IntegrityError) as error:
+            raise no_new_id(error, LOCATION) from error
 
     def _write(self, work: Callable[[Transaction], Result]) -> Result:
         if len(self._states) > MAX_KNOWN_STATES:

@@ -13,7 +13,7 @@ from flue_py.core.trees import CallRow, EditRow, EntryRow, SessionRow, TreeCopy
 from flue_py.errors import BudgetExceeded, IdempotencyConflict
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
-from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.sqlite.memory import open_memory
 from flue_py.testing.checks import refused, unchanged
 from flue_py.testing.samples import (
     add,
@@ -63,7 +63,7 @@ class CopyContract:
 
     async def test_a_copy_by_way_of_the_store_in_memory_tells_the_same(self, backend: Backend, other: Backend) -> None:
         await make_everything(backend)
-        memory = MemoryBackend(counted_sources())
+        memory = open_memory(counted_sources())
         await copied(backend, memory)
         await copied(memory, other)
         assert await told(other) == await told(backend)
@@ -235,7 +235,7 @@ class CopyContract:
         await backend.delete_tree(task.id)
         await other.delete_tree(task.id)
         await copied(backend, other)
-        for each in (backend, other, MemoryBackend(counted_sources())):
+        for each in (backend, other, open_memory(counted_sources())):
             if each is not backend:
                 await copied(backend, each)
             assert (await each.read_ledger(query)).total.total_tokens == 11

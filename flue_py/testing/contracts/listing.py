@@ -10,7 +10,7 @@ from flue_py.core.listing import ANY_SESSION, ORDERS, Ordering, SessionFilter, S
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.errors import InvalidArgument
 from flue_py.store.backend import Backend
-from flue_py.store.memory.backend import MemoryBackend
+from flue_py.store.sqlite.memory import open_memory
 from flue_py.testing.checks import Refusals, refused
 from flue_py.testing.samples import add, assistant, new_session, session_info, talk, user
 from flue_py.testing.sources import START_US, counted_sources
@@ -65,7 +65,7 @@ WHERES = (
 
 async def made_in_memory() -> Backend:
     """Return a store in memory with the same sessions."""
-    backend = MemoryBackend(counted_sources())
+    backend = open_memory(counted_sources())
     await make_sessions(backend)
     return backend
 

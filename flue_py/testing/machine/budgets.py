@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,8 +18,8 @@ from flue_py.core.budgets import Amounts, NewBudget, Reservation, SpentSoFar, Un
 from flue_py.core.sessions import NewSession
 from flue_py.errors import BudgetExceeded, FlueError
 from flue_py.store.backend import Backend
-from flue_py.store.memory.backend import MemoryBackend
 from flue_py.store.seam import Sources
+from flue_py.testing.model import StoreModel
 from flue_py.testing.samples import assistant
 from flue_py.testing.sources import OpenBackend, StepSources
 
@@ -54,7 +54,7 @@ class BudgetMachine(RuleBasedStateMachine):
         super().__init__()
         self._runner = asyncio.Runner()
         self._steps = (StepSources(), StepSources())
-        self._model: Backend = MemoryBackend(self._steps[0].sources)
+        self._model = cast("Backend", StoreModel(self._steps[0].sources))
         self._store: Backend = self._run(type(self).open_backend(self._steps[1].sources))
         self._reservations: list[str] = []
         self._booked: dict[str, int] = {}

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,10 +25,10 @@ from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
 from flue_py.errors import FlueError, LeafConflict
 from flue_py.store.backend import Backend
-from flue_py.store.memory.backend import MemoryBackend
 from flue_py.store.seam import Sources
 from flue_py.testing import samples, strategies
 from flue_py.testing.checks import check_window
+from flue_py.testing.model import StoreModel
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot
 from flue_py.testing.sources import OpenBackend, StepSources
 
@@ -65,7 +65,7 @@ class BackendMachine(RuleBasedStateMachine):
         super().__init__()
         self._runner = asyncio.Runner()
         self._steps = (StepSources(), StepSources())
-        self._model: Backend = MemoryBackend(self._steps[0].sources)
+        self._model = cast("Backend", StoreModel(self._steps[0].sources))
         self._store: Backend = self._run(type(self).open_backend(self._steps[1].sources))
         self._is_alike = True
         self._compared = 0

@@ -1,4 +1,4 @@
-"""Pins in the store in memory: what is in effect, and what a compaction writes down of it."""
+"""Pins in the model: what is in effect, and what a compaction writes down of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flue_py.core.jsontext import decode_object
 from flue_py.core.pins import effective_pins, keeping_pinned
 from flue_py.core.projection import PINNABLE_KINDS, latest_compaction
 from flue_py.core.sessions import LeafChoice, Stored
-from flue_py.store.memory.model import Session
+from flue_py.testing.model.rows import Session
 
 
 def group_of(session: Session, entry_id: str, leaf: str | None) -> list[str]:

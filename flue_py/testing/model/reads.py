@@ -1,10 +1,11 @@
-"""The reading half of the store in memory: nothing here changes what is stored."""
+"""The reading half of the model: nothing here changes what is stored."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from flue_py.core.call_rows import CallRow
 from flue_py.core.entries import EXCLUSION, Entry
@@ -42,12 +43,23 @@ from flue_py.core.sessions import (
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
-from flue_py.store.memory.model import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
-from flue_py.store.schema.stamp import FORMAT_VERSION
-from flue_py.store.seam import Sources
+from flue_py.testing.model.rows import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
 
 
-class MemoryReads:
+class Sources(Protocol):
+    """Where time and ids come from."""
+
+    @property
+    def now_us(self) -> Callable[[], int]: ...
+
+    @property
+    def entry_id(self) -> Callable[[], str]: ...
+
+    @property
+    def session_id(self) -> Callable[[], str]: ...
+
+
+class ModelReads:
     """What is stored, and every method that only reads it."""
 
     def __init__(self, sources: Sources) -> None:
@@ -284,7 +296,7 @@ class MemoryReads:
         self._check_open()
         trees = {id(session.tree): session.tree for session in self._sessions.values()}
         entries = sum(map(len, trees.values()))
-        return StoreInfo("memory", ":memory:", FORMAT_VERSION, len(self._sessions), entries, len(self._ledger), None)
+        return StoreInfo("memory", ":memory:", 0, len(self._sessions), entries, len(self._ledger), None)
 
     async def close(self) -> None:
         self._closed = True

@@ -1,4 +1,4 @@
-"""A store in memory: the reference model the other backends are compared with.
+"""A model: the reference model the other backends are compared with.
 
 Small and obvious before fast: entries are a dict with parent links per tree, what a session sees is found by
 walking those links, and deletion keeps what the survivors' walks reach. Nothing outlives the process. Methods
@@ -8,7 +8,7 @@ never wait, so each is one transaction by itself; what is wrong is found before 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
+from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.sessions import (
     STORED,
@@ -37,7 +38,7 @@ from flue_py.core.sessions import (
     check_name,
     is_meant,
 )
-from flue_py.core.usage import NO_USAGE
+from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import (
     CallConflict,
     EntryNotFound,
@@ -48,10 +49,10 @@ from flue_py.errors import (
     SessionNotFound,
     TaskDepthExceeded,
 )
-from flue_py.store.backend import MAX_TASK_DEPTH
-from flue_py.store.memory.budgets import MemoryBudgets, unused
-from flue_py.store.memory.marks import MemoryMarks, row_value
-from flue_py.store.memory.model import (
+from flue_py.testing.model.budgets import ModelBudgets, unused
+from flue_py.testing.model.marks import ModelMarks, row_value
+from flue_py.testing.model.pins import with_pins
+from flue_py.testing.model.rows import (
     Content,
     MoveNote,
     Operation,
@@ -62,12 +63,9 @@ from flue_py.store.memory.model import (
     renew_paid_sums,
     with_paid_sums,
 )
-from flue_py.store.memory.pins import with_pins
-from flue_py.store.ops.ledger import check_path, check_spending, paid_by
-from flue_py.store.ops.state import content_digest
 
 
-class MemoryBackend(MemoryMarks, MemoryBudgets):
+class StoreModel(ModelMarks, ModelBudgets):
     """A `Backend` that lives and dies with the process."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
@@ -298,7 +296,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
         new: NewSession,
         *,
         idempotency_key: str | None = None,
-        max_depth: int = MAX_TASK_DEPTH,
+        max_depth: int = DEFAULT_LIMITS.task_depth,
     ) -> SessionInfo:
         parent = self._session(parent_id)
         check_name(task_id, "task_id")
@@ -462,7 +460,8 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
             raise SessionExists(new.key)
         now = self._sources.now_us()
         created = now if new.created_us is None else new.created_us
-        number = self._new_number()
+        self._sessions_made += 1
+        number = self._sessions_made
         info = SessionInfo(
             session_id,
             scope,
@@ -556,7 +555,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
                 gone += [] if differing is None else self._replaced(paid, call.replaces)
         calls = self._new_calls(session, reported, differing, gone)
         rows[:] = with_paid_sums(rows, session.tree, calls.values())
-        check_path(row.paid for row in rows)
+        _check_range((row.paid for row in rows), "path cost")
         self._pay(session, calls, gone)
         newest = max((row.entry.created_us for row in rows), default=info.active_us)
         active = max(newest, info.active_us) if session.created else newest
@@ -599,15 +598,15 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
                 raise CallConflict(call.provider, call.call_id, others)
             if others and differing is not None:
                 differing.append(CallDifference(call.provider, call.call_id, others))
-        info, spent = session.info, paid_by(calls.values()).minus(paid_by(gone))
-        check_spending(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)
+        info, spent = session.info, _paid_by(calls.values()).minus(_paid_by(gone))
+        _check_range([(info.spent_tokens + spent.tokens, info.spent_picodollars + spent.picodollars)], "session spent")
         return calls
 
     def _pay(
         self, session: Session, calls: Mapping[tuple[str, str, str], CallRow], gone: Sequence[CallRow] = ()
     ) -> None:
         """Write new calls into the ledger, and take out those that are ``gone``."""
-        info, spent = session.info, paid_by(calls.values()).minus(paid_by(gone))
+        info, spent = session.info, _paid_by(calls.values()).minus(_paid_by(gone))
         for call in gone:
             self._ledger.pop(call.identity, None)
         self._ledger.update(calls)
@@ -624,7 +623,7 @@ class MemoryBackend(MemoryMarks, MemoryBudgets):
 
 def _content(key: str | None, operation: str, *described: object) -> Content | None:
     """Return what is asked for, as an idempotency key remembers it; None without a key."""
-    return None if key is None else Content(operation, content_digest(*described))
+    return None if key is None else Content(operation, described)
 
 
 def _remember(session: Session, key: str | None, content: Content | None, result: Appended | Moved | str) -> None:
@@ -644,3 +643,15 @@ def _appended(session: Session, entries: Sequence[NewEntry], rows: list[Row], *,
         on_branch=on_branch,
         surrogates_replaced=sum(new.surrogates_replaced for new in entries),
     )
+
+
+def _paid_by(calls: Iterable[CallRow]) -> Paid:
+    total = NOTHING_PAID
+    for call in calls:
+        total = total.plus(call.paid)
+    return total
+
+
+def _check_range(sums: Iterable[Sequence[int]], what: str) -> None:
+    if any(max(each) > MAX_AMOUNT for each in sums):
+        raise SumTooLarge(f"usage: what the {what} would exceed {MAX_AMOUNT}; check the reported numbers")

@@ -1,4 +1,4 @@
-"""What the store in memory keeps per session and tree, and how it is checked."""
+"""What the model keeps per session and tree, and how it is checked."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from flue_py.errors import EntryNotFound, LeafConflict
 
 
 class Content(NamedTuple):
-    """What was asked for with an idempotency key: the operation, and a digest of the rest."""
+    """What was asked for with an idempotency key: the operation, and the rest."""
 
     operation: str
-    digest: bytes
+    described: tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)

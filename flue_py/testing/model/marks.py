@@ -1,4 +1,4 @@
-"""Marks, edits and the log of the store in memory, and how a change of a session is recorded."""
+"""Marks, edits and the log of the model, and how a change of a session is recorded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from flue_py.core.sessions import (
     check_entry_label,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument
-from flue_py.store.memory.copying import MemoryCopying
-from flue_py.store.memory.model import MoveNote, Row, Session
-from flue_py.store.memory.pins import group_of, pins_in_effect
+from flue_py.testing.model.ledger import ModelLedger
+from flue_py.testing.model.pins import group_of, pins_in_effect
+from flue_py.testing.model.rows import MoveNote, Row, Session
 
 
 def row_value(info: SessionInfo, what: str) -> str | None:
@@ -32,7 +32,7 @@ def row_value(info: SessionInfo, what: str) -> str | None:
     return completed if what == "completed" else values[what]
 
 
-class MemoryMarks(MemoryCopying):
+class ModelMarks(ModelLedger):
     """What `Backend` says of marks and of going back."""
 
     async def set_label(

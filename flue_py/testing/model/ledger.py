@@ -1,4 +1,4 @@
-"""What was spent, from the ledger of the store in memory."""
+"""What was spent, from the ledger of the model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
 from flue_py.core.sessions import Stored, all_meant, is_meant
 from flue_py.errors import SessionNotFound
-from flue_py.store.memory.reads import MemoryReads
+from flue_py.testing.model.reads import ModelReads
 
 _Booked: TypeAlias = tuple[int, int, str | None]
 """What a call was for: a tree, the session that paid and added the entry, and the entry."""
 
 
-class MemoryLedger(MemoryReads):
+class ModelLedger(ModelReads):
     """The questions about paid calls. Nothing here changes what is stored."""
 
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:

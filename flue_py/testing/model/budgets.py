@@ -1,4 +1,4 @@
-"""Budgets of the store in memory: what is reserved is looked up among the reservations each time."""
+"""Budgets of the model: what is reserved is looked up among the reservations each time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from flue_py.core.budgets import (
 )
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound, shown
-from flue_py.store.memory.model import BudgetNote, ReservationNote
-from flue_py.store.memory.reads import MemoryReads
+from flue_py.testing.model.reads import ModelReads
+from flue_py.testing.model.rows import BudgetNote, ReservationNote
 
 _ID_ATTEMPTS = 1_000
 
 
-class MemoryBudgets(MemoryReads):
+class ModelBudgets(ModelReads):
     """What `Backend` says of budgets."""
 
     # -- budgets ----------------------------------------------------------------------------------------------
