@@ -16,7 +16,7 @@ from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession
 from flue_py.errors import shown
 from flue_py.formats.kit.parsed import LabelChange, ParsedSession
 from flue_py.formats.kit.report import ParseReport
-from flue_py.formats.kit.rows import Notes, Row, decode_row, has_type, is_name
+from flue_py.formats.kit.rows import Notes, Row, decode_row, has_type, is_name, unusable_id
 from flue_py.formats.kit.streaming import (
     IdTable,
     SessionPart,
@@ -179,7 +179,7 @@ class PiReader:
     def _place(self, row: Row) -> None:
         entry_id, parent = row.fields.get("id"), row.fields.get("parentId")
         if not is_name(entry_id):
-            self._notes.skip(row.line, "has no usable id")
+            self._notes.skip(row.line, unusable_id(entry_id))
             return
         if self._placed.get(entry_id) is not None:
             self._notes.skip(row.line, f"repeats the id {entry_id!r} of an earlier line; the first one counts")

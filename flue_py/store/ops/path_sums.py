@@ -8,6 +8,9 @@ from flue_py.store.seam import Transaction
 from flue_py.store.sql import ledger as ledger_queries
 from flue_py.store.sql import queries
 
+NOBODY = -1
+"""The key of no session: what this transaction changes anyway is none of the tree's."""
+
 
 def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) -> None:
     """Derive the sums of every path of a tree from the ledger as it is now, and write those that are others.
