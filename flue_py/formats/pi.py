@@ -35,7 +35,7 @@ from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.pi_filling import FILLED, unfilled
-from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows
+from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows, unusable_id
 from flue_py.formats.streaming import read_time
 
 FORMAT = "pi"
@@ -108,7 +108,10 @@ def parse_pi(lines: Iterable[bytes], name: str = "the file") -> ParsedSession:
 
 def _header(rows: Sequence[Row], name: str) -> JsonObject:
     header = rows[0].fields if rows else {}
-    if header.get("type") != "session" or not is_name(header.get("id")):
+    session_id = header.get("id")
+    if header.get("type") == "session" and isinstance(session_id, str) and session_id and not is_name(session_id):
+        raise UnreadableFile(f"{name}: its session header {unusable_id(session_id)}; nothing was imported")
+    if header.get("type") != "session" or not is_name(session_id):
         raise UnreadableFile(
             f"{name} is no pi session: its first readable line is not a session header with an id; nothing was imported"
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import check_new_name
 from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.report import LineNote, ParseReport
@@ -101,6 +102,7 @@ class _FileImport:
     """The import of one file."""
 
     def __init__(self, store: Store, path: Path, scope: str, source: ImportSource | None = None) -> None:
+        check_new_name(scope, "scope")
         self._store = store
         self._path = path
         self._scope = scope

@@ -34,6 +34,7 @@ from flue_py.core.sessions import (
     check_entry_label,
     check_label,
     check_name,
+    check_new_name,
     checked_title,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
@@ -394,6 +395,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
+        check_new_name(key, "key")
         new = NewSession(
             key, title, self.scope, encode_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
         )
@@ -418,7 +420,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         parent (row E27). Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
         no task (row E28), `SessionExists`, `IdempotencyConflict`. O(1).
         """
-        check_name(task_id, "task_id")
+        check_new_name(task_id, "task_id")
+        check_new_name(key, "key")
         check_name(idempotency_key, "idempotency_key")
         if task_id is None:
             raise InvalidArgument("task_id: should be a string, not None")

@@ -27,6 +27,7 @@ from flue_py.core.sessions import (
     VerifyReport,
     check_label,
     check_name,
+    check_new_name,
 )
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import (
@@ -108,6 +109,8 @@ class Store(StoreBudgets):
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
+        check_new_name(new.key, "key")
+        check_new_name(new.scope, "scope")
         return self._session(await self._backend.create_session(new))
 
     def _session(self, info: SessionInfo) -> Session:
