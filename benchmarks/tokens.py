@@ -5,15 +5,18 @@ Run with ``python benchmarks/tokens.py``. Prints medians of five, and the ratio 
 
 from __future__ import annotations
 
+import lzma
 import platform
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from flue_py.context import tokens
+from flue_py.context import ranks, tokens
+from flue_py.context.ranks import VOCABULARIES, read_ranks
 from flue_py.context.tokens import count_text_tokens
 
 CHARS = 1_000_000
@@ -47,7 +50,14 @@ def main() -> None:
     }
     print(f"{platform.platform()}, Python {platform.python_version()}, tiktoken {version('tiktoken')}")
     for name in ("o200k_base", "cl100k_base"):
-        print(f"load {name}: {seconds(partial(load, name)) * 1e3:.0f} ms")
+        file = files(ranks) / VOCABULARIES[name].filename
+        parts = (
+            ("", partial(load, name)),
+            ("decompress", lambda file=file: lzma.decompress(file.read_bytes())),
+            ("make the ranks, decompressing included", partial(read_ranks, VOCABULARIES[name])),
+        )
+        for what, work in parts:
+            print(f"load {name}{', ' * bool(what)}{what}: {seconds(work) * 1e3:.0f} ms")
     print(f"{'text':28}{'encoding':14}{'tokens':>10}{'ms':>10}{'ratio':>10}")
     for label, text in texts.items():
         base = seconds(partial(count_text_tokens, text, "unknown"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from flue_py.cli.history import entry_sizes
+from flue_py.cli.history import count_option, entry_sizes
 from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
@@ -55,10 +55,13 @@ class _Tree:
 @click.argument("session")
 @click.option("--all", "show_all", is_flag=True, help="Give every entry a line, and leave out nothing.")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Leave out branches of branches beyond N.")
-@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or save the time.", show_default=True)
+@click.option("--sizes/--no-sizes", default=True, help="Show sizes in tokens, or leave them out.", show_default=True)
+@count_option
 @json_option
 @click.pass_obj
-def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: bool, as_json: bool) -> None:
+def tree(
+    place: Place, session: str, show_all: bool, depth: int | None, sizes: bool, count: bool, as_json: bool
+) -> None:
     """Draw the tree of SESSION: branches, leaf, labels, forks, tasks, and what each branch cost.
 
     One line stands for a run of entries, and has the id of the last of them. Costs are those that the ledger knows,
@@ -66,14 +69,17 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
     cost, a dash that none has one.
     """
 
+    if count and not sizes:
+        raise click.UsageError("--count and --no-sizes contradict each other; give one of them")
+
     async def work(store: Store) -> _Tree:
         return await _read(store, await find_session(store, session), fold=not show_all, depth=depth, whole=as_json)
 
     found = run(place, work, bar="reading")
-    tokens = entry_sizes(found.entries) if sizes else None
+    tokens = entry_sizes(found.entries, count=count) if sizes else None
     if as_json:
         branches = [(branch, found.branch_costs.get(branch.tip_id)) for branch in found.plan.branches]
-        row = tree_row(found.info, found.name, found.entries, found.labels, tokens or {}, branches, found.costs)
+        row = tree_row(found.info, found.name, found.entries, found.labels, tokens or {}, count, branches, found.costs)
         forks = [info for infos in found.forks.values() for info in infos]
         row["forks"] = [
             session_row(fork, session_name(fork, found.sources.get(fork.forked_from_session or ""))) for fork in forks
@@ -82,7 +88,7 @@ def tree(place: Place, session: str, show_all: bool, depth: int | None, sizes: b
         print_json(row)
         return
     style = replace(
-        look(sizes=tokens, labels=found.labels),
+        look(sizes=tokens, counted=count, labels=found.labels),
         costs=found.line_costs,
         branch_costs=found.branch_costs,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os.path import normpath
 from pathlib import PurePath
 
@@ -65,7 +65,9 @@ def sessions(
 
         found: list[SessionInfo] = []
         cursor = None
-        while limit is None or len(found) < limit:
+        # Of names the store knows only the titles, so that all are read before some are listed.
+        enough = None if order == "title" else limit
+        while enough is None or len(found) < enough:
             page = await store.list_sessions(
                 scope=scope,
                 kind=kind,
@@ -73,15 +75,18 @@ def sessions(
                 descending=descending,
                 title=title,
                 completed=False if incomplete else None,
-                limit=_PAGE if limit is None or folder is not None else min(limit - len(found), _PAGE),
+                limit=_PAGE if enough is None or folder is not None else min(enough - len(found), _PAGE),
                 cursor=cursor,
             )
             found += filter(is_wanted, page.sessions)
             cursor = page.next_cursor
             if cursor is None:
                 break
+        sources = await sources_of(store, found if order == "title" else found[:limit])
+        if order == "title":
+            found.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
         listed = found[:limit]
-        return listed, await _models(store, listed), await sources_of(store, listed)
+        return listed, await _models(store, listed), sources
 
     found, models, sources = run(place, work, bar="reading")
     if as_json:
@@ -97,6 +102,12 @@ async def _models(store: Store, listed: Sequence[SessionInfo]) -> dict[str, str]
     report = await store.usage(listed, group_by=("session", "model"))
     calls = sorted((row.calls, str(row.group["session"]), str(row.group["model"])) for row in report.rows)
     return {session: model for _, session, model in calls if model}
+
+
+def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
+    """Return what puts sessions in the order of the names that are listed, whatever their case."""
+    name = session_name(info, sources.get(info.forked_from_session or ""))
+    return name.casefold(), name
 
 
 def _is_below(folder: str | None, project: str) -> bool:

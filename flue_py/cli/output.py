@@ -118,10 +118,13 @@ def print_title(text: str) -> None:
     print_lines([((text, "bold"),)])
 
 
-def look(*, sizes: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None) -> Look:
+def look(
+    *, sizes: Mapping[str, int] | None = None, counted: bool = True, labels: Mapping[str, str] | None = None
+) -> Look:
     """Return how to show entries on this output: its width, and signs it can encode."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
-    return Look(_width(), sizes, labels, UNICODE if encoding.startswith("utf") else ASCII)
+    glyphs = UNICODE if encoding.startswith("utf") else ASCII
+    return Look(_width(), sizes, labels, glyphs, sizes_counted=counted)
 
 
 def _styled_console(*, err: bool = False) -> Console | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from os.path import abspath, expanduser
+from os.path import abspath
 
 from flue_py.core.frozen import frozen
-from flue_py.sessions.homes import in_full
+from flue_py.homes import in_full
 
 
 def expanded(target: str) -> str:
-    """Return a path with its ``~`` put in full, and a URL as it is. Raises `StoreUnavailable` for nobody's home."""
+    """Return a path with its ``~`` put in full, and a URL as it is. Raises `InvalidArgument` for nobody's home."""
     return target if "://" in target else in_full(target)
 
 
 def absolute(folder: str) -> str:
-    """Return a folder's path from the root, its ``~`` put in full where that is somebody's home."""
-    return abspath(expanduser(folder))
+    """Return a folder's path from the root, its ``~`` put in full. Raises `InvalidArgument` for nobody's home."""
+    return abspath(in_full(folder))
 
 
 @frozen

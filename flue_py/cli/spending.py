@@ -180,7 +180,7 @@ def _show_path(place: Place, session: str, since: str | None, leaf: str | None, 
     async def work(store: Store) -> UsageWindow:
         found = await find_session(store, session)
         before = None if since is None else await found.resolve_entry_id(since)
-        return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf))
+        return await found.aggregate_usage_since(before, leaf=await leaf_of(found, leaf), told=True)
 
     window = run(place, work, bar="reading")
     if as_json:

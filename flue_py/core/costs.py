@@ -105,10 +105,11 @@ def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
     total = max(reported.total, window.picodollars)
     parts = (reported.input, reported.output, reported.cache_read, reported.cache_write)
     # Without calls of its own and without a cost that was reported, a path is known to cost nothing if it used nothing.
-    is_told = total > 0 or (window.cost is not None and (window.calls > 0 or not any(usage.totals)))
+    used_nothing = not any(usage.totals) and bool(window.told)
+    is_told = total > 0 or (window.cost is not None and (window.calls > 0 or used_nothing))
     is_split = is_told and sum(parts) == total and not window.unpriced_calls
-    kinds = zip(usage.totals, parts, strict=False)
-    return (*(cost if cost or is_split or not tokens else None for tokens, cost in kinds), total if is_told else None)
+    kinds = zip(window.known.values(), parts, strict=False)
+    return (*(cost if cost or is_split or tokens == 0 else None for tokens, cost in kinds), total if is_told else None)
 
 
 def is_unknown(window: UsageWindow) -> bool:

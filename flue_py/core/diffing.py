@@ -9,6 +9,7 @@ from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.exchanges import tool_calls
 from flue_py.core.frozen import frozen
+from flue_py.core.told import told_by
 from flue_py.core.usage import Usage
 
 
@@ -38,6 +39,11 @@ class DiffSide:
     def messages(self) -> Mapping[str, int]:
         """How many messages there are of each role, in order of role."""
         return _counted(entry.role or "" for entry in self.entries if entry.kind == MESSAGE)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The numbers of tokens in ``usage`` that are 0 as they were reported, or nothing was called. O(entries)."""
+        return told_by(self.entries)
 
     @property
     def kinds(self) -> Mapping[str, int]:

@@ -404,7 +404,7 @@ class _Paid(NamedTuple):
 
 
 def _summed_json(calls: Sequence[Mapping[str, JsonValue]], paid: Sequence[PaidCall]) -> JsonObject:
-    """Return a sum of calls as the payload keeps it, without a cost where none of them reported one.
+    """Return a sum of calls as the payload keeps it: the kinds of tokens, and the cost, that some of them reported.
 
     Where nobody knows what any of them used, there is no sum: they are kept as they were reported.
     """
@@ -413,7 +413,11 @@ def _summed_json(calls: Sequence[Mapping[str, JsonValue]], paid: Sequence[PaidCa
     total = NO_USAGE
     for call in paid:
         total = total.plus(call.usage)
-    summed = Usage.from_totals(total).to_json()
+    told = frozenset[str]().union(*(call.told for call in paid))
+    known = Usage.from_totals(total).known(told)
+    summed = {
+        name: each for name, each in Usage.from_totals(total).to_json().items() if known.get(name, each) is not None
+    }
     return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}
 
 

@@ -6,6 +6,7 @@ every sum and difference is exact.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import astuple, field
 from decimal import Context, Decimal, InvalidOperation
 from operator import add, sub
@@ -147,6 +148,16 @@ class Usage:
             self.input, self.output, self.cache_read, self.cache_write, self.total_tokens, *astuple(self.cost)
         )
 
+    def known(self, told: Collection[str]) -> dict[str, int | None]:
+        """Return the tokens by kind and all of them, as JSON spells them; None for a 0 that ``told`` does not name.
+
+        Of all tokens a 0 is known where anything else is.
+        """
+        tokens = self.totals[:5]
+        told = {*told, "totalTokens"} if told or any(tokens) else told
+        named = zip(_TOKEN_FIELDS, tokens, strict=True)
+        return {name: count if count or name in told else None for name, count in named}
+
     def __add__(self, other: Usage) -> Usage:
         return Usage.from_totals(self.totals.plus(other.totals))
 
@@ -167,6 +178,8 @@ class UsageWindow:
     entries, priced calls and those of branch summaries included: `Store.usage` of the same path gives the same.
     ``on_path`` is False where ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
     zero, never those of the whole history (row E25). ``since=None`` is the window over the whole path.
+    ``told`` names the numbers of tokens that are 0 because they were reported, or because nothing was called; it is
+    empty unless it was asked for, as sums do not tell a reported 0 from what nobody reported.
     """
 
     usage: Usage
@@ -174,6 +187,12 @@ class UsageWindow:
     since: str | None = None
     on_path: bool = True
     paid: Paid = NOTHING_PAID
+    told: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> dict[str, int | None]:
+        """The tokens of ``usage`` by kind, as JSON spells it; None is what nobody is known to have reported."""
+        return self.usage.known(self.told)
 
     @property
     def calls(self) -> int:

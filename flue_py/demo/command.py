@@ -14,9 +14,9 @@ from rich.text import Text
 import flue_py
 from flue_py.demo.story import tell
 from flue_py.errors import StoreUnavailable
+from flue_py.homes import in_full
 from flue_py.render.entries import Look
 from flue_py.render.lines import ASCII, UNICODE, printable
-from flue_py.sessions.homes import in_full
 
 _NEXT = "Your own are next: flue-py import auto --discover, then flue-py sessions"
 

@@ -168,7 +168,7 @@ async def _show(store: Store, session: Session, before_call: str | None, look: L
     path = await session.get_active_path()
     items = await session.build_context_entries()
     count = count_tokens(item.data for item in items)
-    window = await session.aggregate_usage_since(before_call)
+    window = await session.aggregate_usage_since(before_call, told=True)
     summary = context_summary(items, count.tokens, is_estimate=count.is_estimate)
     return [
         Section(

@@ -16,6 +16,7 @@ from typing import Literal, NoReturn, TypeAlias
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning, shown
+from flue_py.homes import in_full
 from flue_py.prices.published import published_prices
 from flue_py.prices.rates import ModelRates, Pricing, read_pricing
 
@@ -160,10 +161,7 @@ def _path_of(file: str | PathLike[str]) -> Path:
     location = fspath(file) if isinstance(file, (str, PathLike)) else None
     if not isinstance(location, str) or not location or "\0" in location:
         raise InvalidArgument(f"file: {shown(file)} is not the path of a pricing file")
-    try:
-        return Path(location).expanduser()
-    except RuntimeError as error:
-        raise InvalidArgument(f"{location}: there is no such home directory; write the path in full") from error
+    return Path(in_full(location))
 
 
 def choose_prices(choice: PricesChoice) -> PriceBook | None:

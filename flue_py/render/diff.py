@@ -47,10 +47,12 @@ def _facts(side: DiffSide) -> list[str]:
     if not side.entries:
         return ["nothing of its own"]
     roles = ", ".join(f"{number:,} {one_line(role)}" for role, number in side.messages.items())
+    is_known = side.usage.known(side.told)["totalTokens"] is not None
+    tokens = side.usage.totals.tokens if is_known else None
     cost = f"${whole_cost_text(side.cost)}" if side.cost.is_known else "cost unknown"
     facts = [
         counted(len(side.entries), "entry", "entries") + (f" ({roles})" if roles else ""),
-        f"{counted(side.usage.totals.tokens, 'token')}, {cost}",
+        f"{'tokens unknown' if tokens is None else counted(tokens, 'token')}, {cost}",
     ]
     tools = [
         f"{one_line(name)} {use.calls:,}" + (f" ({use.errors:,} failed)" if use.errors else "")
@@ -89,7 +91,7 @@ def _side(side: DiffSide) -> JsonObject:
         "messages": dict(side.messages),
         "kinds": dict(side.kinds),
         "tools": {name: {"calls": use.calls, "errors": use.errors} for name, use in side.tools.items()},
-        "usage": tokens_and_cost(side.usage),
+        "usage": tokens_and_cost(side.usage, side.told),
         **entry_cost_fields(side.cost),
         "entries": [entry_row(entry) for entry in side.entries],
     }

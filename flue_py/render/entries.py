@@ -53,7 +53,8 @@ class Cost:
 @frozen
 class Look:
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
-    what its line cost (lines with no calls are left out), and what the branch cost that it is the end of."""
+    what its line cost (lines with no calls are left out), and what the branch cost that it is the end of. Where
+    ``sizes_counted`` is False, sizes are estimates, and marked (``~``)."""
 
     width: int = 80
     sizes: Mapping[str, int] | None = None
@@ -61,6 +62,13 @@ class Look:
     glyphs: Glyphs = UNICODE
     costs: Mapping[str, Cost] | None = None
     branch_costs: Mapping[str, Cost] | None = None
+    sizes_counted: bool = True
+
+    def size_text(self, size: int | None) -> str:
+        """Return a size in at most `SIZE_WIDTH` characters; nothing where there is none."""
+        if size is None:
+            return ""
+        return short_count(size) if self.sizes_counted else f"~{short_count(size)}"
 
 
 def cost_text(cost: Cost) -> str:
@@ -175,7 +183,7 @@ def laid_out(
     is_faint: bool = False,
 ) -> Line:
     """Return a line of ``look.width`` cells: ``first``, as much of the text as fits, marks, size, cost (if any is)."""
-    numbers = padded("" if size is None else short_count(size), SIZE_WIDTH, right=True)
+    numbers = padded(look.size_text(size), SIZE_WIDTH, right=True)
     if look.costs is not None:
         numbers += padded("" if cost is None else cost_text(cost), COST_WIDTH, right=True)
     taken = sum(cells(part) for part, _ in (*first, *marks)) + 1 + len(numbers)
@@ -190,7 +198,7 @@ def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, befo
     turns = sum(map(begins_turn, entries))
     text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")
     sizes = look.sizes or {}
-    size = short_count(sum(sizes.get(entry.id, 0) for entry in entries)) if look.sizes is not None else ""
+    size = look.size_text(None if look.sizes is None else sum(sizes.get(entry.id, 0) for entry in entries))
     taken = short_id_width + 1 + cells(before[0]) + cells(text)
     filler = " " * max(0, look.width - taken - SIZE_WIDTH)
     return (

@@ -19,6 +19,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage_shapes import KINDS, read_reported
 from flue_py.render.entries import entry_name, entry_text
@@ -211,10 +212,10 @@ def _used(entry: Entry, fields: JsonObject) -> JsonObject:
     if not isinstance(reported, dict):
         return {}
     read = read_reported(reported)
-    usage = read.totals
     used: JsonObject = {}
     if read.is_known:
-        used["usage"] = [usage.input, usage.output, usage.cache_read, usage.cache_write, usage.tokens]
+        counts = reported_counts(read)
+        used["usage"] = [*(counts[name] for name in KINDS), read.totals.tokens]
     if entry.kind == MESSAGE:
         used["model"] = one_line(" / ".join(part for part in _model(fields) if part), 120)
     return used
@@ -337,13 +338,13 @@ def _spent_json(info: SessionInfo) -> JsonObject:
     return {"tokens": info.known_tokens, "paid": [info.spent_picodollars, calls, unpriced, int(info.is_untold)]}
 
 
+_SENT = ("input", "cacheRead", "cacheWrite", "output")
+
+
 def _growth_json(line: Growth) -> JsonObject:
     return {
         "session": line.session,
         "agent": line.agent,
-        "turns": [
-            [turn.entry, turn.input, turn.cache_read, turn.cache_write, turn.output, turn.cumulative]
-            for turn in line.turns
-        ],
+        "turns": [[turn.entry, *(turn.known[name] for name in _SENT), turn.cumulative] for turn in line.turns],
         "compactions": [[mark.after_turn, mark.entry, mark.tokens_before] for mark in line.compactions],
     }

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from flue_py.core.calls import agent_of
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.usage_shapes import reported_usage
+from flue_py.core.told import reported_counts
+from flue_py.core.usage_shapes import read_reported
 from flue_py.render.lines import one_line
 from flue_py.render.rows import iso
 
@@ -30,6 +31,8 @@ class Turn:
     cache_write: int
     output: int
     cumulative: int
+    known: Mapping[str, int | None]
+    """The same tokens, as JSON spells them; None is what the answer does not tell."""
 
     @property
     def sent(self) -> int:
@@ -112,14 +115,23 @@ def _lines_of(path: Sequence[int], entries: Sequence[Entry]) -> dict[str | None,
                 line.compactions.append(Compacted(len(line.turns), number, before if isinstance(before, int) else 0))
         elif entry.kind == MESSAGE and entry.role == "assistant" and not is_copy(entry):
             fields = entry.fields
-            usage = reported_usage(entry.kind, entry.role, fields)
+            reported = read_reported(fields.get("usage"))
+            usage = reported.totals
             sent = usage.input + usage.cache_read + usage.cache_write
             if not sent:
                 continue
             line = lines.setdefault(speaker_of(fields), _Line([], []))
             line.cumulative += sent
             line.turns.append(
-                Turn(number, usage.input, usage.cache_read, usage.cache_write, usage.output, line.cumulative)
+                Turn(
+                    number,
+                    usage.input,
+                    usage.cache_read,
+                    usage.cache_write,
+                    usage.output,
+                    line.cumulative,
+                    reported_counts(reported),
+                )
             )
     return lines
 

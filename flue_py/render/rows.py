@@ -55,13 +55,14 @@ def tree_row(
     entries: Sequence[Entry],
     labels: Mapping[str, str],
     sizes: Mapping[str, int],
+    sizes_counted: bool,
     branches: Sequence[tuple[Branch, Cost | None]] = (),
     costs: Mapping[str, EntryCost] | None = None,
 ) -> JsonObject:
     """Return a session's tree: every entry, parents before children, with its size but without its payload.
 
     ``costs`` are of the entries that are calls. ``spentTokens`` and ``spent`` are what the session itself has paid;
-    the ``size`` of an entry is how many tokens of a context it takes.
+    the ``size`` of an entry is how many tokens of a context it takes: counted, or estimated.
     """
     rows: list[JsonValue] = []
     for entry in entries:
@@ -85,6 +86,7 @@ def tree_row(
         "name": name,
         "leafId": session.leaf_id,
         **spent_fields(session),
+        "sizesCounted": sizes_counted,
         "entries": rows,
         "branches": [
             {
@@ -133,7 +135,7 @@ def usage_row(window: UsageWindow) -> JsonObject:
     costs = dict(zip(names, window_costs(window), strict=True))
     unknown = is_unknown(window)
     return {
-        **{name: None if unknown else count for name, count in tokens_by_kind(window.usage).items()},
+        **window.known,
         "cost": {name: None if cost is None else exact(picodollars_to_usd(cost)) for name, cost in costs.items()},
         "calls": window.calls,
         "unpricedCalls": window.unpriced_calls,
@@ -145,22 +147,11 @@ def usage_row(window: UsageWindow) -> JsonObject:
     }
 
 
-def tokens_by_kind(usage: Usage) -> dict[str, int]:
-    """Return tokens by kind, and all of them."""
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "totalTokens": usage.total_tokens,
-    }
-
-
-def tokens_and_cost(usage: Usage) -> JsonObject:
-    """Return tokens by kind, and the cost of each kind as an exact decimal string."""
+def tokens_and_cost(usage: Usage, told: frozenset[str]) -> JsonObject:
+    """Return tokens by kind, null for a 0 that ``told`` does not name, and the cost of each kind as decimal text."""
     cost = usage.cost
     return {
-        **tokens_by_kind(usage),
+        **usage.known(told),
         "cost": {
             "input": exact(picodollars_to_usd(cost.input)),
             "output": exact(picodollars_to_usd(cost.output)),

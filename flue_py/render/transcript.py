@@ -27,6 +27,7 @@ from flue_py.core.entries import (
 from flue_py.core.exchanges import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage_shapes import read_reported
 from flue_py.render.costs import whole_cost_text
@@ -218,10 +219,11 @@ def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost
     if not isinstance(reported, dict):
         return []
     read = read_reported(reported)
-    used = read.totals
-    cached = f" cached:{used.cache_read:,}" if used.cache_read else ""
-    written = f" cache-written:{used.cache_write:,}" if used.cache_write else ""
-    facts = [f"in:{used.input:,} out:{used.output:,}{cached}{written}" if read.is_known else "in:– out:–"]
+    used = reported_counts(read)
+    sent, said = ("–" if used[name] is None else f"{used[name]:,}" for name in ("input", "output"))
+    cached = f" cached:{used['cacheRead']:,}" if used["cacheRead"] else ""
+    written = f" cache-written:{used['cacheWrite']:,}" if used["cacheWrite"] else ""
+    facts = [f"in:{sent} out:{said}{cached}{written}"]
     cost = entry_cost(entry, costs)
     if cost is not None:
         facts.append(f"${whole_cost_text(cost)}" if cost.is_known else "$–")

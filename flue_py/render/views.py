@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from flue_py.core.costs import is_unknown, window_costs
+from flue_py.core.costs import window_costs
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.projection import ContextEntry
@@ -97,11 +97,10 @@ def usage_lines(window: UsageWindow) -> list[Line]:
     """Return a usage window as a table: tokens, and dollars to the last digit; what nobody knows is a dash."""
     usage = window.usage
     kinds = ("input", "output", "cache read", "cache write", "total")
-    counts = (*usage.totals[:4], usage.total_tokens)
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
-    for name, tokens, cost in zip(kinds, counts, window_costs(window), strict=True):
+    for name, tokens, cost in zip(kinds, window.known.values(), window_costs(window), strict=True):
         style = "bold" if name == "total" else ""
-        used = "-" if is_unknown(window) else f"{tokens:,}"
+        used = "-" if tokens is None else f"{tokens:,}"
         rows.append([(name, style), (used, style), ("-" if cost is None else dollars(picodollars_to_usd(cost)), style)])
     lines = table(rows, right=frozenset({1, 2}))
     if window.unpriced_calls:

@@ -14,11 +14,11 @@ from pathlib import Path
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.errors import FlueError
+from flue_py.homes import in_full
 from flue_py.render.conversation import listed_lines, said_lines, turn_lines
 from flue_py.render.lines import Line, counted, printable, text_of
 from flue_py.runtime.conversation import BY, Conversation
 from flue_py.runtime.housekeeping import delete_all, find_completed
-from flue_py.sessions.homes import in_full
 from flue_py.store.private_files import write_whole
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from flue_py.errors import InvalidArgument
 from flue_py.formats.registry import FORMATS, find_format, recognize
+from flue_py.homes import in_full
 from flue_py.sessions.import_sources import AUTO
 
 _FIRST_BYTES = 1 << 16
@@ -15,7 +18,10 @@ _FIRST_BYTES = 1 << 16
 def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
     """Return the folders that are there of those in which programs keep their sessions, each once."""
     formats = FORMATS if format == AUTO else (find_format(format),)
-    places = [Path(place).expanduser() for each in formats for place in each.places]
+    places = []
+    for place in (place for each in formats for place in each.places):
+        with suppress(InvalidArgument):  # nobody's home has no sessions
+            places.append(Path(in_full(place)))
     return [place for place in dict.fromkeys(places) if place.is_dir()]
 
 

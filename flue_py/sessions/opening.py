@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_name
 from flue_py.errors import FlueError, InvalidArgument, shown
+from flue_py.homes import in_full
 from flue_py.prices.book import PricesChoice, choose_prices
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
-from flue_py.sessions.homes import in_full
 from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend, Sources

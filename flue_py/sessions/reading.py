@@ -12,6 +12,7 @@ from flue_py.core.costs import EntryCost
 from flue_py.core.entries import MESSAGE, Entry, from_microseconds
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.ledger import LedgerQuery
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import (
@@ -27,6 +28,7 @@ from flue_py.core.sessions import (
     Stored,
     TaskLink,
 )
+from flue_py.core.told import told_by
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound, StoreClosed
 from flue_py.sessions.arguments import (
@@ -256,19 +258,41 @@ class SessionView:
                 self._context = context
             return context
 
-    async def aggregate_usage_since(self, before: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
+    async def aggregate_usage_since(
+        self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
+    ) -> UsageWindow:
         """Return what the entries after ``before`` up to the leaf used; None is the whole path (rows E25, E26).
 
         Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
-        history. Assistant messages and compactions count. O(forks on the path), whatever the window.
+        history. Assistant messages and compactions count. O(forks on the path), whatever the window. With ``told``
+        the window also knows which kinds of tokens were reported (`UsageWindow.known`): O(calls of the tree), and
+        O(window) where another session paid for what the window has.
         """
         checked_place(before, "before")
         checked_leaf(leaf)
+        checked_flag(told, "told")
         async with self._turn:
             window = await self._backend.read_usage(self.ref, before, leaf=leaf)
             if isinstance(leaf, Stored):
                 self._note(window.leaf, self._revision)
-            return window
+            return replace(window, told=await self._told(window)) if told else window
+
+    async def _told(self, window: UsageWindow) -> frozenset[str]:
+        """Return which numbers of tokens of a window are 0 because somebody reported it, or nothing was called."""
+        found: frozenset[str] = frozenset()
+        if not window.on_path:
+            return told_by(())
+        is_whole = False
+        if window.calls:
+            asked = LedgerQuery(self.ref, on_path=True, leaf=window.leaf, since=window.since)
+            paid = (await self._backend.read_ledger(asked)).total.known
+            found = frozenset(name for name, count in paid.items() if count is not None)
+            is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
+        if is_whole or None not in window.usage.known(found).values():
+            return found
+        # What another session paid for, its ledger has elsewhere: the entries say it themselves.
+        read = await self._backend.read_path_since(self.ref, window.since, leaf=window.leaf)
+        return found | told_by(read.entries or ())
 
     async def entry_costs(self) -> dict[str, EntryCost]:
         """Return what the calls of each entry the session sees cost, by entry id, as the ledger knows it.

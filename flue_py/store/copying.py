@@ -233,7 +233,7 @@ def _identity(call: CallRow) -> dict[str, object]:
 
 def _is_untouched(tx: Transaction, tree_id: int) -> bool:
     """Return whether a tree is a copy that nobody has written to."""
-    sessions = dict(tx.rows(queries.SESSION_IDS, {"tree_id": tree_id}))
+    sessions: dict[int, str] = dict(tx.rows(queries.SESSION_IDS, {"tree_id": tree_id}))
     rows = tx.rows(statements.STAMPED_HEADS, {"ids": json.dumps(list(sessions.values()))})
     head = TreeHead(tree_id, tuple(SessionHead._make(row[3:]) for row in rows))
     return {None if row[2] is None else bytes(row[2]) for row in rows} <= head.known_as

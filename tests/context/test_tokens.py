@@ -32,6 +32,7 @@ from flue_py.context.tokens import (
     count_text_tokens,
     count_tokens,
     encoding_name_for,
+    estimate_message_tokens,
     load_encoding,
     slices,
 )
@@ -362,6 +363,7 @@ def test_an_unknown_model_gets_an_estimate_without_loading_a_vocabulary(
     assert count_text_tokens("漢字", model) == TokenCount(2, True, None)
     message: JsonObject = {"role": "user", "content": "abcdef"}
     assert count_message_tokens(message, model) == TokenCount(MESSAGE_OVERHEAD_TOKENS + 2, True, None)
+    assert estimate_message_tokens(message) == count_message_tokens(message, model)
 
 
 # --- messages -------------------------------------------------------------------------------------------------

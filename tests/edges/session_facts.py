@@ -356,7 +356,7 @@ def _tell_report(told: Told, data: Any, session_id: str) -> None:
     )
     used = [entry["usage"] for entry in path if "usage" in entry]
     for place, name in enumerate(_KINDS):
-        told.tell("report's entries", **{f"path_{name}": sum(usage[place] for usage in used)})
+        told.tell("report's entries", **{f"path_{name}": _known_sum(*(usage[place] for usage in used))})
 
 
 def _paid_cost(paid: Any) -> Decimal | None:
@@ -395,10 +395,10 @@ def _tell_library(told: Told, store: Store, session_id: str) -> None:
     own, path, bill = store.usage(session), store.usage(session, path=True), store.usage(session, tasks=True)
     for prefix, report in (("own_", own), ("path_", path), ("bill_", bill)):
         told.tell("library's usage", **_named(prefix, _bill(report.total.to_json())))
-    window = session.aggregate_usage_since(None).usage
+    window = session.aggregate_usage_since(None, told=True).known
     told.tell(
-        "library's window", path_input=window.input, path_output=window.output, path_cache_read=window.cache_read,
-        path_cache_write=window.cache_write, path_tokens=window.totals.tokens,
+        "library's window", path_input=window["input"], path_output=window["output"],
+        path_cache_read=window["cacheRead"], path_cache_write=window["cacheWrite"], path_tokens=window["totalTokens"],
     )  # fmt: skip
 
 

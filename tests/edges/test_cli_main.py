@@ -64,8 +64,10 @@ NEEDED_BY_NONE = (
         (["history", "one"], ["tiktoken"]),
         (["usage", "one"], ["tiktoken", "tempfile"]),
         (["tree", "one", "--no-sizes"], ["tiktoken", "tempfile"]),
-        (["tree", "one"], []),  # sizes in tokens are counted
-        (["context", "one"], []),
+        (["tree", "one"], ["tiktoken", "tempfile"]),
+        (["path", "one"], ["tiktoken", "tempfile"]),
+        (["context", "one"], ["tiktoken", "tempfile"]),
+        (["tree", "one", "--count"], []),
     ],
     ids=str,
 )

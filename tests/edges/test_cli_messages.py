@@ -118,8 +118,17 @@ def test_a_home_is_put_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     assert asyncio.run(opened("~/here.db")) == str(tmp_path / "here.db")
     assert asyncio.run(opened(Path("~/here.db"))) == str(tmp_path / "here.db")
-    with pytest.raises(flue_py.StoreUnavailable, match="no such home directory"):
+    with pytest.raises(flue_py.InvalidArgument, match="no such home directory"):
         asyncio.run(opened("~nobody-of-that-name/x.db"))
+
+
+def test_nobodys_home_is_the_same_error_wherever_a_path_is_given(flue: Flue) -> None:
+    flue.import_every_type()
+    place = "~nobody-of-that-name/x"
+    with pytest.raises(flue_py.InvalidArgument, match="no such home directory"):
+        flue_py.PriceBook(file=place)
+    for command in (["sessions", "--project", place], ["usage", "--project", place], ["--db", place, "sessions"]):
+        assert "no such home directory" in flue.run(*command, code=1).stderr
 
 
 def test_a_name_that_begins_like_a_home_is_reached_by_its_path_everywhere(

@@ -63,7 +63,8 @@ def test_the_real_session_is_readable_within_eighty_columns(real: Flue) -> None:
     for command in (["tree"], ["tree", "--all"], ["path"], ["context"], ["path", "--last", "5"]):
         lines = real.lines(*command, "d703")
         assert max(map(len, lines)) <= 80, command
-    assert real.lines("context", "d703")[0] == "914 messages, size 141,152 tokens"
+    assert real.lines("context", "d703")[0] == "914 messages, size about 170,276 tokens"
+    assert real.lines("context", "d703", "--count")[0] == "914 messages, size 141,152 tokens"
     tree = real.lines("tree", "d703")
     assert tree[0] == "read packages/coding-a…, 1,018 entries, 1 branch, 47,609,906 tokens used, $30.33"
     assert [line.split()[:3] for line in tree[2:4]] == [["70b769", "●", "501"], ["3da8db", "●", "38"]]
@@ -99,6 +100,19 @@ def test_tree_shows_both_branches_the_leaf_and_the_labels(flue: Flue) -> None:
     assert {row["id"]: row["label"] for row in tree["entries"] if "label" in row} == {"a0000001": "first-version"}
     assert all(row["size"] for row in tree["entries"] if row["kind"] == "message")
     assert all(row["size"] is None for row in flue.json("tree", session, "--no-sizes")["entries"])
+
+
+def test_sizes_are_estimates_and_marked_so_until_tokens_are_counted(flue: Flue) -> None:
+    session = flue.import_every_type()
+    estimated, counted = (flue.json("tree", session, *count) for count in ([], ["--count"]))
+    assert (estimated["sizesCounted"], counted["sizesCounted"]) == (False, True)
+    sizes = [{row["id"]: row["size"] for row in found["entries"]} for found in (estimated, counted)]
+    assert sizes[0].keys() == sizes[1].keys()
+    assert sizes[0] != sizes[1]
+    for command in (["tree", "--all"], ["path"], ["context"]):
+        shown = [" ".join(flue.lines(*command, session, *count)) for count in ([], ["--count"])]
+        assert [re.search(r" ~\d", text) is None for text in shown] == [False, True]
+    assert "contradict" in flue.run("tree", session, "--count", "--no-sizes", code=2).stderr
 
 
 def test_path_as_json_has_whole_entries_root_to_leaf(flue: Flue) -> None:

@@ -51,9 +51,24 @@ def test_sessions_are_sorted_in_every_order(flue: Flue) -> None:
     assert keys(flue, "--sort", "cost", "--reverse", "--limit", "2") == "ca"
     assert keys(flue, "--sort", "messages") == "bca"
     assert keys(flue, "--sort", "created") == "cba"
-    assert keys(flue, "--sort", "title") == "cba"
-    assert keys(flue, "--sort", "title", "--reverse") == "abc"
+    assert keys(flue, "--sort", "title") == "bca"
+    assert keys(flue, "--sort", "title", "--reverse") == "acb"
     assert "title" in flue.run("sessions", "--sort", "size", code=2).stderr
+
+
+def test_titles_are_sorted_as_they_are_listed_keys_and_first_messages_among_them(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
+    with flue_py.sync.open(flue.database) as store:
+        for key, title in (("zeta", None), ("alpha", None), ("k1", "Middle"), ("k2", "apple")):
+            store.create_session(key=key, title=title)
+        said_first = store.create_session()
+        said_first.append_message(said("Hello there"))
+        said_first.fork()
+    names = [row["name"] for row in flue.json("sessions", "--sort", "title")]
+    assert names == ["alpha", "apple", "fork of Hello there", "Hello there", "Middle", "zeta"]
+    assert [row["name"] for row in flue.json("sessions", "--sort", "title", "--reverse")] == names[::-1]
+    limited = flue.json("sessions", "--sort", "title", "--kind", "root", "--limit", "2")
+    assert [row["name"] for row in limited] == ["alpha", "apple"]
 
 
 def test_only_the_ledger_of_the_sessions_listed_is_read(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:

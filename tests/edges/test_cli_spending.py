@@ -47,6 +47,8 @@ def test_without_options_it_is_the_path_as_before(spent: Flue) -> None:
         "paidTokens", "sinceId", "leafId", "onPath",
     ]  # fmt: skip
     assert (told["input"], told["cost"]["total"]) == (180, "0.2")
+    assert (told["cacheRead"], told["cacheWrite"], told["totalTokens"]) == (None, None, 200)
+    assert [line.split()[-2] for line in spent.lines("usage", "triage")[3:6]] == ["-", "-", "200"]
 
 
 def test_what_was_paid_by_model_shows_a_dash_for_what_nobody_knows(spent: Flue) -> None:

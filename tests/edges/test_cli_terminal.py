@@ -255,7 +255,7 @@ def test_wrong_options_before_the_command_are_told_in_one_line_and_nothing_at_al
 def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
     session = flue.import_every_type()
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(graph, "entry_sizes", interrupted)

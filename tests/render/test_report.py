@@ -260,11 +260,11 @@ def test_each_agent_has_a_line_along_the_active_path_which_a_compaction_sets_bac
         {
             "session": 0,
             "agent": "Planner",
-            "turns": [[1, 10, 90, 5, 1, 105], [6, 20, 0, 0, 3, 20]],
+            "turns": [[1, 10, 90, 5, 1, 105], [6, 20, None, None, 3, 20]],
             "compactions": [[1, 5, 155]],
         },
-        {"session": 0, "agent": "Developer", "turns": [[4, 50, 0, 0, 2, 50]], "compactions": [[1, 5, 155]]},
-        {"session": 1, "agent": "check", "turns": [[0, 4, 0, 0, 4, 4]], "compactions": []},
+        {"session": 0, "agent": "Developer", "turns": [[4, 50, None, None, 2, 50]], "compactions": [[1, 5, 155]]},
+        {"session": 1, "agent": "check", "turns": [[0, 4, None, None, 4, 4]], "compactions": []},
     ]
     assert (data["warnAt"], data["cutoverAt"]) == (100, 200)
 
@@ -313,7 +313,7 @@ def test_costs_are_exact_and_tell_how_many_calls_nobody_knows_the_price_of() -> 
     rows = data["sessions"][0]["entries"]
     paid = [[10**11, 1, 0], [1, 3, 1], [0, 1, 1], [2 * 10**12, 1, 0], [0, 1, 1], [0, 0, 0, 1]]
     assert [row["paid"] for row in rows] == paid
-    assert rows[3]["usage"] == [7, 0, 0, 0, 7]
+    assert rows[3]["usage"] == [7, None, None, None, 7]
     assert "usage" not in rows[5]
     grown: Any = report_data([reported(growing())], Thresholds())
     assert [row.get("paid") for row in grown["sessions"][0]["entries"]] == [

@@ -70,7 +70,7 @@ def test_a_cost_is_the_one_that_the_ledger_knows() -> None:
     body = transcript_body("s", [*answers, summary, copy, user(5, "so")], costs=costs)
     facts = [line.split("  ·  ")[2:] for line in body.splitlines() if line.startswith("## ")]
     used = "in:1,200 out:30 cached:7"
-    assert facts == [[used, "$0.0031"], [used, "$0.005 + ?"], [used, "$–"], ["in:1 out:0", "$2.00"], [used], []]
+    assert facts == [[used, "$0.0031"], [used, "$0.005 + ?"], [used, "$–"], ["in:1 out:–", "$2.00"], [used], []]
 
 
 def test_a_tool_call_is_folded_with_its_result_inside() -> None:

@@ -24,7 +24,12 @@ from flue_py.render.views import (
 )
 from tests.render.entries import forest, made
 
-WINDOW = UsageWindow(Usage(1049, 83156, 43229469, 0, 0, Cost(3147000000, 0, 0, 0, 30330197700001)), "leaf", "before")
+WINDOW = UsageWindow(
+    Usage(1049, 83156, 43229469, 0, 0, Cost(3147000000, 0, 0, 0, 30330197700001)),
+    "leaf",
+    "before",
+    told=frozenset({"cacheWrite"}),
+)
 
 
 def plain(lines: list[Line]) -> list[str]:
@@ -174,7 +179,7 @@ def test_an_entry_is_shown_whole_without_anything_a_terminal_acts_on() -> None:
 def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
     entry = made("e", content="hello")
     assert entry_row(entry)["payload"] == {"role": "user", "content": "hello"}
-    row = tree_row(INFO, "Red build", [entry], {"e": "mark"}, {"e": 5})
+    row = tree_row(INFO, "Red build", [entry], {"e": "mark"}, {"e": 5}, True)
     assert row["leafId"] == "leaf"
     assert row["entries"] == [
         {
@@ -193,7 +198,8 @@ def test_rows_of_entries_are_whole_and_rows_of_trees_are_light() -> None:
 
 def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:
     def shown(paid: Paid, usage: Usage = Usage(input=5, output=7, total_tokens=12)) -> list[str]:  # noqa: B008
-        return plain(usage_lines(UsageWindow(usage, "leaf", paid=paid)))
+        told = frozenset({"cacheRead", "cacheWrite"} if usage.input else ())
+        return plain(usage_lines(UsageWindow(usage, "leaf", paid=paid, told=told)))
 
     unpriced = shown(Paid(2, 2, tokens=12))
     assert [line.split()[-1] for line in unpriced[1:6]] == ["-", "-", "0.00", "0.00", "-"]
@@ -205,5 +211,5 @@ def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing() -> None:
     assert [line.split()[-1] for line in free[1:6]] == ["0.00"] * 5
     assert shown(Paid(3, tokens=20))[-1] == "paid for 20 tokens, branch summaries included; see --path"
     unknown = shown(Paid(2, 2, 2), Usage())
-    assert [line.split()[-2:] for line in unknown[1:6:4]] == [["-", "0.00"], ["-", "-"]]
+    assert [line.split()[-2:] for line in unknown[1:6]] == [["-", "-"]] * 5
     assert unknown[-1] == "what 2 calls of 2 used is not known, and not in the sum"

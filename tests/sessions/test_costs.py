@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -231,6 +232,59 @@ def test_the_blocking_twin_asks_the_same() -> None:
         session.append_message(answer())
         assert session.record_call({"input": 1000}, model="m").usd == Decimal("0.001")
         assert store.usage(session).total.cost == Decimal("0.002")
+        assert tokens(session.aggregate_usage_since(None, told=True)) == (1000, None, None, None, 1000)
+
+
+def tokens(window: flue_py.UsageWindow) -> tuple[int | None, ...]:
+    """Return input, output, cache reads, cache writes and all tokens of a window, as far as they are known."""
+    return tuple(window.known.values())
+
+
+async def test_a_window_tells_which_tokens_nobody_reported() -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        await session.append_message({"role": "user", "content": "q"})
+        assert tokens(await session.aggregate_usage_since(None, told=True)) == (0, 0, 0, 0, 0)
+        added = await session.append_messages([answer(cacheRead=0), answer(output=0), answer()])
+        first, second, _ = added.entry_ids
+        whole = await session.aggregate_usage_since(None, told=True)
+        assert tokens(whole) == (3000, 0, 0, None, 3000)
+        assert tokens(await session.aggregate_usage_since(first, told=True)) == (2000, 0, None, None, 2000)
+        assert tokens(await session.aggregate_usage_since(second, told=True)) == (1000, None, None, None, 1000)
+        assert tokens(await session.aggregate_usage_since(None, leaf=first, told=True)) == (1000, None, 0, None, 1000)
+        assert tokens(await session.aggregate_usage_since(session.leaf_id, told=True)) == (0, 0, 0, 0, 0)
+        # What is off the path counts for nothing; a window that was not asked knows no 0.
+        away = await session.aggregate_usage_since(second, leaf=first, told=True)
+        assert (away.on_path, tokens(away)) == (False, (0, 0, 0, 0, 0))
+        assert tokens(await session.aggregate_usage_since(None)) == (3000, None, None, None, 3000)
+        diff = await session.diff(leaf=first, other_leaf=second)
+        assert diff.right.usage.known(diff.right.told)["cacheRead"] is None
+        # A summary that sums up several calls says no more than they do.
+        await session.append_compaction("s", first_kept_entry_id=first, tokens_before=1, calls=[{"input": 1}])
+        assert tokens(await session.aggregate_usage_since(added.entry_id, told=True)) == (1, None, None, None, 1)
+        report = (await store.usage(session, path=True)).total.known
+        window = (await session.aggregate_usage_since(None, told=True)).known
+        assert window == {name: report[name] for name in window}
+
+
+async def test_a_window_over_what_another_session_paid_says_what_its_entries_do() -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        calls = [replace(call, call_id="c") for call in new_message(answer(output=0)).calls]
+        entry = replace(new_message(answer(output=0)), calls=tuple(calls))
+        for name in ("one", "copy"):
+            session = await store.import_session(
+                NewSession(id=name), [placed(entry, f"{name}-e", None, 5)], leaf=f"{name}-e"
+            )
+            window = await session.aggregate_usage_since(None, told=True)
+            assert (window.calls, tokens(window)) == (int(name == "one"), (1000, 0, None, None, 1000))
+        silent = await store.create_session()
+        await silent.append_message({"role": "assistant", "content": "nobody says what that took"})
+        window = await silent.aggregate_usage_since(None, told=True)
+        assert (window.calls, tokens(window)) == (0, (None,) * 5)
+        # Numbers that were kept, and not counted, are not known to be 0.
+        huge = [answer(output=2**62 - 5000), answer(output=2**62 - 5000)]
+        uncounted, _ = (await silent.append_messages(huge)).entry_ids
+        assert tokens(await silent.aggregate_usage_since(None, leaf=uncounted, told=True)) == (None,) * 5
 
 
 async def test_the_ledger_tells_what_each_entry_cost_and_every_view_shows_it() -> None:

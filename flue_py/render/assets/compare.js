@@ -8,9 +8,12 @@ function differenceOf(session, at, other) {
   return { ancestor: shared ? mine[shared - 1] : undefined, shared, left: mine.slice(shared), right: theirs.slice(shared) };
 }
 
-// The tokens that the answers and compactions of a side say they used. A summary of a branch counts by its cost alone.
+// The tokens that the answers and compactions of a side say they used, null where none of them says anything. A summary
+// of a branch counts by its cost alone.
 function usedBy(entries) {
-  return entries.reduce((sum, { kind, usage }) => sum + (usage && kind !== "branch_summary" ? usage[4] : 0), 0);
+  const called = entries.filter(({ kind, paid }) => paid && kind !== "branch_summary");
+  const said = called.filter(({ usage }) => usage);
+  return called.length && !said.length ? null : said.reduce((sum, { usage }) => sum + usage[4], 0);
 }
 
 // The tools that were called, most often called first, then by name, as `flue-py diff` has them; "" for none.
@@ -65,7 +68,7 @@ function sideElement(session, leaf, places, side, choose) {
     factList([
       ["entries", counted(entries.length, "entry", "entries") + (said ? ` (${said})` : "")],
       ...(tools ? [["tools", tools]] : NOTHING),
-      ["tokens used", number(usedBy(entries))],
+      ["tokens used", known(usedBy(entries))],
       ["cost", moneyText(sumPaid(entries))],
     ]),
     make("ol", { class: "brief" }, ...places.slice(0, MOST_BRIEF).map((at) => briefElement(session, at, choose))));

@@ -148,7 +148,7 @@ class GrowthChart {
     tip.replaceChildren(...lines.slice(0, 8).map((line) => {
       const [, input, read, write, output, cumulative] = line.turns[place];
       return make("span", { class: "tip-line" }, make("bdi", { text: line.agent }),
-        ` answer ${number(place + 1)}: in ${number(input + read + write)}, out ${number(output)}, cumulative ${number(cumulative)}`);
+        ` answer ${number(place + 1)}: in ${number(input + read + write)}, out ${known(output)}, cumulative ${number(cumulative)}`);
     }));
   }
 
@@ -180,7 +180,7 @@ class GrowthChart {
         line.turns.forEach(([entry, ...figures], place) => {
           compactedAt(place);
           const answer = { ...numeric(number(place + 1)), choose: () => this.choose(line.session, entry) };
-          rows.push([line.agent, answer, ...figures.map((figure) => numeric(number(figure)))]);
+          rows.push([line.agent, answer, ...figures.map((figure) => numeric(known(figure)))]);
         });
         compactedAt(line.turns.length);
       }

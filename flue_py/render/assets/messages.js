@@ -92,7 +92,7 @@ function costTitle({ usage, paid }) {
 }
 
 function usageText([input, output, read, write]) {
-  return `${number(input)} input, ${number(output)} output, ${number(read)} cache read, ${number(write)} cache write`;
+  return `${known(input)} input, ${known(output)} output, ${known(read)} cache read, ${known(write)} cache write`;
 }
 
 // A part is what it is, its text, and for a diff what it changes. `isRaw` shows it as it is written; where `wanted`, a

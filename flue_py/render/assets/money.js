@@ -25,7 +25,7 @@ function sumPaid(entries) {
 function drawMoney() {
   const { rows, total } = data.models;
   const line = (name, model, { usage, paid }) => [
-    name, model, numeric(number(paid[1])), ...usage.map((count) => numeric(count === null ? "—" : number(count))), numeric(billText(paid)),
+    name, model, numeric(number(paid[1])), ...usage.map((count) => numeric(known(count))), numeric(billText(paid)),
   ];
   const headings = ["Provider", "Model", ...["Calls", "Input", "Output", "Cache read", "Cache write", "Cost"].map(numeric)];
   byId("bills").replaceChildren(rows.length

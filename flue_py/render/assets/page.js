@@ -34,6 +34,11 @@ function number(value) {
   return grouped.format(value);
 }
 
+// What nobody knows is a dash, never 0.
+function known(value) {
+  return value === null ? "—" : number(value);
+}
+
 function short(value) {
   for (const [unit, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (value >= unit * 0.9995) {
