@@ -43,6 +43,10 @@ COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
 """The costs of a usage object in our shape: of each kind of tokens, and the total."""
 
 
+TOO_LARGE = f"with its numbers a sum would be more than {MAX_AMOUNT}; they are kept, and none is counted"
+"""What is told of usage that is kept, and not counted, because a sum with it could not be stored."""
+
+
 class SumTooLarge(InvalidEntry):
     """A sum of usage that would be more than `MAX_AMOUNT`."""
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.usage import TOO_LARGE
 from flue_py.errors import EntryNotFound
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.import_reports import SessionImport
 from flue_py.sessions.import_sources import ImportSource
+from flue_py.sessions.overflowing import oddities_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
+_ODDITIES = 1_000
+"""How many oddities of a session are remembered at most."""
 _CHILDREN = 1_000
 """How many tasks of a session are looked up, and remembered, at most."""
 
@@ -49,9 +54,16 @@ class Target:
     """What was paid for what is no entry, or not as it was paid for."""
 
     booked: int = 0
+    oddities: list[str] = field(default_factory=list)
     metadata: JsonObject | None = None
     below: str | None = None
     """Of a task: the entry of its parent that its first row names as its own parent."""
+
+    def note_oddities(self, told: Sequence[str], entries: Sequence[NewEntry]) -> None:
+        """Remember what was told of entries beside what their reader has told of them."""
+        own = set(oddities_of(entries))
+        new = (oddity for oddity in told if oddity.endswith(TOO_LARGE) and oddity not in own)
+        self.oddities += islice(new, max(0, _ODDITIES - len(self.oddities)))
 
     def stands_for(self, entry_id: str | None) -> str | None:
         """Return the entry that stands in place of another, which was imported before it was complete."""
@@ -190,6 +202,7 @@ class Target:
             self.leaf_kept,
             self.parent,
             self.booked,
+            tuple(self.oddities),
         )
 
 

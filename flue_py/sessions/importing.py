@@ -148,11 +148,13 @@ class _FileImport:
         entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
         leaf = _last_among(part.leaves, entries[:most])
         new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
-        session = await self._store.import_session(new, entries[:most], leaf=leaf)
+        told: list[str] = []
+        session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=told.append)
         self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
         target = Target(session, created=True, newest=leaf, first_part=False)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(entries[:most])
+        target.note_oddities(told, entries[:most])
         target.recorded = imported_record(session)
         self._targets[session.id] = target
         if len(entries) > most:
@@ -333,6 +335,7 @@ class _FileImport:
             reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
             added = await target.session.import_entries(some, leaf=reached)
             self._conflicts += added.call_conflicts
+            target.note_oddities(added.oddities, some)
             target.added += len(some)
 
     async def finish(self) -> None:
