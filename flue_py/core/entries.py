@@ -23,6 +23,7 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
 from flue_py.core.usage_shapes import (
@@ -172,7 +173,20 @@ class NewEntry:
 def new_message(
     message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
 ) -> NewEntry:
-    """Return a message as an entry ready to be written; ``where`` names it in errors.
+    """Return a message of ours as an entry ready to be written; ``where`` names it in errors.
+
+    Raises as `entry_of_message`, and for a message in a provider's form, which may become several entries:
+    `append_message` converts it. O(size).
+    """
+    if isinstance(message, Mapping):
+        check_is_ours(message, where)
+    return entry_of_message(message, source, where)
+
+
+def entry_of_message(
+    message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
+) -> NewEntry:
+    """Return a message as an entry ready to be written, whosever form it is in; ``where`` names it in errors.
 
     Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
     be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be

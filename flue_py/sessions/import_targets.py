@@ -15,6 +15,7 @@ from flue_py.errors import EntryNotFound
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
+from flue_py.sessions.arguments import encode_metadata
 from flue_py.sessions.import_reports import SessionImport
 from flue_py.sessions.import_sources import ImportSource
 from flue_py.sessions.overflowing import oddities_of
@@ -151,11 +152,21 @@ class Target:
         if before != self.recorded:
             await self.session.set_metadata({"imported": self.recorded}, merge=True)
 
-    async def restate(self) -> None:
-        """Take over the metadata that the file has now, beside others, unless the session has gone on without it."""
-        stated, there = self.metadata, self.session.metadata
-        if stated is not None and not self.leaf_kept and {**there, **stated} != there:
-            await self.session.set_metadata(stated, merge=True)
+    async def restate(self, store: Store) -> None:
+        """Take over the metadata that the file has now, unless the session has gone on without it.
+
+        Keys that an earlier import brought, and the file no longer has, go; those that were set here stay.
+        """
+        stated, session = self.metadata, self.session
+        if stated is None or self.leaf_kept or restated(session.metadata, stated) == session.metadata:
+            return
+        new = encode_metadata(stated, store.limits)
+
+        def edit(stored: str) -> str:
+            return encode_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
+
+        await store._backend.update_session(session.ref, metadata_text=edit)
+        await session.refresh()
 
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read."""
@@ -204,6 +215,14 @@ class Target:
             self.booked,
             tuple(self.oddities),
         )
+
+
+def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
+    """Return the metadata of a session whose file has others now: the file's, and what the file never brought."""
+    imported = there.get("imported")
+    keys = imported.get("keys") if isinstance(imported, dict) else None
+    brought = {name for name in keys if isinstance(name, str)} if isinstance(keys, list) else set[str]()
+    return {**stated, **{name: value for name, value in there.items() if name not in brought and name not in stated}}
 
 
 def imported_in(metadata_text: str) -> JsonObject:

@@ -215,9 +215,7 @@ class _FileImport:
             target.newest = known[-1]
         target.already_there += sum(entry.id in taken for entry in part.entries)
         follows = follows or replaced or session.leaf_id == target.newest
-        if part.is_rewritten:
-            # The leaf of the last import may be gone from the file: only what was remembered can tell.
-            follows = follows or session.leaf_id == (target.recorded or {}).get("leaf")
+        follows = follows or _is_where_it_was(target, part)
         if not follows and part.unfinished:
             # The session has it whole by now, or has gone on without it.
             missing = [entry for entry in missing if entry.id not in part.unfinished]
@@ -343,7 +341,7 @@ class _FileImport:
         for target in self._targets.values():
             self._conflicts += await book_calls(self._store, target)
             await target.set_names(self._notes)
-            await target.restate()
+            await target.restate(self._store)
             await target.set_completed()
             await target.remember_beginning()
             if self._source is not None and self._source.format.is_chained:
@@ -374,6 +372,15 @@ class _FileImport:
             held_back_from=rows.held_back_from,
             call_conflicts=tuple(self._conflicts),
         )
+
+
+def _is_where_it_was(target: Target, part: SessionPart) -> bool:
+    """Return whether the leaf is where the last import left it, of a file that may not show that any more."""
+    recorded, leaf = target.recorded or {}, target.session.leaf_id
+    # A file that was rewritten may have lost the entry; a document's leaf need not be its last entry.
+    if part.is_rewritten:
+        return leaf == recorded.get("leaf")
+    return part.restates and "leafId" in recorded and leaf == recorded["leafId"]
 
 
 def _last_among(names: Sequence[str], entries: Sequence[NewEntry]) -> str | None:
