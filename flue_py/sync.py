@@ -476,8 +476,8 @@ def _opening(
 open = _opening(opening.open)
 
 
-def salvage(damaged: str | PathLike[str], new: str | PathLike[str]) -> SalvageReport:
-    return salvage_file(damaged, new)
+def salvage(damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None) -> SalvageReport:
+    return salvage_file(damaged, new, limits=limits)
 
 
 salvage.__doc__ = salvaging.salvage.__doc__

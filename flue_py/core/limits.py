@@ -10,6 +10,7 @@ from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 _WIDEST_CHARACTER = 4
 # What SQLite (1 GB for a row) and PostgreSQL (1 GB for a statement) take, with room for what stands beside it.
+# A store's own reads unpack up to this: whatever was stored under some limits is read under all others.
 LARGEST_ENTRY = 512 * 2**20
 
 _LARGEST = 2**31 - 1  # what every database can count to
@@ -30,6 +31,8 @@ class Limits:
     """The entries of one append or import, which are one transaction."""
     metadata_bytes: int = 2**20
     """The metadata of one session."""
+    document_bytes: int = 512 * 2**20
+    """A file to import of a format that is read as a whole. The values in it may take three times as much memory."""
     task_depth: int = 4
     """How many levels of tasks may be below a session that is no task (row E28)."""
     sessions_per_page: int = 1_000

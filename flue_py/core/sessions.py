@@ -13,7 +13,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_object
-from flue_py.core.usage import picodollars_to_usd
+from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
@@ -118,7 +118,7 @@ class SessionInfo:
     @property
     def known_spent(self) -> Decimal | None:
         """`spent`, or None where nobody knows any of it: no call has a price, or none was told of what was said."""
-        return None if self.is_untold or (self.unpriced_calls and not self.spent_picodollars) else self.spent
+        return None if self.is_untold else known_cost(self.spent_picodollars, self.unpriced_calls)
 
     @property
     def known_tokens(self) -> int | None:

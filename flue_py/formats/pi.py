@@ -24,8 +24,8 @@ from flue_py.core.entries import (
     MESSAGE,
     NewEntry,
     checked_kind,
+    entry_of_message,
     from_microseconds,
-    new_message,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.messages import validate_message
@@ -279,12 +279,12 @@ def _message(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         # Without its filling a message may say the same as another; the row's id, which forks keep, tells them apart.
         message, told_by = unfilled(message, rest[FILLED]), row.id
     try:
-        entry = new_message(message)
+        entry = entry_of_message(message)
     except InvalidEntry as error:
         if message.get("role") != "assistant" or "usage" not in message:
             raise
         # Numbers that cannot be stored must not cost the context a message: it stays, uncounted.
-        entry = new_message({name: value for name, value in message.items() if name != "usage"})
+        entry = entry_of_message({name: value for name, value in message.items() if name != "usage"})
         rest["usage"] = message["usage"]
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
     _note_oddities(entry.oddities, row, file)

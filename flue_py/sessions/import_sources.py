@@ -29,7 +29,6 @@ _BYTES_AT_ONCE = 8 * 2**20
 _SHORTEST_LIMIT = 1 << 20
 # Below this share of the limit, no values of JSON weigh more than it.
 _LIGHT = 16
-_LARGEST_WHOLE_FILE = 512 * 2**20
 
 
 class ImportSource:
@@ -96,7 +95,7 @@ class ImportSource:
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
-            if self._format.reader is None or self.size <= self._format.whole_up_to:
+            if self._format.reader is None or self.size <= min(self._format.whole_up_to, self._limits.document_bytes):
                 self._waiting = self._parse_whole(self._file)
                 return
             self._reader = self._format.make_reader(self.path.name)
@@ -146,13 +145,10 @@ class ImportSource:
         return found if other is None else find_format(other)
 
     def _parse_whole(self, file: BinaryIO) -> list[SessionPart]:
-        if self.size > _LARGEST_WHOLE_FILE:
-            raise UnreadableFile(
-                f"{self.path}: {self.size} bytes are more than the {_LARGEST_WHOLE_FILE} that a file of the format "
-                f"{self.format.name} may have, since it is read as a whole"
-            )
+        if self.size > self._limits.document_bytes:
+            raise self._too_large(f"{self.size} bytes are more than the {self._limits.document_bytes}")
         if self.format.content == "bytes":
-            sessions = self.format.bytes_parser()(file.read(self.size), self.path.name)
+            sessions = self.format.bytes_parser()(self._document(file), self.path.name)
         else:
             sessions = self.format.lines_parser()(file, self.path.name)
         if not sessions:
@@ -160,6 +156,18 @@ class ImportSource:
         self.bytes_read = self.size
         self._report = _joined([session.report for session in sessions])
         return [whole_session(session) for session in sessions]
+
+    def _document(self, file: BinaryIO) -> bytes:
+        data, most = file.read(self.size), self._limits.document_bytes
+        if len(data) > most // _LIGHT and json_weight(data) > 3 * most:
+            raise self._too_large(f"its values would take more than three times the {most} bytes in memory")
+        return data
+
+    def _too_large(self, what: str) -> UnreadableFile:
+        return UnreadableFile(
+            f"{self.path}: {what} that a file of the format {self.format.name} may have, since it is read as a whole; "
+            "nothing was imported. Open the store with other limits (document_bytes) if you trust it"
+        )
 
     def batch(self) -> list[SessionPart] | None:
         """Return the next parts of the file's sessions; None where there are no more. What was started comes first."""

@@ -55,7 +55,7 @@ from flue_py.sessions.keeping import whole_first_kept
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
-from flue_py.sessions.overflowing import write_what_fits
+from flue_py.sessions.overflowing import with_oddities, write_what_fits
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -218,7 +218,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
                 self._note_append,
             )
 
-        return _with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
@@ -239,7 +239,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
                 lambda result: self._note(result.leaf_id, result.revision),
             )
 
-        return _with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def record_call(
         self,
@@ -510,8 +510,3 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
 
 def _nothing_to_note(_: object) -> None:
     return
-
-
-def _with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
-    oddities = tuple(oddity for entry in entries for oddity in entry.oddities)
-    return replace(appended, oddities=oddities) if oddities else appended

@@ -11,7 +11,7 @@ from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, check_entry_id, check_name
 from flue_py.errors import InvalidArgument, InvalidEntry
 
-NAMES = ("entry_bytes", "batch_entries", "metadata_bytes", "task_depth", "sessions_per_page")
+NAMES = ("entry_bytes", "batch_entries", "metadata_bytes", "document_bytes", "task_depth", "sessions_per_page")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,7 +23,7 @@ def peak() -> int:
 
 async def read(how: str, path: str, entry_bytes: int) -> dict[str, object]:
     """Read the file into a new store; return the error and by how much memory grew."""
-    limits = flue_py.Limits(entry_bytes=entry_bytes, metadata_bytes=1000)
+    limits = flue_py.Limits(entry_bytes=entry_bytes, metadata_bytes=1000, document_bytes=entry_bytes)
     async with flue_py.open(":memory:", limits=limits, prices=False) as store:
         # What is loaded once is loaded before the memory is measured.
         with contextlib.suppress(flue_py.StoreUnavailable):

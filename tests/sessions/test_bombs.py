@@ -398,6 +398,37 @@ def test_a_row_to_import_that_would_take_too_much_memory_is_skipped(
     assert (told["error"], told["sessions"]) == (None, 1)
 
 
+@pytest.mark.anyio
+async def test_a_document_that_is_read_as_a_whole_is_held_to_the_limits_of_the_store(tmp_path: Path) -> None:
+    document = tmp_path / "chat.json"
+    document.write_text(json.dumps([{"role": "user", "content": "x" * 5_000}, {"role": "assistant", "content": "y"}]))
+    size = document.stat().st_size
+    async with flue_py.open(":memory:", prices=False, limits=flue_py.Limits(document_bytes=size - 1)) as store:
+        for name in ("openai-chat", "anthropic", "auto"):
+            with pytest.raises(flue_py.UnreadableFile, match=rf"{size} bytes are more than the {size - 1} .*document_"):
+                await flue_py.import_file(store, document, name)
+        assert (await store.info()).sessions == 0
+        # A format that can be read row by row is, and needs no limit.
+        rows = tmp_path / "long.jsonl"
+        rows.write_bytes(HEAD + b"".join(ROW % b"%d" % n + b'{"role":"user","content":"x"}}\n' for n in range(100)))
+        assert rows.stat().st_size > size
+        assert (await flue_py.import_file(store, rows, "pi")).added == 100
+    async with flue_py.open(":memory:", prices=False, limits=flue_py.Limits(document_bytes=size)) as store:
+        assert (await flue_py.import_file(store, document, "openai-chat")).added == 2
+
+
+@pytest.mark.parametrize("how", ["anthropic", "openai-chat", "flue", "fuseraft-run"])
+def test_a_document_of_many_small_values_is_refused_before_they_are_made(
+    tmp_path: Path, read_elsewhere: Reading, how: str
+) -> None:
+    path = tmp_path / "many.json"
+    path.write_bytes(b'{"messages":[' + b"{}," * (ENTRY_BYTES // 4) + b"0]}")
+    told = read_elsewhere(how, path)
+    assert told["error"] == "UnreadableFile", told
+    assert "document_bytes" in told["said"]
+    assert (told["grew"] < 4 * ENTRY_BYTES, told["sessions"]) == (True, 0)
+
+
 # -- measuring ------------------------------------------------------------------------------------------------------
 
 

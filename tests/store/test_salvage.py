@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 import flue_py
+from flue_py.core.bounds import inflate
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import NewSession
 from flue_py.errors import FormatTooNew, InvalidArgument, NotAStore, StoreUnavailable
@@ -576,3 +577,52 @@ async def test_the_library_rescues_too_in_both_ways(small: Small, tmp_path: Path
     assert report.lost_entry_ids == (small.ids[9],)
     assert not report.is_complete
     assert str(report.losses[0]).startswith(f"entry: session {small.root}, entry {small.ids[9]}: ")
+
+
+async def with_payloads(path: Path) -> list[str]:
+    """Make a store with a payload that is text, one that is packed, and one that is apart; return their entries."""
+    async with flue_py.open(path, prices=False) as store:
+        session = await store.create_session()
+        texts = ("short", "packed " * 2_000, noise(0, 40_000))
+        return [(await session.append_message({"role": "user", "content": text})).entry_id for text in texts]
+
+
+@pytest.mark.anyio
+async def test_a_payload_larger_than_the_limits_is_a_loss_and_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.db"
+    short, packed, apart = await with_payloads(path)
+    most_unpacked = []
+
+    def noted(data: bytes, most: int) -> bytes | None:
+        found = inflate(data, most)
+        most_unpacked.append(len(found or b""))
+        return found
+
+    monkeypatch.setattr("flue_py.store.payloads.inflate", noted)
+    whole = await flue_py.salvage(path, tmp_path / "whole.db")
+    assert whole.is_complete
+    assert max(most_unpacked) > 40_000
+    most_unpacked.clear()
+    report = await flue_py.salvage(path, tmp_path / "some.db", limits=flue_py.Limits(entry_bytes=20_000))
+    assert report.lost_entry_ids == (apart,)
+    assert "longer than 20000 bytes" in str(report.losses[0])
+    assert max(most_unpacked) < 20_000
+    report = await flue_py.salvage(path, tmp_path / "few.db", limits=flue_py.Limits(entry_bytes=10))
+    assert set(report.lost_entry_ids) == {short, packed, apart}
+    with pytest.raises(InvalidArgument, match="limits"):
+        await flue_py.salvage(path, tmp_path / "none.db", limits=10)  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+async def test_what_was_stored_under_larger_limits_is_read_under_smaller_ones(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    entries = await with_payloads(path)
+    async with flue_py.open(path, prices=False, limits=flue_py.Limits(entry_bytes=1_000)) as store:
+        (info,) = (await store.list_sessions()).sessions
+        session = await store.get_session(info.id)
+        assert session is not None
+        assert [entry.id for entry in await session.get_active_path()] == entries
+        assert len(await session.build_context()) == 3
+        assert (await store.verify()).problems == []

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flue_py.core.entries import MESSAGE, message_title
-from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
+from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest, utf8_length
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.payloads import decode_payload, unpack, unpack_blob
+from flue_py.store.salvage.notes import Names
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape
 
@@ -135,6 +136,8 @@ class Gathered:
     """Everything that was found, by table and key; of several versions of a row, the one to be trusted most."""
 
     file: PageFile
+    most: int
+    """How many bytes a payload may have: of a longer one no more is unpacked, and its entry is lost."""
     tables: dict[str, dict[Key, Found]] = field(default_factory=lambda: {name: {} for name in _KEYS})
     entries: dict[tuple[int, str], list[EntryRow]] = field(default_factory=dict)
     blobs: dict[bytes, list[tuple[Image, int, int]]] = field(default_factory=dict)
@@ -144,6 +147,8 @@ class Gathered:
     changes: list[Loss] = field(default_factory=list)
     renamed: dict[tuple[int, str], str] = field(default_factory=dict)
     """The new ids of entries whose own cannot be used, by tree and old id."""
+    renamed_sessions: dict[str, str] = field(default_factory=dict)
+    """The new ids of sessions whose own cannot be used, by old id."""
 
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
@@ -151,6 +156,11 @@ class Gathered:
 
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
+
+    def names_in(self, tree: int | None) -> Names:
+        """Return the new ids as a row of a tree may name them."""
+        own = {old: new for (of, old), new in self.renamed.items() if of == tree}
+        return Names(self.renamed_sessions, own, {old: new for (_, old), new in self.renamed.items()})
 
     @property
     def stamp(self) -> int | None:
@@ -371,7 +381,7 @@ class Gathered:
             case str(text), None, None:
                 pass
             case None, bytes(packed), None:
-                text = decode_payload(unpack(packed))
+                text = decode_payload(unpack(packed, self.most))
             case None, None, bytes(sha256):
                 text = self.blob(sha256)[0]
             case _:
@@ -380,21 +390,24 @@ class Gathered:
             digest = payload_digest(text)
         except UnicodeEncodeError as error:
             raise CorruptStore("its payload is no text") from error
+        if utf8_length(text) > self.most:
+            raise CorruptStore(f"its payload is longer than {self.most} bytes (entry_bytes)")
         if digest != row["digest"]:
             raise CorruptStore("its payload does not match its digest")
         return text
 
     def blob(self, sha256: bytes) -> tuple[str, bytes]:
         """Return the text of a blob and how it is stored, from any tree that has it. Raises `CorruptStore`."""
+        why = ""
         for where in self.blobs.get(sha256, ()):
             cell = self.file.cell(*where)
             data = None if cell is None or cell.values is None else cell.values[3]
             if isinstance(data, bytes):
                 try:
-                    return decode_payload(unpack_blob(sha256, data)), data
-                except FlueError:
-                    continue
-        raise CorruptStore(f"its blob {sha256.hex()} is lost")
+                    return decode_payload(unpack_blob(sha256, data, self.most)), data
+                except FlueError as error:
+                    why = f": {error}"
+        raise CorruptStore(f"its blob {sha256.hex()} is lost{why}")
 
     def checked_entries(self, names: Mapping[str, int]) -> Iterator[EntryRow]:
         """Yield the entries whose payload is whole, with what it says; note the others as lost."""

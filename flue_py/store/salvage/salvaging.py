@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pydantic_core
 
+from flue_py.core.limits import LARGEST_ENTRY
 from flue_py.core.salvaging import Loss, SalvageReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
@@ -26,6 +27,7 @@ from flue_py.store.payloads import unpack
 from flue_py.store.private_files import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
+from flue_py.store.salvage.notes import naming_in_extra
 from flue_py.store.salvage.pages import PageFile, Value
 from flue_py.store.salvage.references import follow_renamed
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
@@ -45,8 +47,10 @@ _NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
 """Tables that tell what was done, also to entries that are gone, and what it means that one of those is lost."""
 
 
-def salvage(damaged: Path, new: Path) -> SalvageReport:
+def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageReport:
     """Write what is readable in ``damaged`` into ``new``, which must not be there; return what was lost.
+
+    A payload of more than ``most`` bytes is not unpacked, and its entry is lost.
 
     ``damaged`` and the log beside it are never changed; nothing may write to them meanwhile. Raises `InvalidArgument`
     where ``new`` is there or this process has ``damaged`` open, `NotAStore` where nothing of a store is found,
@@ -54,7 +58,7 @@ def salvage(damaged: Path, new: Path) -> SalvageReport:
     """
     require_not_open(damaged)
     with Part(new) as part, PageFile(damaged) as file:
-        scan, found = _read(file, damaged)
+        scan, found = _read(file, damaged, most)
         columns = [column.name for column in shapes(file.page_size).by_name["entries"].columns]
         # Rows of older formats end before the sums of what was paid, which are derived anew anyway.
         names = {name: place for place, name in enumerate(columns) if name not in PAID_COLUMNS}
@@ -73,9 +77,9 @@ def salvage(damaged: Path, new: Path) -> SalvageReport:
     )
 
 
-def _read(file: PageFile, damaged: Path) -> tuple[Scan, Gathered]:
+def _read(file: PageFile, damaged: Path, most: int) -> tuple[Scan, Gathered]:
     """Return everything that can be found in the file. Raises as `salvage` says."""
-    found = Gathered(file)
+    found = Gathered(file, most)
     scan = Scan(file, found.take)
     scan.along_trees()
     found.complete, found.suspect = scan.whole_trees, scan.suspect
@@ -166,6 +170,11 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
         if row["extra"] is not None and checked_object(row["extra"]) != row["extra"]:
             row["extra"] = None
             found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, "lost its extra fields"))
+        elif isinstance(row["extra"], str) and (found.renamed or found.renamed_sessions):
+            left = naming_in_extra(row["extra"], found.names_in(entry.tree))
+            if left:
+                detail = f"extra fields name others in {', '.join(left)}: what they name has new ids; they stay"
+                found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, detail))
         for name in ("role", "source"):
             if not isinstance(row[name], str):
                 row[name] = None
