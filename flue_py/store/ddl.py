@@ -7,6 +7,7 @@ the tests compare by what the catalogs say. Migration NNNN makes format NNNN.
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -95,6 +96,12 @@ CREATE TABLE flue_store (
 
 def schema_statements(dialect: Dialect = "sqlite") -> list[str]:
     """Return the SQL that makes all other tables of the current format, stamped for alembic."""
+    return list(_compiled_schema(dialect))
+
+
+@cache
+def _compiled_schema(dialect: Dialect) -> tuple[str, ...]:
+    """Compile the schema once in a process: that takes longer than SQLite takes to run it."""
     from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415 - needed to create a database only
     from sqlalchemy.schema import CreateIndex, CreateTable  # noqa: PLC0415
 
@@ -108,7 +115,7 @@ def schema_statements(dialect: Dialect = "sqlite") -> list[str]:
         statements.append(str(CreateTable(table).compile(dialect=compiler)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         statements += [str(CreateIndex(index).compile(dialect=compiler)) for index in indexes]
-    return [
+    return (
         *statements,
         schema.HISTORY_VIEW,
         """\
@@ -116,7 +123,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 )""",
         f"INSERT INTO alembic_version (version_num) VALUES ('{HEAD}')",
-    ]
+    )
 
 
 def checked_stamp(stamp: object, location: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 import pytest
@@ -12,7 +12,7 @@ from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import Paid
 from flue_py.store.backend import Backend
-from flue_py.testing.samples import store_snapshot
+from flue_py.testing.samples import StoreSnapshot, store_snapshot
 
 E = TypeVar("E", bound=Exception)
 
@@ -25,13 +25,29 @@ async def unchanged(backend: Backend) -> AsyncIterator[None]:
     assert await store_snapshot(backend) == before
 
 
-@asynccontextmanager
-async def refused(backend: Backend, error: type[E]) -> AsyncIterator[pytest.ExceptionInfo[E]]:
+class Refusals:
+    """Calls that a store refuses one after another, none of which changes anything that it tells.
+
+    What it tells after one is what it told before the next, so each call takes one look at the store, not two.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._before: StoreSnapshot | None = None
+
+    @asynccontextmanager
+    async def refused(self, error: type[E]) -> AsyncIterator[pytest.ExceptionInfo[E]]:
+        """Assert that what happens inside raises ``error``, and that the store tells what it told before the first."""
+        if self._before is None:
+            self._before = await store_snapshot(self._backend)
+        with pytest.raises(error) as caught:
+            yield caught
+        assert await store_snapshot(self._backend) == self._before
+
+
+def refused(backend: Backend, error: type[E]) -> AbstractAsyncContextManager[pytest.ExceptionInfo[E]]:
     """Assert that what happens inside raises ``error`` and changes nothing that the store tells."""
-    before = await store_snapshot(backend)
-    with pytest.raises(error) as caught:
-        yield caught
-    assert await store_snapshot(backend) == before
+    return Refusals(backend).refused(error)
 
 
 async def check_window(backend: Backend, session_id: str, since: str | None, leaf: LeafChoice = STORED) -> None:

@@ -11,7 +11,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -190,8 +190,9 @@ class AppendContract:
     async def test_an_entry_id_that_is_taken_in_the_tree_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, placed(user(), "taken"))
         fork = await backend.fork(session.id, None, NewSession())
+        refusals = Refusals(backend)
         for session_id in (session.id, fork.id):
-            async with refused(backend, InvalidEntry) as caught:
+            async with refusals.refused(InvalidEntry) as caught:
                 await backend.append(session_id, [user(), placed(user(), "taken")])
             assert "'taken'" in str(caught.value)
 
@@ -240,6 +241,7 @@ class AppendContract:
 
     async def test_an_append_to_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
         await new_session(backend, user())
+        refusals = Refusals(backend)
         for entries in ([user()], []):
-            async with refused(backend, SessionNotFound):
+            async with refusals.refused(SessionNotFound):
                 await backend.append(UNKNOWN, entries)

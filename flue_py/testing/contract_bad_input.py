@@ -10,7 +10,7 @@ from flue_py.core.budgets import Amounts, NewBudget
 from flue_py.core.sessions import MAX_NAME_BYTES, STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, StoreClosed
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, unchanged
 from flue_py.testing.samples import UNKNOWN, add, entries_of, new_session, placed, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 
@@ -155,10 +155,11 @@ class BadInputContract:
             lambda: backend.create_task(session.id, "t", NewSession(), idempotency_key=text),
         ]
         await errors_of(backend, InvalidArgument, calls)
+        refusals = Refusals(backend)
         for entries in ([placed(user(), text)], [placed(user(), "fine"), placed(user(), text)]):
-            async with refused(backend, InvalidEntry):
+            async with refusals.refused(InvalidEntry):
                 await backend.append(session.id, entries)
-            async with refused(backend, InvalidEntry):
+            async with refusals.refused(InvalidEntry):
                 await backend.import_entries(session.id, entries, leaf=None)
 
     @pytest.mark.parametrize("text", UNSTORABLE)
@@ -194,9 +195,10 @@ class BadInputContract:
 
     async def test_an_empty_entry_id_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        async with refused(backend, InvalidEntry):
+        refusals = Refusals(backend)
+        async with refusals.refused(InvalidEntry):
             await backend.append(session.id, [placed(user(), "")])
-        async with refused(backend, InvalidEntry):
+        async with refusals.refused(InvalidEntry):
             await backend.import_entries(session.id, [placed(user(), "")], leaf=None)
 
     async def test_an_empty_session_id_is_refused(self, backend: Backend) -> None:

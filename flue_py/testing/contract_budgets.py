@@ -20,7 +20,7 @@ from flue_py.errors import (
     StoreClosed,
 )
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from flue_py.testing.sources import OpenBackend, counted_sources
 
@@ -159,11 +159,12 @@ class BudgetContract:
         assert await backend.delete_budget(made.id) == with_held
         assert await backend.get_budget(made.id) is None
         assert (await reserve(backend, session.id, 500)).budget_ids == ()
-        async with refused(backend, BudgetNotFound):
+        refusals = Refusals(backend)
+        async with refusals.refused(BudgetNotFound):
             await backend.delete_budget(made.id)
-        async with refused(backend, BudgetNotFound):
+        async with refusals.refused(BudgetNotFound):
             await backend.held_amounts(made.id)
-        async with refused(backend, ReservationNotFound):
+        async with refusals.refused(ReservationNotFound):
             await backend.commit_reservation(held.id, Amounts(5))
 
     # -- reserve, commit, release -----------------------------------------------------------------------------
@@ -375,8 +376,9 @@ class BudgetContract:
         late = await reserve(backend, session.id, 80, GONE)
         if reclaimed:
             await reserve(backend, session.id, 100)
+        refusals = Refusals(backend)
         for call in (backend.release_reservation(late.id), backend.prolong_reservation(late.id, LONG)):
-            async with refused(backend, ReservationSettled) as caught:
+            async with refusals.refused(ReservationSettled) as caught:
                 await call
             assert caught.value.state == "expired"
             assert "commit it if the call was made" in str(caught.value)
@@ -452,19 +454,20 @@ class BudgetContract:
     async def test_what_is_unknown_is_refused_by_name(self, backend: Backend, unknown: str) -> None:
         session = await new_session(backend)
         await budget_for(backend, session.id, 100)
+        refusals = Refusals(backend)
         for call in (
             backend.commit_reservation(unknown, Amounts(1)),
             backend.release_reservation(unknown),
             backend.prolong_reservation(unknown, LONG),
         ):
-            async with refused(backend, ReservationNotFound):
+            async with refusals.refused(ReservationNotFound):
                 await call
         for budget_call in (backend.delete_budget(unknown), backend.held_amounts(unknown)):
-            async with refused(backend, BudgetNotFound):
+            async with refusals.refused(BudgetNotFound):
                 await budget_call
         assert (await backend.get_budget(unknown), await backend.get_reservation(unknown)) == (None, None)
         for session_call in (reserve(backend, unknown, 1), budget_for(backend, unknown, 1)):
-            async with refused(backend, SessionNotFound):
+            async with refusals.refused(SessionNotFound):
                 await session_call
 
     async def test_more_than_can_be_stored_is_not_booked(self, backend: Backend) -> None:

@@ -9,7 +9,7 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, LeafConflict, SessionExists
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused
+from flue_py.testing.checks import Refusals, refused
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -119,8 +119,9 @@ class ConflictContract:
         foreign = await new_session(backend, *talk(1))
         fork = await backend.fork(session.id, STORED, NewSession())
         (forked,) = await add(backend, fork.id, user())
+        refusals = Refusals(backend)
         for below in (UNKNOWN, foreign.leaf_id, forked):
-            async with refused(backend, EntryNotFound):
+            async with refusals.refused(EntryNotFound):
                 await backend.append(session.id, [user()], expected=below, on_conflict="branch")
 
     async def test_branches_are_part_of_what_the_session_sees(self, backend: Backend) -> None:

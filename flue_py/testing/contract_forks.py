@@ -8,7 +8,7 @@ from flue_py.core.entries import new_branch_summary
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused
+from flue_py.testing.checks import Refusals
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -122,21 +122,24 @@ class ForkContract:
         fork = await backend.fork(session.id, STORED, NewSession())
         (forked,) = await add(backend, fork.id, user())
         other = await new_session(backend, user())
+        refusals = Refusals(backend)
         for at in (UNKNOWN, forked, other.leaf_id):
-            async with refused(backend, EntryNotFound):
+            async with refusals.refused(EntryNotFound):
                 await backend.fork(session.id, at, NewSession())
 
     async def test_a_fork_with_a_taken_key_or_id_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2), key="k", scope="a")
+        refusals = Refusals(backend)
         for new in (NewSession(key="k"), NewSession(id=session.id)):
-            async with refused(backend, SessionExists):
+            async with refusals.refused(SessionExists):
                 await backend.fork(session.id, STORED, new)
         await backend.create_session(NewSession(key="elsewhere", scope="b"))
         assert (await backend.fork(session.id, STORED, NewSession(key="elsewhere"))).scope == "a"
 
     async def test_a_fork_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
+        refusals = Refusals(backend)
         for at in (STORED, None, UNKNOWN):
-            async with refused(backend, SessionNotFound):
+            async with refusals.refused(SessionNotFound):
                 await backend.fork(UNKNOWN, at, NewSession())
 
     async def test_a_fork_below_a_branch_summary_lists_what_it_inherited_root_first(self, backend: Backend) -> None:

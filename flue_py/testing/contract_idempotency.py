@@ -10,7 +10,7 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -87,8 +87,9 @@ class IdempotencyContract:
             [user("a"), compaction(leaf)],
             [],
         ]
+        refusals = Refusals(backend)
         for entries in others:
-            async with refused(backend, IdempotencyConflict) as caught:
+            async with refusals.refused(IdempotencyConflict) as caught:
                 await backend.append(session.id, entries, idempotency_key="k")
             assert (caught.value.session_id, caught.value.key) == (session.id, "k")
 
@@ -165,8 +166,9 @@ class IdempotencyContract:
         session = await new_session(backend)
         older, leaf = await add(backend, session.id, *talk(2))
         await backend.move(session.id, older, idempotency_key="k")
+        refusals = Refusals(backend)
         for to in (leaf, None):
-            async with refused(backend, IdempotencyConflict):
+            async with refusals.refused(IdempotencyConflict):
                 await backend.move(session.id, to, idempotency_key="k")
 
     # -- forks and tasks ------------------------------------------------------------------------------------------
@@ -190,8 +192,9 @@ class IdempotencyContract:
             (session.leaf_id, NewSession()),
             (session.leaf_id, NewSession(key="y")),
         ]
+        refusals = Refusals(backend)
         for at, new in others:
-            async with refused(backend, IdempotencyConflict):
+            async with refusals.refused(IdempotencyConflict):
                 await backend.fork(session.id, at, new, idempotency_key="k")
 
     async def test_the_retry_of_a_task_returns_the_same_child(self, backend: Backend) -> None:
@@ -200,8 +203,9 @@ class IdempotencyContract:
         async with unchanged(backend):
             again = await backend.create_task(session.id, "t", NewSession(title="x"), idempotency_key="k")
         assert again.id == first.id
+        refusals = Refusals(backend)
         for task_id, title in (("u", "x"), ("t", "y")):
-            async with refused(backend, IdempotencyConflict):
+            async with refusals.refused(IdempotencyConflict):
                 await backend.create_task(session.id, task_id, NewSession(title=title), idempotency_key="k")
 
     @pytest.mark.parametrize("operation", ["fork", "task"])

@@ -10,7 +10,7 @@ from flue_py.core.entries import NewEntry, new_custom
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     compaction,
@@ -141,13 +141,14 @@ class ImportContract:
 
     async def test_a_session_is_imported_as_a_whole_or_not_at_all(self, backend: Backend) -> None:
         await backend.create_session(NewSession(key="taken"))
-        async with refused(backend, EntryNotFound):
+        refusals = Refusals(backend)
+        async with refusals.refused(EntryNotFound):
             await backend.import_session(NewSession(), [placed(user(), "a"), placed(user(), "b", UNKNOWN)], leaf="a")
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.import_session(NewSession(), [placed(user(), "a")], leaf=UNKNOWN)
-        async with refused(backend, InvalidEntry):
+        async with refusals.refused(InvalidEntry):
             await backend.import_session(NewSession(), [placed(user(), "a"), placed(user(), "a")], leaf="a")
-        async with refused(backend, SessionExists):
+        async with refusals.refused(SessionExists):
             await backend.import_session(NewSession(key="taken"), [placed(user(), "a")], leaf="a")
         empty = await backend.import_session(NewSession(), [], leaf=None)
         assert (empty.revision, empty.leaf_id) == (0, None)
@@ -166,8 +167,9 @@ class ImportContract:
 
     async def test_an_imported_id_that_is_taken_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, placed(user(), "a"))
+        refusals = Refusals(backend)
         for entries in ([placed(user(), "a")], [placed(user(), "b"), placed(user(), "b", "b")]):
-            async with refused(backend, InvalidEntry):
+            async with refusals.refused(InvalidEntry):
                 await backend.import_entries(session.id, entries, leaf=None)
 
     async def test_an_import_compares_the_leaf(self, backend: Backend) -> None:

@@ -11,7 +11,7 @@ from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.errors import InvalidArgument
 from flue_py.store.backend import Backend
 from flue_py.store.memory import MemoryBackend
-from flue_py.testing.checks import refused
+from flue_py.testing.checks import Refusals, refused
 from flue_py.testing.samples import add, assistant, new_session, session_info, talk, user
 from flue_py.testing.sources import START_US, counted_sources
 
@@ -142,11 +142,12 @@ class ListingContract:
         for _ in range(3):
             await new_session(backend)
         page = await backend.list_sessions(scope=None, kind=None, limit=2, cursor=None, ordering=Ordering(order))
+        refusals = Refusals(backend)
         for other in ORDERS:
             for descending in (True, False):
                 if (other, descending) == (order, True):
                     continue
-                async with refused(backend, InvalidArgument):
+                async with refusals.refused(InvalidArgument):
                     await backend.list_sessions(
                         scope=None, kind=None, limit=2, cursor=page.next_cursor, ordering=Ordering(other, descending)
                     )

@@ -9,7 +9,7 @@ from flue_py.core.log import Edit, LogLine
 from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -294,7 +294,8 @@ class LogContract:
         assert len(await log_of(backend, session.id)) == 2
 
     async def test_the_log_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound):
+        refusals = Refusals(backend)
+        async with refusals.refused(SessionNotFound):
             await backend.read_log(UNKNOWN, before=None, limit=5)
-        async with refused(backend, SessionNotFound):
+        async with refusals.refused(SessionNotFound):
             await backend.go_back(UNKNOWN, 0)

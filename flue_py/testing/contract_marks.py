@@ -9,7 +9,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -142,13 +142,14 @@ class MarkContract:
         session = await new_session(backend, *talk(2))
         other = await new_session(backend, user())
         (setting,) = await add(backend, session.id, new_custom("model_change", {}))
+        refusals = Refusals(backend)
         for pinned in (True, False):
             for entry_id in (UNKNOWN, other.leaf_id or "", "a\0", "\ud800"):
-                async with refused(backend, EntryNotFound):
+                async with refusals.refused(EntryNotFound):
                     await backend.set_pin(session.id, entry_id, pinned)
-            async with refused(backend, InvalidArgument):
+            async with refusals.refused(InvalidArgument):
                 await backend.set_pin(session.id, setting, pinned)
-            async with refused(backend, SessionNotFound):
+            async with refusals.refused(SessionNotFound):
                 await backend.set_pin(UNKNOWN, setting, pinned)
 
     async def test_an_exclusion_leaves_out_an_entry_or_a_part_and_is_taken_back(self, backend: Backend) -> None:

@@ -8,7 +8,7 @@ from flue_py.core.entries import NewEntry, new_branch_summary, new_custom
 from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -119,21 +119,22 @@ class MoveContract:
         assert failed is not None
         await backend.retract(session.id, failed)
         (first,) = await path_ids(backend, session.id)
-        async with refused(backend, EntryNotFound):
+        refusals = Refusals(backend)
+        async with refusals.refused(EntryNotFound):
             await backend.move(session.id, failed)
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.append(session.id, [user()], expected=failed, on_conflict="branch")
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.append(session.id, [compaction(failed)])
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.import_entries(session.id, [placed(user(), "x", failed)], leaf="x")
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.import_entries(session.id, [], leaf=failed)
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.fork(session.id, failed, NewSession())
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.set_label(session.id, failed, "x")
-        async with refused(backend, EntryNotFound):
+        async with refusals.refused(EntryNotFound):
             await backend.is_ancestor(session.id, first, failed)
         for read in (backend.read_path, backend.read_context, backend.read_turns):
             with pytest.raises(EntryNotFound):
@@ -142,7 +143,7 @@ class MoveContract:
             await backend.read_usage(session.id, None, leaf=failed)
         assert not (await backend.read_usage(session.id, failed)).on_path
         assert entries_of(await backend.read_path_since(session.id, failed)) == []
-        async with refused(backend, InvalidEntry):
+        async with refusals.refused(InvalidEntry):
             await backend.append(session.id, [placed(user(), failed)])
 
     async def test_a_retraction_holds_for_one_session_alone(self, backend: Backend) -> None:
@@ -293,9 +294,10 @@ class MoveContract:
         session = await new_session(backend, *talk(2))
         other = await new_session(backend, user())
         assert other.leaf_id is not None
+        refusals = Refusals(backend)
         for entry_id in (UNKNOWN, other.leaf_id):
             for label in ("x", None):
-                async with refused(backend, EntryNotFound):
+                async with refusals.refused(EntryNotFound):
                     await backend.set_label(session.id, entry_id, label)
-        async with refused(backend, SessionNotFound):
+        async with refusals.refused(SessionNotFound):
             await backend.set_label(UNKNOWN, other.leaf_id, "x")

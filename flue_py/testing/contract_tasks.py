@@ -9,7 +9,7 @@ from flue_py.core.log import Edit
 from flue_py.core.sessions import STORED, NewSession, TaskLink
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.backend import MAX_TASK_DEPTH, Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, placed, session_info, talk, user
 
 
@@ -102,8 +102,9 @@ class TaskContract:
 
     async def test_a_task_with_a_taken_key_or_id_is_refused(self, backend: Backend) -> None:
         parent = await new_session(backend, key="k")
+        refusals = Refusals(backend)
         for new in (NewSession(key="k"), NewSession(id=parent.id)):
-            async with refused(backend, SessionExists):
+            async with refusals.refused(SessionExists):
                 await backend.create_task(parent.id, "t", new)
 
     # -- bare links -----------------------------------------------------------------------------------------------
@@ -219,11 +220,12 @@ class TaskContract:
 
     async def test_tasks_and_links_of_a_session_that_is_not_there_are_refused(self, backend: Backend) -> None:
         session = await new_session(backend)
-        async with refused(backend, SessionNotFound):
+        refusals = Refusals(backend)
+        async with refusals.refused(SessionNotFound):
             await backend.create_task(UNKNOWN, "t", NewSession())
-        async with refused(backend, SessionNotFound):
+        async with refusals.refused(SessionNotFound):
             await backend.link_task(UNKNOWN, session.id, "t")
-        async with refused(backend, SessionNotFound):
+        async with refusals.refused(SessionNotFound):
             await backend.task_links(UNKNOWN)
-        async with refused(backend, SessionNotFound):
+        async with refusals.refused(SessionNotFound):
             await backend.task_parents(UNKNOWN)

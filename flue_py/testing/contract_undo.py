@@ -7,7 +7,7 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.checks import refused, unchanged
+from flue_py.testing.checks import Refusals, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
@@ -223,7 +223,8 @@ class UndoContract:
         assert await undone(backend, fork.id) == session.leaf_id
 
     async def test_undo_and_redo_in_a_session_that_is_not_there_are_refused(self, backend: Backend) -> None:
-        async with refused(backend, SessionNotFound):
+        refusals = Refusals(backend)
+        async with refusals.refused(SessionNotFound):
             await backend.undo(UNKNOWN)
-        async with refused(backend, SessionNotFound):
+        async with refusals.refused(SessionNotFound):
             await backend.redo(UNKNOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from flue_py.core.budgets import Budget
 from flue_py.core.entries import Entry, NewEntry, new_compaction, new_message
@@ -159,7 +160,10 @@ async def snapshot(backend: Backend, session_id: str) -> Snapshot:
     )
 
 
-async def store_snapshot(backend: Backend) -> tuple[StoreInfo, list[Snapshot], list[Budget]]:
+StoreSnapshot: TypeAlias = tuple[StoreInfo, list[Snapshot], list[Budget]]
+
+
+async def store_snapshot(backend: Backend) -> StoreSnapshot:
     """Return everything the store tells about itself (but its size), about every session, and about every budget."""
     page = await backend.list_sessions(scope=None, kind=None, limit=1_000_000, cursor=None)
     info = replace(await backend.info(), size_bytes=None)

@@ -215,6 +215,8 @@ LISTED = ("messages", "entries", "tokens", "cost")
 def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     outcomes = asyncio.run(all_outcomes(str(tmp_path / "s.db"), ("an integer", "bytes", "a list with None", "a class")))
     accepted = {key for key, outcome in outcomes.items() if outcome == "accepted"}
+    # What is called takes a class, too.
+    accepted.remove(("import_session", "on_oddity", "a class"))
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),

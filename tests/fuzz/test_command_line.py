@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py.cli import main
 from flue_py.core.entries import new_custom
+from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue, runner
 from tests.formats.pi_files import HEADER, as_lines, every_type
 from tests.fuzz.hostile import note_refusal
@@ -118,7 +119,8 @@ class Hostile:
     def __init__(self, folder: Path) -> None:
         self.flue = Flue(folder)
         self.real = self.flue.import_every_type()
-        self.entries = asyncio.run(_fill(self.flue.database))
+        with names_unchecked():
+            self.entries = asyncio.run(_fill(self.flue.database))
 
     def run(self, *arguments: str, database: str | None = None) -> Result:
         """Run a command, which works, or says in one line why it does not."""

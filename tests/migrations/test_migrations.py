@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, schema
 
 import flue_py
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
@@ -97,6 +97,15 @@ def test_the_comparison_of_catalogs_sees_checks_partial_indexes_and_rowids(tmp_p
             connection.commit()
         make_by_schema(tmp_path / f"{number}-right.db")
         assert catalog(path) != catalog(tmp_path / f"{number}-right.db"), old
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+def test_the_schema_is_compiled_once_in_a_process(dialect: ddl.Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ddl.schema_statements(dialect)
+    kept = list(first)
+    first.clear()  # what a caller does with its list is its own affair
+    monkeypatch.delattr(schema, "CreateTable")
+    assert ddl.schema_statements(dialect) == kept
 
 
 def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
