@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -108,6 +109,20 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say the seed, so that a run can be repeated."""
     seed = config.getoption("--hypothesis-seed")
     return [] if seed is None else [f"examples drawn from --hypothesis-seed={seed}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which errors of ours the inputs became that the fuzzers had refused."""
+    counts: dict[str, Counter[str]] = {}
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, count in report.user_properties if report.when == "call" else ():
+            if name.startswith("refused: "):
+                of_file = counts.setdefault(report.nodeid.partition("::")[0], Counter())
+                of_file[name.removeprefix("refused: ")] += count
+    if counts:
+        terminalreporter.section("what refused inputs became")
+    for file, errors in counts.items():
+        terminalreporter.line(f"{file}: {', '.join(f'{name} {count}' for name, count in errors.most_common())}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -221,6 +221,10 @@ def _row_lines(report: ImportReport) -> list[Line]:
         if count > _SHOWN_NOTES:
             lines.append(((f"  {word} {count - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
     lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]
+    odd = [oddity for session in report.sessions for oddity in session.oddities]
+    lines += [(("  not counted: ", "yellow"), (printable(oddity), "")) for oddity in odd[:_SHOWN_NOTES]]
+    if len(odd) > _SHOWN_NOTES:
+        lines.append(((f"  not counted: {len(odd) - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
     return lines
 
 

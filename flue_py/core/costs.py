@@ -8,7 +8,7 @@ from decimal import Decimal
 from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.merging import provenance_of
-from flue_py.core.usage import UsageWindow, picodollars_to_usd
+from flue_py.core.usage import UsageWindow, known_cost, picodollars_to_usd
 from flue_py.core.usage_shapes import read_reported
 
 
@@ -33,8 +33,9 @@ class EntryCost:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a sum to tell: not where there are calls or answers, and nobody knows what any cost."""
-        return self.unpriced_calls < self.calls or not (self.calls or self.untold)
+        """Whether there is a sum to tell: not where all that is known of calls or answers is that some cost nothing."""
+        is_told = self.calls > 0 or not self.untold
+        return is_told and known_cost(self.picodollars, self.unpriced_calls) is not None
 
     @property
     def is_whole(self) -> bool:

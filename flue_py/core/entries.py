@@ -23,12 +23,12 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
-from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
+from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
 from flue_py.core.usage_shapes import (
     ReportedUsage,
     read_reported,
-    read_usage,
     reported_usage,
     with_words_for_numbers,
 )
@@ -173,7 +173,20 @@ class NewEntry:
 def new_message(
     message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
 ) -> NewEntry:
-    """Return a message as an entry ready to be written; ``where`` names it in errors.
+    """Return a message of ours as an entry ready to be written; ``where`` names it in errors.
+
+    Raises as `entry_of_message`, and for a message in a provider's form, which may become several entries:
+    `append_message` converts it. O(size).
+    """
+    if isinstance(message, Mapping):
+        check_is_ours(message, where)
+    return entry_of_message(message, source, where)
+
+
+def entry_of_message(
+    message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
+) -> NewEntry:
+    """Return a message as an entry ready to be written, whosever form it is in; ``where`` names it in errors.
 
     Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
     be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be
@@ -353,6 +366,7 @@ def new_compaction(
         calls=paid.calls,
         references=(first_kept_entry_id,),
         surrogates_replaced=replaced,
+        counted=paid.counted,
         oddities=paid.oddities,
     )
 
@@ -388,10 +402,16 @@ def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str
         )
     if not paid:
         return _Paid((), None, NO_USAGE, ())
-    reported = _summed_json(calls, paid)
     oddities = [odd for number, call in enumerate(calls) for odd in read_reported(call, f"calls[{number}]").oddities]
+    kept_calls: JsonObject = {"calls": [dict(call) for call in calls]}
+    # Where nobody knows what any of them used, there is no sum: they are kept as they were reported.
+    reported = kept_calls if all(call.is_unknown for call in paid) else _summed_json(paid)
     # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
-    return _Paid(paid, reported, read_usage(reported), _told(odd, oddities))
+    whole = read_reported(reported)
+    if reported is None or whole.oddities:
+        # An answer that was paid for is kept, whatever its numbers come to.
+        return _Paid(paid, kept_calls, NO_USAGE, (*_told(odd, oddities), f"calls: {TOO_LARGE}"), counted=False)
+    return _Paid(paid, reported, whole.totals, _told(odd, oddities))
 
 
 class _Paid(NamedTuple):
@@ -401,23 +421,24 @@ class _Paid(NamedTuple):
     reported: JsonObject | None
     totals: UsageTotals
     oddities: tuple[str, ...]
+    counted: bool = True
 
 
-def _summed_json(calls: Sequence[Mapping[str, JsonValue]], paid: Sequence[PaidCall]) -> JsonObject:
+def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
     """Return a sum of calls as the payload keeps it: the kinds of tokens, and the cost, that some of them reported.
 
-    Where nobody knows what any of them used, there is no sum: they are kept as they were reported.
+    None where it leaves the stored range.
     """
-    if all(call.is_unknown for call in paid):
-        return {"calls": [dict(call) for call in calls]}
     total = NO_USAGE
-    for call in paid:
-        total = total.plus(call.usage)
+    try:
+        for call in paid:
+            total = total.plus(call.usage)
+    except SumTooLarge:
+        return None
     told = frozenset[str]().union(*(call.told for call in paid))
     known = Usage.from_totals(total).known(told)
-    summed = {
-        name: each for name, each in Usage.from_totals(total).to_json().items() if known.get(name, each) is not None
-    }
+    whole = Usage.from_totals(total).to_json()
+    summed = {name: each for name, each in whole.items() if known.get(name, each) is not None}
     return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}
 
 
@@ -444,7 +465,14 @@ def new_branch_summary(
     if paid.reported is not None:
         fields["usage"] = paid.reported
     text, replaced = encode_json(fields, "branch_summary")
-    return NewEntry(BRANCH_SUMMARY, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities)
+    return NewEntry(
+        BRANCH_SUMMARY,
+        text,
+        calls=paid.calls,
+        surrogates_replaced=replaced,
+        counted=paid.counted,
+        oddities=paid.oddities,
+    )
 
 
 def new_custom(kind: str, data: JsonValue) -> NewEntry:

@@ -15,7 +15,7 @@ from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, LeafChoice
-from flue_py.core.usage import picodollars_to_usd
+from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.core.usage_shapes import PARTS
 
 DAY_US = 86_400_000_000
@@ -265,10 +265,8 @@ class UsageRow:
 
     @property
     def cost(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None where there are calls and none has a known cost."""
-        if self.calls and self.unpriced_calls == self.calls:
-            return None
-        return picodollars_to_usd(self.picodollars)
+        """The sum of the known costs in US dollars, exact; None where calls have no known cost, and the others none."""
+        return known_cost(self.picodollars, self.unpriced_calls)
 
     @property
     def is_unknown(self) -> bool:

@@ -13,7 +13,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_object
-from flue_py.core.usage import picodollars_to_usd
+from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
@@ -118,7 +118,7 @@ class SessionInfo:
     @property
     def known_spent(self) -> Decimal | None:
         """`spent`, or None where nobody knows any of it: no call has a price, or none was told of what was said."""
-        return None if self.is_untold or (self.unpriced_calls and not self.spent_picodollars) else self.spent
+        return None if self.is_untold else known_cost(self.spent_picodollars, self.unpriced_calls)
 
     @property
     def known_tokens(self) -> int | None:
@@ -159,7 +159,7 @@ class NewSession:
         check_scope(self.scope)
         check_label(self.cwd, "cwd")
         check_label(self.config_path, "config_path")
-        check_name(self.id, "session id")
+        check_new_name(self.id, "session id")
         if not isinstance(self.metadata_text, str):
             raise InvalidArgument(f"metadata_text: should be JSON text, not {type(self.metadata_text).__name__}")
         if self.created_us is not None and not is_moment(self.created_us):
@@ -207,6 +207,16 @@ def check_name(text: str | None, what: str) -> None:
         raise InvalidArgument(f"{what}: {text[:40]!r}... is longer than {MAX_NAME_BYTES} bytes; shorten it")
 
 
+def check_new_name(text: str | None, what: str) -> None:
+    """Refuse what is no name for something new: also control characters, which a terminal would act on.
+
+    What is there already under such a name goes on being found. Raises `InvalidArgument`.
+    """
+    check_name(text, what)
+    if text is not None and not text.isprintable() and _CONTROLS.search(text):
+        raise InvalidArgument(f"{what}: {shown(text)} holds a control character; leave it out")
+
+
 def check_scope(scope: str) -> None:
     """Refuse what is no scope; "" is the default one. Raises `InvalidArgument`."""
     if scope is None:
@@ -215,13 +225,13 @@ def check_scope(scope: str) -> None:
 
 
 def check_entry_id(text: str) -> None:
-    """Refuse what no backend could store as an entry id. Raises `InvalidEntry`."""
-    if type(text) is str and 0 < len(text) <= MAX_NAME_BYTES and text.isascii() and "\0" not in text:
+    """Refuse what is no id for a new entry. Raises `InvalidEntry`."""
+    if type(text) is str and 0 < len(text) <= MAX_NAME_BYTES and text.isascii() and text.isprintable():
         return
     if text == "" or text is None:
         raise InvalidEntry("entry id: must not be empty; leave it out to have one made")
     try:
-        check_name(text, "entry id")
+        check_new_name(text, "entry id")
     except InvalidArgument as error:
         raise InvalidEntry(str(error)) from error
 

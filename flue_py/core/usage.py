@@ -43,6 +43,10 @@ COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
 """The costs of a usage object in our shape: of each kind of tokens, and the total."""
 
 
+TOO_LARGE = f"with its numbers a sum would be more than {MAX_AMOUNT}; they are kept, and none is counted"
+"""What is told of usage that is kept, and not counted, because a sum with it could not be stored."""
+
+
 class SumTooLarge(InvalidEntry):
     """A sum of usage that would be more than `MAX_AMOUNT`."""
 
@@ -221,10 +225,16 @@ class UsageWindow:
 
     @property
     def cost(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None where there are calls and none has a known cost."""
-        if self.paid.calls and self.paid.unpriced_calls == self.paid.calls:
-            return None
-        return picodollars_to_usd(self.paid.picodollars)
+        """The sum of the known costs in US dollars, exact; None where nobody knows it (see `known_cost`)."""
+        return known_cost(self.paid.picodollars, self.paid.unpriced_calls)
+
+
+def known_cost(picodollars: int, unpriced_calls: int) -> Decimal | None:
+    """Return what calls cost in US dollars, exact; None where nobody knows: calls have no known cost, and others none.
+
+    The one rule for every view: a sum of 0 that leaves calls out says nothing of what was paid.
+    """
+    return None if unpriced_calls and not picodollars else picodollars_to_usd(picodollars)
 
 
 def picodollars_to_usd(picodollars: int) -> Decimal:

@@ -46,7 +46,7 @@ from flue_py.formats.codex_steps import Step, TokenCounts
 from flue_py.formats.encoding import Content
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import ParseReport
-from flue_py.formats.rows import Notes, is_name
+from flue_py.formats.rows import Notes, is_name, unusable_id
 from flue_py.formats.streaming import Recent, SessionPart, derived_id, one_text, read_time
 
 __all__ = ["COMPACTED", "FORMAT", "PREFIX", "CodexReader", "looks_like_codex"]
@@ -98,6 +98,8 @@ class CodexReader:
         """Take the session from its first row."""
         payload = row.payload
         session_id = payload.get("id")
+        if row.type == "session_meta" and isinstance(session_id, str) and session_id and not is_name(session_id):
+            raise UnreadableFile(f"{self._name}: its session_meta {unusable_id(session_id)}; nothing was imported")
         if row.type != "session_meta" or not is_name(session_id):
             raise UnreadableFile(
                 f"{self._name} is no Codex rollout: its first readable row is no session_meta with an id; "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pydantic_core
 
 from flue_py.core.calls import PaidCall, call_of
-from flue_py.core.entries import MESSAGE, NewEntry, message_title, new_message
+from flue_py.core.entries import MESSAGE, NewEntry, entry_of_message, message_title
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import read_reported, read_usage
@@ -66,14 +66,14 @@ def encode_decoded(value: JsonValue, what: str) -> tuple[str, int]:
 
 
 def message_content(message: JsonObject) -> Content:
-    """Return what `new_message` returns, but for paid calls, for a message that a reader put together, sooner.
+    """Return what `entry_of_message` returns, but for paid calls, for a message that a reader put together, sooner.
 
     Every part has to be of its type's shape. Raises `InvalidEntry`.
     """
     role, content = message.get("role"), message.get("content")
     is_plain = isinstance(role, str) and type(content) in _CONTENT.get(role, ())
     if not isinstance(role, str) or not is_plain or (role == "toolResult" and not message.get("toolCallId")):
-        made = new_message(message)
+        made = entry_of_message(message)
         return Content(
             made.kind, made.payload, made.role, made.usage, made.surrogates_replaced, made.preview, made.calls
         )

@@ -21,10 +21,10 @@ from flue_py.core.entries import (
     MESSAGE,
     Entry,
     NewEntry,
+    entry_of_message,
     new_branch_summary,
     new_compaction,
     new_custom,
-    new_message,
     to_microseconds,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
@@ -144,7 +144,7 @@ def _new_entry(kind: str, row: JsonObject) -> NewEntry:
         source = row.get("source")
         if source is not None and not isinstance(source, str):
             raise InvalidEntry("source: should be a string")
-        return new_message(_object(row.get("message"), "message"), source)
+        return entry_of_message(_object(row.get("message"), "message"), source)
     if kind == COMPACTION:
         usage = row.get("usage")
         return new_compaction(

@@ -37,9 +37,11 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     document = parse_session_document(_decoded(data, name))
     stem = one_text(name.rpartition("/")[2]) or "document"
     stem = stem.removesuffix(".json")
-    session_id = stem if 0 < len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
+    session_id = stem if is_name(stem) and len(stem.encode()) <= 200 else f"flue-{derived_id(stem)}"
     imported: JsonObject = {"format": FORMAT, "version": VERSION, "file": one_text(name) or ""}
     imported["leafId"] = document.leaf_id
+    # By these the next import knows what was the document's, and what was set here since.
+    imported["keys"] = [name for name in document.metadata if name != "imported"]
     if document.updated_us is not None:
         imported["updatedUs"] = document.updated_us
     if "imported" in document.metadata:

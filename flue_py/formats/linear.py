@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 
-from flue_py.core.entries import NewEntry, checked_kind, is_moment, new_message, to_microseconds
+from flue_py.core.entries import NewEntry, checked_kind, entry_of_message, is_moment, to_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, shown
@@ -54,7 +54,7 @@ def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Note
     an entry outside the context.
     """
     try:
-        entry = new_message(message)
+        entry = entry_of_message(message)
     except InvalidEntry as error:
         usage = message.get("usage")
         if message.get("role") == "assistant" and _storable(usage) is not usage:

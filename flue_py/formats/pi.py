@@ -24,8 +24,8 @@ from flue_py.core.entries import (
     MESSAGE,
     NewEntry,
     checked_kind,
+    entry_of_message,
     from_microseconds,
-    new_message,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
 from flue_py.core.messages import validate_message
@@ -35,7 +35,7 @@ from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.pi_context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.pi_filling import FILLED, unfilled
-from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows
+from flue_py.formats.rows import Notes, Row, is_name, link_rows, read_rows, unusable_id
 from flue_py.formats.streaming import read_time
 
 FORMAT = "pi"
@@ -108,7 +108,10 @@ def parse_pi(lines: Iterable[bytes], name: str = "the file") -> ParsedSession:
 
 def _header(rows: Sequence[Row], name: str) -> JsonObject:
     header = rows[0].fields if rows else {}
-    if header.get("type") != "session" or not is_name(header.get("id")):
+    session_id = header.get("id")
+    if header.get("type") == "session" and isinstance(session_id, str) and session_id and not is_name(session_id):
+        raise UnreadableFile(f"{name}: its session header {unusable_id(session_id)}; nothing was imported")
+    if header.get("type") != "session" or not is_name(session_id):
         raise UnreadableFile(
             f"{name} is no pi session: its first readable line is not a session header with an id; nothing was imported"
         )
@@ -276,12 +279,12 @@ def _message(row: Row, body: JsonObject, file: _File) -> tuple[NewEntry, JsonObj
         # Without its filling a message may say the same as another; the row's id, which forks keep, tells them apart.
         message, told_by = unfilled(message, rest[FILLED]), row.id
     try:
-        entry = new_message(message)
+        entry = entry_of_message(message)
     except InvalidEntry as error:
         if message.get("role") != "assistant" or "usage" not in message:
             raise
         # Numbers that cannot be stored must not cost the context a message: it stays, uncounted.
-        entry = new_message({name: value for name, value in message.items() if name != "usage"})
+        entry = entry_of_message({name: value for name, value in message.items() if name != "usage"})
         rest["usage"] = message["usage"]
         file.notes.repair(row.line, f"{error}; the message is kept, its usage is not counted")
     _note_oddities(entry.oddities, row, file)

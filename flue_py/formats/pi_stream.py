@@ -17,7 +17,7 @@ from flue_py.errors import shown
 from flue_py.formats import pi
 from flue_py.formats.parsed import LabelChange, ParsedSession
 from flue_py.formats.report import ParseReport
-from flue_py.formats.rows import Notes, Row, decode_row, has_type, is_name
+from flue_py.formats.rows import Notes, Row, decode_row, has_type, is_name, unusable_id
 from flue_py.formats.streaming import (
     IdTable,
     SessionPart,
@@ -179,7 +179,7 @@ class PiReader:
     def _place(self, row: Row) -> None:
         entry_id, parent = row.fields.get("id"), row.fields.get("parentId")
         if not is_name(entry_id):
-            self._notes.skip(row.line, "has no usable id")
+            self._notes.skip(row.line, unusable_id(entry_id))
             return
         if self._placed.get(entry_id) is not None:
             self._notes.skip(row.line, f"repeats the id {entry_id!r} of an earlier line; the first one counts")

@@ -14,7 +14,7 @@ from typing import TypeGuard, cast
 import pydantic_core
 
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.sessions import MAX_NAME_BYTES, is_storable
+from flue_py.core.sessions import MAX_NAME_BYTES, is_usable
 from flue_py.errors import shown
 from flue_py.formats.report import LineNote, ParseReport
 
@@ -155,10 +155,15 @@ def has_type(number: int, fields: JsonObject, notes: Notes) -> bool:
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Return whether a value can be an id: text that is not empty nor too long, and can be stored."""
-    if type(value) is str and 0 < len(value) <= MAX_NAME_BYTES and value.isascii():
-        return "\0" not in value
-    return isinstance(value, str) and value != "" and is_storable(value) and len(value.encode()) <= MAX_NAME_BYTES
+    """Return whether a value can be the id of something new: text that is not empty nor too long, without controls."""
+    if type(value) is str and 0 < len(value) <= MAX_NAME_BYTES and value.isascii() and value.isprintable():
+        return True
+    return isinstance(value, str) and is_usable(value)
+
+
+def unusable_id(value: object) -> str:
+    """Return what is wrong with the id of a row that has none to use."""
+    return "has no usable id" if value in (None, "") else f"has the id {shown(value)}, which cannot be used"
 
 
 def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
@@ -172,7 +177,7 @@ def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
     for row in rows:
         entry_id = row.fields.get("id")
         if not is_name(entry_id):
-            notes.skip(row.line, "has no usable id")
+            notes.skip(row.line, unusable_id(entry_id))
         elif entry_id in by_id:
             first = by_id[entry_id]
             notes.skip(row.line, f"repeats the id {entry_id!r} of line {first.line}; the first one counts")

@@ -14,7 +14,7 @@ from flue_py.core.costs import EntryCost, is_unknown, window_costs
 from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Deletion, Moved, SessionInfo, StoreInfo, TaskLink, VerifyReport
-from flue_py.core.usage import Usage, UsageWindow, picodollars_to_usd
+from flue_py.core.usage import Usage, UsageWindow, known_cost, picodollars_to_usd
 from flue_py.render.entries import Cost, entry_text
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def cost_fields(cost: Cost | None) -> JsonObject:
     """Return a cost in dollars, null where none is known, and whether it is all: some calls may not have told."""
     if cost is None:
         return {"cost": None, "costIsWhole": True}
-    is_known = cost.picodollars or not cost.is_partial
+    usd = known_cost(cost.picodollars, cost.is_partial)
     return {
-        "cost": exact(picodollars_to_usd(cost.picodollars)) if is_known else None,
+        "cost": None if usd is None else exact(usd),
         "costIsWhole": not cost.is_partial,
     }
 

@@ -9,7 +9,8 @@ from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import CallId, call_row, is_part_of
-from flue_py.errors import CallConflict
+from flue_py.core.usage import TOO_LARGE, SumTooLarge
+from flue_py.errors import CallConflict, shown
 from flue_py.formats.streaming import SessionPart
 from flue_py.sessions.import_targets import Target
 from flue_py.sessions.store import Store
@@ -60,6 +61,8 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
             target.booked += (await target.session.import_call(call)).is_new
         except CallConflict as error:
             conflicts.append(CallDifference(error.provider, error.call_id, error.differences))
+        except SumTooLarge:
+            target.note_oddities([f"call {shown(call.call_id)}: usage: {TOO_LARGE}"], ())
     return conflicts
 
 

@@ -17,6 +17,7 @@ class SessionImport:
     ``added`` entries are new, ``already_there`` were imported before. ``leaf_kept`` says that the session had moved on
     since the last import, so that its leaf was left where it is. ``task_of`` is the session whose task it is. Of
     ``booked`` paid calls the ledger has learnt apart from entries: they are new, or have other numbers now.
+    ``oddities`` say what usage was kept without being counted, as sums would be too large with it (the first thousand).
     """
 
     session_id: str
@@ -27,6 +28,7 @@ class SessionImport:
     leaf_kept: bool = False
     task_of: str | None = None
     booked: int = 0
+    oddities: tuple[str, ...] = ()
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
@@ -39,6 +41,7 @@ class SessionImport:
             "leafKept": self.leaf_kept,
             "taskOf": self.task_of,
             "booked": self.booked,
+            "oddities": list(self.oddities),
         }
 
 

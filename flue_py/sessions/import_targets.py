@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry, from_microseconds
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.usage import TOO_LARGE
 from flue_py.errors import EntryNotFound
 from flue_py.formats.parsed import TaskOf
 from flue_py.formats.report import LineNote
 from flue_py.formats.streaming import SessionPart
+from flue_py.sessions.arguments import encode_metadata
 from flue_py.sessions.import_reports import SessionImport
 from flue_py.sessions.import_sources import ImportSource
+from flue_py.sessions.overflowing import oddities_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
+_ODDITIES = 1_000
+"""How many oddities of a session are remembered at most."""
 _CHILDREN = 1_000
 """How many tasks of a session are looked up, and remembered, at most."""
 
@@ -49,9 +55,16 @@ class Target:
     """What was paid for what is no entry, or not as it was paid for."""
 
     booked: int = 0
+    oddities: list[str] = field(default_factory=list)
     metadata: JsonObject | None = None
     below: str | None = None
     """Of a task: the entry of its parent that its first row names as its own parent."""
+
+    def note_oddities(self, told: Sequence[str], entries: Sequence[NewEntry]) -> None:
+        """Remember what was told of entries beside what their reader has told of them."""
+        own = set(oddities_of(entries))
+        new = (oddity for oddity in told if oddity.endswith(TOO_LARGE) and oddity not in own)
+        self.oddities += islice(new, max(0, _ODDITIES - len(self.oddities)))
 
     def stands_for(self, entry_id: str | None) -> str | None:
         """Return the entry that stands in place of another, which was imported before it was complete."""
@@ -139,11 +152,21 @@ class Target:
         if before != self.recorded:
             await self.session.set_metadata({"imported": self.recorded}, merge=True)
 
-    async def restate(self) -> None:
-        """Take over the metadata that the file has now, beside others, unless the session has gone on without it."""
-        stated, there = self.metadata, self.session.metadata
-        if stated is not None and not self.leaf_kept and {**there, **stated} != there:
-            await self.session.set_metadata(stated, merge=True)
+    async def restate(self, store: Store) -> None:
+        """Take over the metadata that the file has now, unless the session has gone on without it.
+
+        Keys that an earlier import brought, and the file no longer has, go; those that were set here stay.
+        """
+        stated, session = self.metadata, self.session
+        if stated is None or self.leaf_kept or restated(session.metadata, stated) == session.metadata:
+            return
+        new = encode_metadata(stated, store.limits)
+
+        def edit(stored: str) -> str:
+            return encode_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
+
+        await store._backend.update_session(session.ref, metadata_text=edit)
+        await session.refresh()
 
     async def remember_end(self, source: ImportSource) -> None:
         """Note how far the file was read."""
@@ -190,7 +213,16 @@ class Target:
             self.leaf_kept,
             self.parent,
             self.booked,
+            tuple(self.oddities),
         )
+
+
+def restated(there: JsonObject, stated: JsonObject) -> JsonObject:
+    """Return the metadata of a session whose file has others now: the file's, and what the file never brought."""
+    imported = there.get("imported")
+    keys = imported.get("keys") if isinstance(imported, dict) else None
+    brought = {name for name in keys if isinstance(name, str)} if isinstance(keys, list) else set[str]()
+    return {**stated, **{name: value for name, value in there.items() if name not in brought and name not in stated}}
 
 
 def imported_in(metadata_text: str) -> JsonObject:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import check_new_name
 from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.parsed import ParsedSession
 from flue_py.formats.report import LineNote, ParseReport
@@ -101,6 +102,7 @@ class _FileImport:
     """The import of one file."""
 
     def __init__(self, store: Store, path: Path, scope: str, source: ImportSource | None = None) -> None:
+        check_new_name(scope, "scope")
         self._store = store
         self._path = path
         self._scope = scope
@@ -148,11 +150,13 @@ class _FileImport:
         entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
         leaf = _last_among(part.leaves, entries[:most])
         new = replace(part.session, scope=self._scope, metadata_text=metadata_with_names(part))
-        session = await self._store.import_session(new, entries[:most], leaf=leaf)
+        told: list[str] = []
+        session = await self._store.import_session(new, entries[:most], leaf=leaf, on_oddity=told.append)
         self._conflicts += await self._store.call_conflicts(entries[:most], scope=self._scope)
         target = Target(session, created=True, newest=leaf, first_part=False)
         target.parent = part.parent.session_id if part.parent else None
         target.added = len(entries[:most])
+        target.note_oddities(told, entries[:most])
         target.recorded = imported_record(session)
         self._targets[session.id] = target
         if len(entries) > most:
@@ -213,9 +217,7 @@ class _FileImport:
             target.newest = known[-1]
         target.already_there += sum(entry.id in taken for entry in part.entries)
         follows = follows or replaced or session.leaf_id == target.newest
-        if part.is_rewritten:
-            # The leaf of the last import may be gone from the file: only what was remembered can tell.
-            follows = follows or session.leaf_id == (target.recorded or {}).get("leaf")
+        follows = follows or _is_where_it_was(target, part)
         if not follows and part.unfinished:
             # The session has it whole by now, or has gone on without it.
             missing = [entry for entry in missing if entry.id not in part.unfinished]
@@ -333,6 +335,7 @@ class _FileImport:
             reached = leaf if is_last else _last_among(leaves, some) or target.session.leaf_id
             added = await target.session.import_entries(some, leaf=reached)
             self._conflicts += added.call_conflicts
+            target.note_oddities(added.oddities, some)
             target.added += len(some)
 
     async def finish(self) -> None:
@@ -340,7 +343,7 @@ class _FileImport:
         for target in self._targets.values():
             self._conflicts += await book_calls(self._store, target)
             await target.set_names(self._notes)
-            await target.restate()
+            await target.restate(self._store)
             await target.set_completed()
             await target.remember_beginning()
             if self._source is not None and self._source.format.is_chained:
@@ -371,6 +374,15 @@ class _FileImport:
             held_back_from=rows.held_back_from,
             call_conflicts=tuple(self._conflicts),
         )
+
+
+def _is_where_it_was(target: Target, part: SessionPart) -> bool:
+    """Return whether the leaf is where the last import left it, of a file that may not show that any more."""
+    recorded, leaf = target.recorded or {}, target.session.leaf_id
+    # A file that was rewritten may have lost the entry; a document's leaf need not be its last entry.
+    if part.is_rewritten:
+        return leaf == recorded.get("leaf")
+    return part.restates and "leafId" in recorded and leaf == recorded["leafId"]
 
 
 def _last_among(names: Sequence[str], entries: Sequence[NewEntry]) -> str | None:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from flue_py.core.entries import EXCLUSION, NewEntry, new_message
+from flue_py.core.entries import EXCLUSION, NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
 from flue_py.errors import InvalidEntry
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
-    from flue_py.formats.foreign import Converted, Shape
+    from flue_py.core.shapes import Shape
+    from flue_py.formats.foreign import Converted
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -65,7 +66,8 @@ def checked_custom_kind(kind: str) -> str:
 def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
 ) -> Incoming:
-    from flue_py.formats.foreign import beside_ours, convert, shape_of  # noqa: PLC0415 - a store is opened without it
+    from flue_py.core.shapes import shape_of  # noqa: PLC0415 - a store is opened without it
+    from flue_py.formats.foreign import beside_ours, convert  # noqa: PLC0415 - likewise
 
     shapes = [
         shape_of(message, path) if isinstance(message, Mapping) else None
@@ -82,7 +84,7 @@ def _incoming(
             encode_json(message, path)
             entries += [_entry(each, path, source) for each in convert(dict(message), shape, names, path)]
         else:
-            entry = new_message(message, source, path)
+            entry = entry_of_message(message, source, path)
             beside = beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
             entries.append(_beside(entry, beside))
         starts.append(len(entries))
@@ -90,7 +92,7 @@ def _incoming(
 
 
 def _entry(converted: Converted, where: str, source: str | None) -> NewEntry:
-    return _beside(new_message(converted.message, source, where), converted.beside)
+    return _beside(entry_of_message(converted.message, source, where), converted.beside)
 
 
 def _beside(entry: NewEntry, beside: JsonObject) -> NewEntry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
@@ -13,6 +14,7 @@ from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, cop
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, id_of
+from flue_py.sessions.overflowing import with_oddities, write_what_fits
 from flue_py.sessions.reading import SessionView
 
 
@@ -147,8 +149,9 @@ class MergingSession(SessionView):
         (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
         paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
         counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
-        that is for `record_call`). Raises `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, and
-        `InvalidArgument` where there is nothing to bring back. O(forks on the paths).
+        that is for `record_call`). What of them cannot be counted is told in ``oddities``, and refuses nothing. Raises
+        `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, and `InvalidArgument` where there is nothing to
+        bring back. O(forks on the paths).
         """
         checked_leaf(source_leaf, "source_leaf")
         source_id = self.ref if source is None else id_of(source)
@@ -162,8 +165,10 @@ class MergingSession(SessionView):
             merged = await self._range(source_id, source_leaf)
             beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
             entry = new_branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
+            key = range_key("summary", source_id, merged.after, merged.leaf_id)
             priced = self._pricer.price_entries([entry])
-            return await self._append_once(range_key("summary", source_id, merged.after, merged.leaf_id), priced)
+            appended, written = await write_what_fits(partial(self._append_once, key), priced)
+            return appended if appended.replayed else with_oddities(appended, written)
 
         return await self._commit(merge, self._note_append)
 

@@ -10,7 +10,7 @@ from os import PathLike, fspath, urandom
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.sessions import check_name
+from flue_py.core.sessions import check_new_name
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.homes import in_full
 from flue_py.prices.book import PricesChoice, choose_prices
@@ -161,7 +161,7 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
 
     def checked() -> str:
         made = _asked(draw, what)
-        check_name(made, what)
+        check_new_name(made, what)
         if not made:
             raise InvalidArgument(f"{what}: {shown(made)} is not an id; return a string that is not empty")
         return made

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from flue_py.core.entries import NewEntry
-from flue_py.core.usage import MAX_AMOUNT, SumTooLarge
+from flue_py.core.sessions import Appended
+from flue_py.core.usage import TOO_LARGE, SumTooLarge
 
 Result = TypeVar("Result")
 
@@ -37,11 +38,22 @@ async def write_what_fits(
             tries += 1
 
 
+def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
+    """Return the result of writing entries with what was odd about them."""
+    oddities = oddities_of(entries)
+    return replace(appended, oddities=oddities) if oddities else appended
+
+
+def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
+    """Return what is odd about entries."""
+    return tuple(oddity for entry in entries for oddity in entry.oddities)
+
+
 def _most(entry: NewEntry) -> int:
     numbers = [*entry.usage, *(number for call in entry.calls for number in (*call.usage, call.known_cost or 0))]
     return max(numbers)
 
 
 def _uncounted(entry: NewEntry) -> NewEntry:
-    odd = f"usage: with its numbers a sum would be more than {MAX_AMOUNT}; they are kept, and none is counted"
-    return replace(entry, counted=False, oddities=(*entry.oddities, odd))
+    where = "usage" if entry.id is None else f"entry {entry.id!r}: usage"
+    return replace(entry, counted=False, oddities=(*entry.oddities, f"{where}: {TOO_LARGE}"))

@@ -34,6 +34,7 @@ from flue_py.core.sessions import (
     check_entry_label,
     check_label,
     check_name,
+    check_new_name,
     checked_title,
 )
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
@@ -54,7 +55,7 @@ from flue_py.sessions.keeping import whole_first_kept
 from flue_py.sessions.log import LoggedSession
 from flue_py.sessions.marking import MarkingSession
 from flue_py.sessions.merging import MergingSession
-from flue_py.sessions.overflowing import write_what_fits
+from flue_py.sessions.overflowing import with_oddities, write_what_fits
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -217,7 +218,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
                 self._note_append,
             )
 
-        return _with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
@@ -238,7 +239,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
                 lambda result: self._note(result.leaf_id, result.revision),
             )
 
-        return _with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def record_call(
         self,
@@ -394,6 +395,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
+        check_new_name(key, "key")
         new = NewSession(
             key, title, self.scope, encode_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
         )
@@ -418,7 +420,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         parent (row E27). Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
         no task (row E28), `SessionExists`, `IdempotencyConflict`. O(1).
         """
-        check_name(task_id, "task_id")
+        check_new_name(task_id, "task_id")
+        check_new_name(key, "key")
         check_name(idempotency_key, "idempotency_key")
         if task_id is None:
             raise InvalidArgument("task_id: should be a string, not None")
@@ -507,8 +510,3 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
 
 def _nothing_to_note(_: object) -> None:
     return
-
-
-def _with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
-    oddities = tuple(oddity for entry in entries for oddity in entry.oddities)
-    return replace(appended, oddities=oddities) if oddities else appended

@@ -27,6 +27,7 @@ from flue_py.core.sessions import (
     VerifyReport,
     check_label,
     check_name,
+    check_new_name,
 )
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.sessions.arguments import (
@@ -52,7 +53,7 @@ from flue_py.sessions.listing import (
     asked_time,
     checked_ordering,
 )
-from flue_py.sessions.overflowing import write_what_fits
+from flue_py.sessions.overflowing import oddities_of, write_what_fits
 from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend, CopiedAsFile
@@ -108,6 +109,8 @@ class Store(StoreBudgets):
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
+        check_new_name(new.key, "key")
+        check_new_name(new.scope, "scope")
         return self._session(await self._backend.create_session(new))
 
     def _session(self, info: SessionInfo) -> Session:
@@ -254,13 +257,23 @@ class Store(StoreBudgets):
             scope=scope, kind=kind, limit=limit, cursor=cursor, where=where, ordering=ordering
         )
 
-    async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> Session:
+    async def import_session(
+        self,
+        new: NewSession,
+        entries: Sequence[NewEntry],
+        *,
+        leaf: str | None,
+        on_oddity: Callable[[str], None] | None = None,
+    ) -> Session:
         """Create a session from entries that bring their own ids, parents and times, parents first.
 
         ``leaf`` is one of them, or None. One transaction. Raises `SessionExists`, `InvalidEntry`, `EntryNotFound`
         (for a parent or the leaf). Of a paid call that was reported before, the ledger keeps the first report;
-        `call_conflicts` tells where the numbers are others. O(entries).
+        `call_conflicts` tells where the numbers are others. ``on_oddity`` is called with what of the usage was not
+        counted as it was reported, and why, as `Appended.oddities` have it. O(entries).
         """
+        if on_oddity is not None and not callable(on_oddity):
+            raise InvalidArgument(f"on_oddity: {shown(on_oddity)} cannot be called")
         check_imported_session(new)
         entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
         checked_place(leaf, "leaf")
@@ -270,7 +283,10 @@ class Store(StoreBudgets):
         async def write(priced: Sequence[NewEntry]) -> SessionInfo:
             return await self._backend.import_session(new, priced, leaf=leaf)
 
-        info, _ = await write_what_fits(write, self._pricer.price_entries(entries))
+        info, written = await write_what_fits(write, self._pricer.price_entries(entries))
+        if on_oddity is not None:
+            for oddity in oddities_of(written):
+                on_oddity(oddity)
         return self._session(info)
 
     # -- what was paid ----------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from flue_py.store import copy_queries as statements
 from flue_py.store import queries
 from flue_py.store.budgeting import delete_session_budgets
 from flue_py.store.collector import collector_held
-from flue_py.store.path_sums import renew_sums
+from flue_py.store.path_sums import NOBODY, renew_sums
 from flue_py.store.transaction import Row, Statement, Transaction
 
 # Rows that are handed to the driver at once.
@@ -176,8 +176,11 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
     keys = _keys_here(tx, copy, standing, found.keys)
     _write_sessions(tx, copy, keys, found.keys)
     _write_history(tx, copy, keys)
-    for tree_id in (keys[copy.tree_id], *_write_calls(tx, copy, keys)):
-        renew_sums(tx, tree_id)
+    left = _write_calls(tx, copy, keys)
+    renew_sums(tx, keys[copy.tree_id])
+    for tree_id in left:
+        # Whoever writes to the tree may know what its paths had paid. Where it is a copy as it came, nobody does.
+        renew_sums(tx, tree_id, None if _is_untouched(tx, tree_id) else NOBODY)
     if copy.epoch:
         tx.run(statements.RAISE_EPOCH, {"number": copy.epoch})
     return standing
@@ -226,6 +229,14 @@ def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> 
 
 def _identity(call: CallRow) -> dict[str, object]:
     return {"scope": call.scope, "provider": call.provider, "call_id": call.call_id}
+
+
+def _is_untouched(tx: Transaction, tree_id: int) -> bool:
+    """Return whether a tree is a copy that nobody has written to."""
+    sessions: dict[int, str] = dict(tx.rows(queries.SESSION_IDS, {"tree_id": tree_id}))
+    rows = tx.rows(statements.STAMPED_HEADS, {"ids": json.dumps(list(sessions.values()))})
+    head = TreeHead(tree_id, tuple(SessionHead._make(row[3:]) for row in rows))
+    return {None if row[2] is None else bytes(row[2]) for row in rows} <= head.known_as
 
 
 def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:

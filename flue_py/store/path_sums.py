@@ -7,6 +7,9 @@ from flue_py.core.usage import NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.store import ledger_queries, queries
 from flue_py.store.transaction import Transaction
 
+NOBODY = -1
+"""The key of no session: what this transaction changes anyway is none of the tree's."""
+
 
 def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) -> None:
     """Derive the sums of every path of a tree from the ledger as it is now, and write those that are others.

@@ -94,8 +94,12 @@ class LedgerContract:
         session = await new_session(backend, free, unknown, answer(input=4, cost=None), answer(input=8, cost={}))
         assert (session.unpriced_calls, session.spent_picodollars, session.spent_tokens) == (3, 0, 15)
         total = (await ask(backend, session.id)).total
-        assert (total.calls, total.unpriced_calls, total.cost) == (4, 3, Decimal(0))
-        assert by(await ask(backend, session.id, "price_source"), "price_source") == {None: 3, "reported": 1}
+        # Known are 0 dollars of one call of four, which is no sum to tell.
+        assert (total.calls, total.unpriced_calls, total.cost) == (4, 3, None)
+        assert (session.known_spent, session.spent) == (None, Decimal(0))
+        by_source = await ask(backend, session.id, "price_source")
+        assert by(by_source, "price_source") == {None: 3, "reported": 1}
+        assert [row.cost for row in by_source.rows] == [None, Decimal(0)]
 
     async def test_usage_in_which_nothing_is_recognised_is_unknown_and_not_nothing(self, backend: Backend) -> None:
         odd, zeros = answer(surely=7), answer(input=0, output=0)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.costs import NO_CALLS, UNKNOWN_COST, UNTOLD, EntryCost, entry_cost, entry_costs, total_cost
+from flue_py.core.usage import known_cost
 from tests.render.entries import made
 
 PRICED = {"input": 1, "cost": {"total": 0.25}}
@@ -56,7 +57,7 @@ def test_a_copy_costs_nothing() -> None:
     assert entry_costs([made("a", role="assistant"), copy, made("c")], {"a": QUARTER}) == {"a": QUARTER}
 
 
-def test_a_sum_is_known_where_any_part_is() -> None:
+def test_a_sum_is_known_where_any_part_is_more_than_nothing() -> None:
     assert total_cost([]) == NO_CALLS
     assert NO_CALLS.usd == Decimal(0)
     assert UNKNOWN_COST.usd is None
@@ -66,7 +67,9 @@ def test_a_sum_is_known_where_any_part_is() -> None:
     told = total_cost([UNTOLD, QUARTER])
     assert (told.calls, told.usd, told.is_whole) == (1, Decimal("0.25"), True)
     free = total_cost([EntryCost(1, 0, 0), UNKNOWN_COST])
-    assert (free.is_known, free.usd) == (True, Decimal(0))
+    assert (free.is_known, free.usd) == (False, None)
+    assert EntryCost(1, 0, 0).usd == Decimal(0)
+    assert [known_cost(*known) for known in ((0, 0), (0, 1), (10**12, 1))] == [Decimal(0), None, Decimal(1)]
 
 
 @given(st.lists(st.builds(EntryCost, *[st.integers(0, 9)] * 2, st.integers(0, 2**63), st.integers(0, 9))))

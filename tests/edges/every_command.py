@@ -14,6 +14,7 @@ import click
 import flue_py
 from flue_py.cli import main
 from flue_py.sessions.bundling import write_bundle
+from tests.earlier import names_unchecked
 
 CONTEXT = click.Context(main, info_name="flue-py")
 
@@ -138,7 +139,8 @@ def make_hostile(folder: Path) -> HostileStore:
     """Make the database and the files."""
     folder.mkdir(parents=True, exist_ok=True)
     database = folder / f"sessions-{HOSTILE_NAME}.db"
-    names = asyncio.run(_fill(folder, database))
+    with names_unchecked():
+        names = asyncio.run(_fill(folder, database))
     header = {"type": "session", "version": 3, "id": "pi-1", "timestamp": "2026-01-01T00:00:00Z", "cwd": HOSTILE}
     row = {"type": "message", "id": "a1", "parentId": None, "timestamp": "2026-01-01T00:00:00Z"}
     rows = [header, {**row, "message": {"role": "user", "content": HOSTILE}}, {"type": HOSTILE_NAME, "id": HOSTILE}]

@@ -361,7 +361,8 @@ def _tell_report(told: Told, data: Any, session_id: str) -> None:
 
 def _paid_cost(paid: Any) -> Decimal | None:
     picodollars, calls, unpriced, untold = (*paid, 0)[:4]
-    return None if calls + untold and calls == unpriced else Decimal(picodollars).scaleb(-12)
+    is_unknown = not picodollars and (unpriced or (untold and not calls))
+    return None if is_unknown else Decimal(picodollars).scaleb(-12)
 
 
 # -- the library ------------------------------------------------------------------------------------------------------

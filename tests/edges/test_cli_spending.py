@@ -79,6 +79,25 @@ def test_what_nobody_recognised_is_a_dash_in_every_view(flue: Flue, tmp_path: Pa
     assert "in:– out:–" in flue.run("transcript", "k").stdout
 
 
+def test_a_free_call_beside_one_without_a_price_costs_the_same_in_every_view(flue: Flue, tmp_path: Path) -> None:
+    with flue_py.sync.open(flue.database, prices=False) as store:
+        store.create_session(key="k").append_messages([answer("free", 0.0), answer("local")])
+        store.create_session(key="free").append_message(answer("free", 0.0))
+    for key, known in (("k", None), ("free", "0")):
+        window, paid = flue.json("usage", key), flue.json("usage", key, "--by", "session")
+        costs = {
+            window["cost"]["total"], flue.json("usage", key, "--path")["total"]["costUsd"], paid["total"]["costUsd"],
+            paid["rows"][0]["costUsd"], flue.json("tree", key)["spent"], flue.json("show", key)["spent"],
+            *(each["spent"] for each in flue.json("sessions") if each["key"] == key),
+        }  # fmt: skip
+        assert costs == {known}
+        shown = "-" if known is None else "0.00"
+        lines = [*flue.lines("usage", key)[5:6], *flue.lines("usage", key, "--path")[1:2]]
+        assert [line.split()[-1] for line in lines] == [shown] * 2
+        (spent,) = (line for line in flue.lines("show", key) if line.startswith("spent"))
+        assert spent.endswith(f", {'-' if known is None else '$0.00'}")
+
+
 @pytest.mark.parametrize(
     ("asked", "cost"),
     [

@@ -122,3 +122,50 @@ async def test_documents_keep_their_links_and_go_out_as_they_came_in(order: tupl
         grown: Any = (await export_session(parent, "flue")).value
         assert grown["updatedAt"] != NAMED["updatedAt"]
         assert grown["metadata"] == NAMED["metadata"]
+
+
+@pytest.mark.anyio
+async def test_a_newer_document_goes_out_as_it_is_and_what_was_set_here_stays(tmp_path: Path) -> None:
+    first = {**DOCUMENT, "metadata": {"mood": "calm", "colour": "red", "imported": "theirs"}}
+    more = row("message", "e", "c", message={"role": "user", "content": "go on"})
+    newer = {
+        **DOCUMENT,
+        "metadata": {"colour": "blue", "size": 3},
+        "leafId": "e",
+        "entries": [*DOCUMENT["entries"], more],  # type: ignore[misc]
+        "updatedAt": "2026-01-05T11:00:00.000Z",
+    }
+    async with flue_py.open(":memory:") as store:
+        await import_document(store, tmp_path, first)
+        session = await store.get_session("talk")
+        assert session is not None
+        assert (await export_session(session, "flue")).value == first
+        assert await import_document(store, tmp_path, newer)
+        await session.refresh()
+        assert (await export_session(session, "flue")).value == newer
+        assert not await import_document(store, tmp_path, newer)
+        # A key alone is taken away, too; one that was set here is nobody else's, and what it brought back is.
+        await session.set_metadata({"mine": [1], "mood": "set here"}, merge=True)
+        await import_document(store, tmp_path, {**newer, "metadata": {"size": 3}})
+        await session.refresh()
+        there = {name: value for name, value in session.metadata.items() if name != "imported"}
+        assert there == {"mine": [1], "mood": "set here", "size": 3}
+
+
+@pytest.mark.anyio
+async def test_a_session_that_went_on_here_keeps_its_metadata(tmp_path: Path) -> None:
+    more = row("message", "e", "c", message={"role": "user", "content": "go on"})
+    newer = {**DOCUMENT, "metadata": {}, "leafId": "e", "entries": [*DOCUMENT["entries"], more]}  # type: ignore[misc]
+    async with flue_py.open(":memory:") as store:
+        await import_document(store, tmp_path, DOCUMENT)
+        session = await store.get_session("talk")
+        assert session is not None
+        await session.append_message({"role": "user", "content": "here"})
+        await import_document(store, tmp_path, newer)
+        await session.refresh()
+        assert session.metadata["mood"] == "calm"
+
+
+async def import_document(store: flue_py.Store, folder: Path, document: dict[str, Any]) -> bool:
+    (folder / "talk.json").write_text(json.dumps(document))
+    return (await import_file(store, folder / "talk.json", "flue")).changed

@@ -15,11 +15,13 @@ import flue_py
 from flue_py.core.entries import new_message
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import NewSession
+from flue_py.sessions.importing import import_file
 from flue_py.testing.samples import placed
 
 pytestmark = pytest.mark.anyio
 
 PRICES = {"m": [0.001, 0.002]}
+HUGE = {"input": 2**61 + 1}
 
 
 def answer(**usage: Any) -> JsonObject:
@@ -170,6 +172,74 @@ async def test_no_answer_is_refused_because_a_sum_would_be_too_large(odd: Any, t
         assert all(entry.fields["usage"] == odd for entry in await imported.get_tree())
         assert window.on_path
         assert (await store.verify()).problems == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"calls": [HUGE, HUGE]}, {"usage": HUGE, "calls": [HUGE, HUGE]}, {"calls": [{**HUGE, "totalTokens": 1}] * 2}],
+)
+async def test_no_summary_is_refused_because_its_calls_come_to_too_much(told: Any, tmp_path: Path) -> None:
+    async with flue_py.open(tmp_path / "s.db", prices=False) as store:
+        session = await store.create_session()
+        first = (await session.append_message(answer(cost={"total": 0.5}))).entry_id
+        task = await session.create_task(task_id="t")
+        await task.append_message(answer())
+        made = (
+            await session.append_compaction("s", first_kept_entry_id=first, tokens_before=1, **told),
+            await session.append_branch_summary("s", from_id=None, **told),
+            await session.merge_back("s", source=task, **told),
+        )
+        for appended in made:
+            assert [odd for odd in appended.oddities if odd.endswith("they are kept, and none is counted")]
+            entry = await session.get_entry(appended.entry_id)
+            assert entry is not None
+            assert entry.fields["usage"] == told.get("usage", {"calls": told["calls"]})
+        window = await session.aggregate_usage_since(first)
+        assert (window.calls, window.usage.total_tokens, (await session.refresh()).spent_tokens) == (0, 0, 1000)
+        again = await session.merge_back("s", source=task, **told)
+        assert (again.replayed, again.entry_id, again.oddities) == (True, made[-1].entry_id, ())
+        assert (await store.verify()).problems == []
+
+
+async def test_a_merge_back_that_carries_a_sum_too_far_is_kept_and_told() -> None:
+    async with flue_py.open(":memory:", prices=False) as store:
+        session = await store.create_session()
+        await session.append_message(answer(cost={"total": 4e6}))
+        task = await session.create_task(task_id="t")
+        await task.append_message(answer())
+        merged = await session.merge_back("s", source=task, usage={"input": 1, "cost": {"total": 4e6}})
+        assert [odd.partition(":")[0] for odd in merged.oddities] == ["usage"]
+        assert (session.leaf_id, (await session.refresh()).spent) == (merged.entry_id, Decimal(4_000_000))
+        await task.append_message(answer())
+        odd = await session.merge_back("s", source=task, usage={"input": -1, "output": 2})
+        assert [odd.partition(":")[0] for odd in odd.oddities] == ["usage.input"]
+
+
+async def test_an_import_tells_what_it_kept_without_counting_it(tmp_path: Path) -> None:
+    entries = [
+        placed(new_message(answer(cost={"total": 4e6})), name, before) for name, before in (("a", None), ("b", "a"))
+    ]
+    async with flue_py.open(":memory:", prices=False) as store:
+        told: list[str] = []
+        await store.import_session(NewSession(id="s"), entries, leaf="b", on_oddity=told.append)
+        assert [odd.partition(" usage")[0] for odd in told] == ["entry 'a':"]
+        with pytest.raises(flue_py.InvalidArgument, match="on_oddity"):
+            await store.import_session(NewSession(), entries, leaf="b", on_oddity=told)  # type: ignore[arg-type]
+        rows = [{"type": "session", "version": 3, "id": "pi", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}]
+        for name, before in (("c", None), ("d", "c")):
+            row = {"type": "message", "id": name, "parentId": before, "timestamp": "2026-01-01T00:00:00.000Z"}
+            rows.append({**row, "message": answer(cost={"total": 4e6}, cacheRead=-1)})
+        file = tmp_path / "s.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+        assert (await import_file(store, file, "pi", finish=True)).sessions[0].oddities == ()
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        report = await import_file(store, file, "pi", finish=True)
+        (session,) = report.sessions
+        assert [odd.partition(" usage")[0] for odd in session.oddities] == ["entry 'd':"]
+        assert report.to_json()["sessions"] == [session.to_json()]
+        assert session.to_json()["oddities"] == [*session.oddities]
+        # What the reader has told of the row is not told again.
+        assert len(report.repaired) == 2
 
 
 async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_path: Path) -> None:

@@ -6,18 +6,21 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flue_py.core.sessions import NewSession
+from flue_py.core.sessions import STORED, NewSession
 from flue_py.store.async_engine import open_engine
 from flue_py.store.backend import Backend
-from flue_py.testing.samples import add, new_session, path_ids, path_of, session_info, talk, tree_ids, user
+from flue_py.testing.samples import add, assistant, new_session, path_ids, path_of, session_info, talk, tree_ids, user
+from flue_py.testing.whole_stores import copied
 from tests.postgres import NewDatabase
 from tests.store.postgres_worker import SOURCES
 from tests.store.postgres_workers import Worker, all_at_once, workers
 from tests.store.spending import BEYOND, LATER, check_expiry, check_spent, jobs, make_budget, prepare
+from tests.store.sqlite_batches import opened
 
 pytestmark = pytest.mark.anyio
 
@@ -239,3 +242,28 @@ async def test_what_a_killed_process_reserved_expires(backend: Backend, url: str
         await check_expiry(held, backend, later)
     finally:
         await later.close()
+
+
+# -- a copy ---------------------------------------------------------------------------------------------------------
+
+
+async def test_who_appends_below_calls_that_a_copy_took_over_reads_the_sums_again(
+    backend: Backend, url: str, tmp_path: Path
+) -> None:
+    async with opened(tmp_path / "source.db") as source:
+        session = await new_session(source, user("asked"), assistant("paid", tokens=7, dollars=0.5))
+        await copied(source, backend)
+        fork = await backend.fork(session.id, STORED, NewSession())
+        await backend.delete_tree(session.id)
+        other = await open_engine(url, sources=SOURCES)
+        try:
+            # It knows from here on what was paid on the path, calls of the session that is gone among it.
+            await add(other, fork.id, assistant("mine", tokens=1))
+            # That session comes back, and takes its calls along into a tree of its own.
+            assert (await copied(source, backend)).trees_copied == 1
+            await add(other, fork.id, assistant("more", tokens=2))
+        finally:
+            await other.close()
+        assert (await backend.verify()).problems == []
+        assert (await session_info(backend, fork.id)).spent_tokens == 3
+        assert (await backend.read_usage(fork.id, None)).usage.total_tokens == 10

@@ -20,6 +20,7 @@ from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.sqlite import open_sqlite
 from flue_py.testing.samples import add, path_ids, path_of, placed, user
 from flue_py.testing.sources import counted_sources
+from tests.earlier import names_unchecked
 from tests.store.test_verify import Made, damage, make, open_store
 
 pytestmark = pytest.mark.anyio
@@ -221,7 +222,8 @@ async def test_what_payloads_say_of_an_entry_follows_its_new_id(tmp_path: Path) 
         kept = placed(new_compaction("so far", first_kept_entry_id=bad, tokens_before=9), "k", "c")
         left = placed(new_branch_summary("left", from_id=bad), "b", "k")
         out = placed(NewEntry(EXCLUSION, json.dumps({"entryId": "c"})), "x", "b")
-        session = await backend.import_session(NewSession(), [*said, kept, left, out], leaf="x")
+        with names_unchecked():
+            session = await backend.import_session(NewSession(), [*said, kept, left, out], leaf="x")
     finally:
         await backend.close()
     report = salvage(path, tmp_path / "new.db")
@@ -253,3 +255,55 @@ def test_verify_flags_names_that_no_store_takes(made: Made, what: str) -> None:
 def test_verify_flags_a_title_with_nul(made: Made) -> None:
     damage(made.path, (NAMES["title"][0].format(TEXT), ("a\0b",)))
     assert flagged(made.path, "unusable title", f"session {made.fork!r}")
+
+
+async def test_ids_that_the_engine_noted_in_metadata_follow_and_those_of_users_stay(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    backend = await open_sqlite(path, sources=counted_sources(), durability="normal")
+    try:
+        metadata = {
+            "imported": {"format": "codex", "leaf": "e", "leafId": "e", "tasks": {"t": "e"}, "below": "kept"},
+            "mine": {"see": ["s", "e"]},
+            "parentSession": "s",
+        }
+        new = NewSession(id="s", metadata_text=json.dumps(metadata))
+        entries = [placed(user("a"), "kept"), replace(placed(user("b"), "e", "kept"), extra='{"of": "e", "x": 1}')]
+        await backend.import_session(new, entries, leaf="e")
+        task = await backend.create_task("s", "t", NewSession(metadata_text='{"imported": {"below": "e"}}'))
+        plain = await backend.create_session(NewSession(metadata_text='{"parentSession": "s"}'))
+    finally:
+        await backend.close()
+    bad_session, bad_entry = "x" * 1_001, "y" * 1_001
+    everywhere(path, "s", bad_session, *SESSION_ID)
+    everywhere(path, "e", bad_entry, "entries.id", "sessions.leaf", "leaf_moves.to_entry")
+    for old, new_name in (("s", bad_session), ("e", bad_entry)):
+        replaced = f"replace(metadata, '\"{old}\"', '\"{new_name}\"')"
+        damage(path, (f"UPDATE sessions SET metadata = {replaced}", ()))
+    damage(path, ("UPDATE entries SET extra = replace(extra, '\"e\"', ?) WHERE extra IS NOT NULL", (f'"{bad_entry}"',)))
+    report = salvage(path, tmp_path / "new.db")
+    assert report.entries == 2
+    backend = await open_rescued(tmp_path / "new.db")
+    try:
+        found = {info.id: info.metadata for info in await sessions_of(backend)}
+        (session_id,) = found.keys() - {task.id, plain.id}
+        leaf = (await path_ids(backend, session_id))[-1]
+        assert (session_id.startswith("rescued-"), leaf.startswith("rescued-")) == (True, True)
+        noted = {"format": "codex", "leaf": leaf, "leafId": leaf, "tasks": {"t": leaf}, "below": "kept"}
+        assert found[session_id] == {
+            "imported": noted, "mine": {"see": [bad_session, bad_entry]}, "parentSession": session_id,
+        }  # fmt: skip
+        assert (found[task.id]["parentSession"], found[task.id]["imported"]) == (session_id, {"below": leaf})
+        assert found[plain.id] == {"parentSession": bad_session}
+        details = {(loss.session_id, loss.entry_id, loss.detail) for loss in report.changes}
+        stay = "what they name has new ids; they stay"
+        assert (session_id, None, f"metadata name others in mine: {stay} as they were") in details
+        assert (plain.id, None, f"metadata name others in parentSession: {stay} as they were") in details
+        assert (session_id, leaf, f"extra fields name others in of: {stay}") in details
+        assert (
+            task.id,
+            None,
+            "metadata name others in parentSession, imported: what they named has new ids",
+        ) in details
+        assert (await backend.verify()).problems == []
+    finally:
+        await backend.close()

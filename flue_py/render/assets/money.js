@@ -12,7 +12,8 @@ function dollars(picodollars) {
 }
 
 function moneyText([picodollars, calls, unpriced, untold = 0]) {
-  if (calls + untold && calls === unpriced) return "—";
+  // A sum of 0 that leaves calls out says nothing.
+  if (!picodollars && (unpriced || (untold && !calls))) return "—";
   return dollars(picodollars) + (unpriced ? " + ?" : "");
 }
 
@@ -34,6 +35,6 @@ function drawMoney() {
 }
 
 function billText(paid) {
-  const [picodollars, calls, unpriced] = paid;
-  return unpriced && unpriced < calls ? `${dollars(picodollars)} + ${number(unpriced)} unpriced` : moneyText(paid);
+  const [picodollars, , unpriced] = paid;
+  return unpriced && picodollars ? `${dollars(picodollars)} + ${number(unpriced)} unpriced` : moneyText(paid);
 }

@@ -13,6 +13,7 @@ import pydantic_core
 
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_usable
+from flue_py.store.salvage.notes import follow_metadata
 from flue_py.store.salvage.pages import Value
 from flue_py.store.salvage.rows import Found, Gathered
 
@@ -65,7 +66,10 @@ class _Renaming:
             for row in rows_of.values():
                 self._follow(table, row)
         self._rekey()
-        found.renamed = self.entries
+        found.renamed, found.renamed_sessions = self.entries, self.sessions
+        if self.sessions or self.entries:
+            for row in rows:
+                self._follow_metadata(row)
 
     def _free(self, name: str) -> str:
         while name in self.taken:
@@ -136,6 +140,20 @@ class _Renaming:
                 self._lose(_WHATS.get(table, "reservation"), None, None, column, name)
         if table == "requests":
             row["result"] = self._result(row["result"], tree)
+
+    def _follow_metadata(self, row: Found) -> None:
+        """Let what the engine noted of a session name what it named, and report what of it names old ids still."""
+        if not isinstance(row["metadata"], str):
+            return
+        followed = follow_metadata(row["metadata"], self.found.names_in(self._tree(row)))
+        row["metadata"] = followed.text
+        for fields, detail in (
+            (followed.changed, "what they named has new ids"),
+            (followed.left, "what they name has new ids; they stay as they were"),
+        ):
+            if fields:
+                text = f"metadata name others in {', '.join(fields)}: {detail}"
+                self.found.changes.append(Loss("session", str(row["id"]), None, text))
 
     def _tree(self, row: Found) -> int | None:
         tree = row.get("tree_id")

@@ -20,6 +20,7 @@ from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.payloads import decode_payload, unpack, unpack_blob
+from flue_py.store.salvage.notes import Names
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape
 
@@ -146,6 +147,8 @@ class Gathered:
     changes: list[Loss] = field(default_factory=list)
     renamed: dict[tuple[int, str], str] = field(default_factory=dict)
     """The new ids of entries whose own cannot be used, by tree and old id."""
+    renamed_sessions: dict[str, str] = field(default_factory=dict)
+    """The new ids of sessions whose own cannot be used, by old id."""
 
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
@@ -153,6 +156,11 @@ class Gathered:
 
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
+
+    def names_in(self, tree: int | None) -> Names:
+        """Return the new ids as a row of a tree may name them."""
+        own = {old: new for (of, old), new in self.renamed.items() if of == tree}
+        return Names(self.renamed_sessions, own, {old: new for (_, old), new in self.renamed.items()})
 
     @property
     def stamp(self) -> int | None:

@@ -27,6 +27,7 @@ from flue_py.store.payloads import unpack
 from flue_py.store.private_files import Part
 from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
+from flue_py.store.salvage.notes import naming_in_extra
 from flue_py.store.salvage.pages import PageFile, Value
 from flue_py.store.salvage.references import follow_renamed
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
@@ -169,6 +170,11 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
         if row["extra"] is not None and checked_object(row["extra"]) != row["extra"]:
             row["extra"] = None
             found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, "lost its extra fields"))
+        elif isinstance(row["extra"], str) and (found.renamed or found.renamed_sessions):
+            left = naming_in_extra(row["extra"], found.names_in(entry.tree))
+            if left:
+                detail = f"extra fields name others in {', '.join(left)}: what they name has new ids; they stay"
+                found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, detail))
         for name in ("role", "source"):
             if not isinstance(row[name], str):
                 row[name] = None
