@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import secrets
@@ -9,7 +10,9 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +72,23 @@ def _keep_bytecode(config: pytest.Config) -> None:
     os.environ["PYTHONPYCACHEPREFIX"] = folder
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker begin with other modules of tests. They all need all of them, and whatever one has compiled
+    already, assertions and all, the others read: of a fresh checkout each would compile everything itself.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    root, folders = session.config.rootpath, [Path(argument).absolute() for argument in session.config.args]
+    modules = sorted({path for folder in folders if folder.is_dir() for path in folder.rglob("test_*.py")})
+    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        if path.is_relative_to(root):
+            # Whatever cannot be imported is collected, too, and reported there.
+            with suppress(Exception):
+                importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return how many workers ``-n auto`` starts: two a core, since they wait for other processes half of the time."""
@@ -89,6 +109,20 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say the seed, so that a run can be repeated."""
     seed = config.getoption("--hypothesis-seed")
     return [] if seed is None else [f"examples drawn from --hypothesis-seed={seed}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which errors of ours the inputs became that the fuzzers had refused."""
+    counts: dict[str, Counter[str]] = {}
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, count in report.user_properties if report.when == "call" else ():
+            if name.startswith("refused: "):
+                of_file = counts.setdefault(report.nodeid.partition("::")[0], Counter())
+                of_file[name.removeprefix("refused: ")] += count
+    if counts:
+        terminalreporter.section("what refused inputs became")
+    for file, errors in counts.items():
+        terminalreporter.line(f"{file}: {', '.join(f'{name} {count}' for name, count in errors.most_common())}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, UserDict, UserList, deque
+from collections import Counter, OrderedDict, UserDict, UserList, deque
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-import flue_py
 from flue_py.core.sessions import STORED
+from flue_py.errors import FlueError
 
 LEVELS = 10_000
 
@@ -229,8 +229,20 @@ def refused_values() -> dict[str, object]:
     }
 
 
-def check_refusal(error: flue_py.FlueError) -> None:
-    """Check that an error says something, and not too much."""
+REFUSED: Counter[str] = Counter()
+"""How many inputs the test that runs has refused, by the class of the error that each became."""
+
+
+def note_refusal(error: object) -> None:
+    """Count what a refused input became, which is an error of ours and no other."""
+    assert isinstance(error, FlueError), repr(error)
+    assert type(error).__module__.startswith("flue_py."), repr(error)
+    REFUSED[type(error).__name__] += 1
+
+
+def check_refusal(error: object) -> None:
+    """Check and count an error: it is one of ours, and says something, and not too much."""
+    note_refusal(error)
     text = str(error)
     assert text.strip()
     assert len(text) < 2_000, text[:200]

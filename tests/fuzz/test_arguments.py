@@ -27,7 +27,7 @@ from flue_py.core.usage import UsageTotals
 from flue_py.errors import EntryNotFound, FlueError, InvalidArgument, InvalidEntry, SessionNotFound
 from flue_py.testing.samples import store_snapshot
 from flue_py.testing.strategies import hostile_texts
-from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, odd_arguments
+from tests.fuzz.hostile import ARGUMENTS, FEW, Drawn, Unprintable, check_refusal, note_refusal, odd_arguments
 
 USER: JsonObject = {"role": "user", "content": "x"}
 Usual = Mapping[str, Mapping[str, Any]]
@@ -251,6 +251,7 @@ def test_the_blocking_twin_refuses_alike() -> None:
                                     pass
                             outcome = "accepted"
                         except FlueError as error:
+                            check_refusal(error)
                             outcome = type(error).__name__
                         assert outcome == expected[method, parameter, name]
                         session.refresh()
@@ -371,6 +372,7 @@ async def test_a_url_that_leads_nowhere_is_refused_without_its_password(
         with pytest.raises(FlueError) as caught:
             await _open_url(url)
         assert "secret" not in str(caught.value)
+        note_refusal(caught.value)
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(flue_py.Limits)])
@@ -410,8 +412,9 @@ async def test_ids_that_are_always_taken_come_to_an_end(target: str) -> None:
         session = await store.create_session()
         await session.append_message(USER)
         before = await session.refresh()
-        with pytest.raises(FlueError):
+        with pytest.raises(InvalidArgument) as caught:
             await session.append_message(USER)
+        check_refusal(caught.value)
         assert await session.refresh() == before
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+import click
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flue_py
@@ -21,6 +22,7 @@ from flue_py.core.entries import new_custom
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue, runner
 from tests.formats.pi_files import HEADER, as_lines, every_type
+from tests.fuzz.hostile import note_refusal
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -96,6 +98,19 @@ async def _fill(database: Path) -> list[str]:
         await session.create_task(task_id="\x1b[1m\n", title="\n")
         await store.link_task(session, "missing\u202e", task_id="q")
         return [entry.id for entry in await session.get_tree()]
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the errors of ours that commands tell in their one line."""
+    show = click.ClickException.show
+
+    def note(self: click.ClickException, file: IO[Any] | None = None) -> None:
+        if isinstance(self.__cause__, flue_py.FlueError):
+            note_refusal(self.__cause__)
+        show(self, file)
+
+    monkeypatch.setattr(click.ClickException, "show", note)
 
 
 class Hostile:
@@ -240,6 +255,7 @@ words = st.sampled_from(
 
 
 @given(st.lists(words | st.text(st.characters(exclude_characters="\0"), max_size=4), max_size=6))
+@example(["sessions"])
 def test_any_words_are_a_command_or_one_error(arguments: list[str]) -> None:
     result = runner().invoke(main, ["--db", "/nowhere/at/all.db", *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flue_py
@@ -169,6 +169,7 @@ def mutated(lines: list[bytes], changes: list[tuple[str, int, int]]) -> list[byt
 
 
 @given(st.sampled_from([SMALL, REAL]), st.lists(mutations, min_size=1, max_size=6))
+@example(SMALL, [("cut", 0, 0)])
 def test_a_damaged_file_is_imported_as_far_as_it_can_be_read(
     lines: list[bytes], changes: list[tuple[str, int, int]]
 ) -> None:

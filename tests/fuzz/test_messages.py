@@ -123,6 +123,7 @@ def test_a_summary_that_is_no_object_is_damage_and_says_so() -> None:
 
 
 @given(hostile_messages)
+@example({"role": 5})
 @example({"role": "user", "content": "", "usage": {"role": inf}})
 @example({"role": "assistant", "content": "", "usage": {"input": nan, "output": 5, "cost": {"total": -inf}}})
 def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[str, Any]) -> None:
@@ -150,6 +151,7 @@ def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[st
 
 
 @given(hostile_json)
+@example([nan])
 def test_any_value_is_stored_as_itself_or_refused(value: Any) -> None:
     try:
         text, replaced = encode_json(value, "value")
@@ -164,6 +166,7 @@ def test_any_value_is_stored_as_itself_or_refused(value: Any) -> None:
 
 
 @given(st.text(st.characters(), max_size=30) | st.text(st.sampled_from('[]{}",:\\u0e1-+.dfNaInity \x00'), max_size=30))
+@example("[")
 def test_text_is_json_or_a_corrupt_payload(text: str) -> None:
     try:
         value = decode_json(text)
