@@ -21,15 +21,16 @@ def test_the_log_tells_what_was_done_by_whom_and_why_and_can_be_gone_back_to(flu
     flue.run("rewind", session, "--turns", "1", "--why", "a detour")
     flue.run("undo", session, "--why", "it was none")
     shown = flue.lines("log", session, "--limit", "3")
-    assert [line.split()[0] for line in shown] == ["5", "4", "3"]
-    (label,) = flue.json("log", session, "--before", "4", "--limit", "1")
+    undone, moved, labelled = (int(line.split()[0]) for line in shown)
+    assert (undone - 1, moved - 1) == (moved, labelled)
+    (label,) = flue.json("log", session, "--before", str(moved), "--limit", "1")
     assert (label["what"], label["by"], label["why"]) == ("label", "flue-py", "to find it")
     assert label["edits"] == [{"what": "label", "entryId": "u0000001", "before": None, "after": "the question"}]
-    assert flue.json("back", session, "4")["line"]["refersTo"] == 4
+    assert flue.json("back", session, str(moved))["line"]["refersTo"] == moved
     assert flue.json("show", session)["leafId"] != leaf
-    assert flue.json("back", session, "4", "--before")["line"]["toId"] == leaf
-    assert flue.json("back", session, "3", "--before")["changed"] is True
-    assert flue.lines("back", session, "3", "--before") == ["nothing changed: it is like that already"]
+    assert flue.json("back", session, str(moved), "--before")["line"]["toId"] == leaf
+    assert flue.json("back", session, str(labelled), "--before")["changed"] is True
+    assert flue.lines("back", session, str(labelled), "--before") == ["nothing changed: it is like that already"]
     (newest,) = flue.json("log", session, "--limit", "1")
     assert newest["edits"] == [{"what": "label", "entryId": "u0000001", "before": "the question", "after": None}]
 

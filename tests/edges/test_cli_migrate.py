@@ -13,8 +13,7 @@ import pytest
 from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup
-from flue_py.store import backend
-from flue_py.store.schema import ddl
+from flue_py.store.schema import ddl, stamp
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.testing.postgres import find_binaries
 from tests.edges.cli_runs import Flue
@@ -163,7 +162,7 @@ def test_an_upgrade_is_printed_from_the_format_that_is_named(flue: Flue, monkeyp
     said = f"-- Format {FORMAT_VERSION} is the current one: there is nothing to do.\n"
     assert flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout == said
     assert "format 99" in flue.run("migrate", "--sql", "--from", "99", code=1).stderr
-    for module in (backend, ddl):
+    for module in (stamp, ddl):
         monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
     script = flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout
     assert f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format';" in script

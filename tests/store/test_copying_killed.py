@@ -23,7 +23,7 @@ GUARD_SECONDS = 60
 CHILD = """
 import os, signal, sys
 from flue_py.cli import main
-from flue_py.store import copying
+from flue_py.store.ops import transfer as copying
 
 write_calls, left = copying._write_calls, iter(range(int(sys.argv[3])))
 

@@ -628,7 +628,7 @@ async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budg
 WITHOUT_SHARED_MEMORY = """
 import sys, warnings
 import flue_py.sync
-from flue_py.store import sqlite_journal
+from flue_py.store.sqlite import journal as sqlite_journal
 
 sqlite_journal.can_share_memory = lambda _: False
 warnings.simplefilter("ignore", flue_py.StoreWarning)

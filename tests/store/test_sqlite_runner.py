@@ -233,7 +233,7 @@ async def test_a_batch_larger_than_the_limit_is_committed_in_parts(
 STOP_ITERATION = """
 import asyncio, sys
 from flue_py.core.sessions import NewSession
-from flue_py.store import editing
+from flue_py.store.ops import edit as editing
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import user
 from flue_py.testing.sources import counted_sources
