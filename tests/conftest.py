@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import secrets
@@ -11,6 +12,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +70,23 @@ def _keep_bytecode(config: pytest.Config) -> None:
     sys.dont_write_bytecode, sys.pycache_prefix = False, folder
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each worker begin with other modules of tests. They all need all of them, and whatever one has compiled
+    already, assertions and all, the others read: of a fresh checkout each would compile everything itself.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    root, folders = session.config.rootpath, [Path(argument).absolute() for argument in session.config.args]
+    modules = sorted({path for folder in folders if folder.is_dir() for path in folder.rglob("test_*.py")})
+    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        if path.is_relative_to(root):
+            # Whatever cannot be imported is collected, too, and reported there.
+            with suppress(Exception):
+                importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.formats.rows import Notes, decode_row, has_type, is_name
+from flue_py.formats.rows import Notes, decode_row, has_type, is_name, unusable_id
 from flue_py.formats.streaming import first_rows, one_text
 
 FORMAT = "claude-code"
@@ -76,6 +76,8 @@ def read_claude_row(number: int, raw: bytes, notes: Notes) -> ClaudeRow | None:
         return None
     uuid, parent, message = fields.get("uuid"), fields.get("parentUuid"), fields.get("message")
     is_object = isinstance(message, dict)
+    if isinstance(uuid, str) and uuid and not is_name(uuid):
+        notes.repair(number, f"{unusable_id(uuid)}; it was given another")
     return ClaudeRow(
         number,
         raw,

@@ -71,7 +71,8 @@ class BudgetMachine(RuleBasedStateMachine):
         async def wait() -> T:
             return await work
 
-        return self._runner.run(wait())
+        # As in `machine`: `Runner.run` would take over SIGINT each time.
+        return self._runner.get_loop().run_until_complete(wait())
 
     def _both(self, operation: Callable[[Backend], Awaitable[T]]) -> T | FlueError:
         """Do it in both stores; return the answer, which must be the same."""

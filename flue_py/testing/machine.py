@@ -332,7 +332,8 @@ class BackendMachine(RuleBasedStateMachine):
         async def awaited() -> T:
             return await awaitable
 
-        return self._runner.run(awaited())
+        # `Runner.run` would take over SIGINT and give it back each time, which takes longer than most answers.
+        return self._runner.get_loop().run_until_complete(awaited())
 
     def _both(self, call: Callable[[Backend], Awaitable[object]]) -> object:
         """Do it in both stores and return the answer, which is the same: a result or an error."""

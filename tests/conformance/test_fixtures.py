@@ -185,8 +185,9 @@ def test_the_script_counts_over_all_files_and_exits_with_0() -> None:
 
 def test_the_script_starts_a_server_where_it_is_given_no_url() -> None:
     require_programs()
-    done = run_script("--backend", "postgres", SUITES["lifecycle"], SUITES["delete_tree"])
-    assert done.stdout.splitlines() == ["86 passed, 0 failed, 0 skipped"]
+    # The same file twice: a database that has its sessions already would not do.
+    done = run_script("--backend", "postgres", SUITES["lifecycle"], SUITES["lifecycle"])
+    assert done.stdout.splitlines() == ["56 passed, 0 failed, 0 skipped"]
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -94,3 +94,17 @@ async def test_an_import_leaves_out_such_rows_says_so_and_refuses_such_sessions(
         with pytest.raises(flue_py.InvalidArgument, match="control character"):
             await flue_py.import_file(store, file, "pi", scope=bad)
         assert len((await store.list_sessions()).sessions) == 1
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_a_row_of_claude_code_is_given_another_id_and_the_report_says_so(tmp_path: Path, bad: str) -> None:
+    file = tmp_path / "file.jsonl"
+    row: dict[str, object] = {"type": "user", "sessionId": "s1", "timestamp": "2026-01-01T00:00:00Z", **SAID}
+    file.write_text(rows_of({**row, "uuid": "a", "parentUuid": None}, {**row, "uuid": bad, "parentUuid": "a"}))
+    async with flue_py.open(":memory:") as store:
+        report = await flue_py.import_file(store, file, "claude-code")
+        assert [(note.line, repr(bad) in note.text) for note in report.repaired] == [(2, True)]
+        session = await store.find_session("s1")
+        first, second = await session.get_active_path()
+        assert (first.id, second.parent_id) == ("a", "a")
+        assert second.id.isprintable()
