@@ -30,7 +30,8 @@ from flue_py.errors import (
 from flue_py.store import migrate
 from flue_py.store.postgres import format as postgres_format
 from flue_py.store.postgres.format import prepare_postgres
-from flue_py.store.schema import stamp, ddl
+from flue_py.store.schema import ddl
+from flue_py.store.schema import stamp as stamps
 from flue_py.store.schema.ddl import Migrated
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from tests.migrations.postgres_catalog import catalog, contents, query, run_script
@@ -374,7 +375,7 @@ def later_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "migrations" / "versions" / "0004_colours.py").write_text(LATER)
     monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
-    for module in (stamp, ddl, postgres_format):
+    for module in (stamps, ddl, postgres_format):
         monkeypatch.setattr(module, "FORMAT_VERSION", 4)
 
 
