@@ -314,7 +314,7 @@ def test_an_id_that_is_too_long_costs_its_row_and_not_the_file() -> None:
     assert [note.line for note in parsed.report.skipped] == [3]
     for note in (*parsed.report.skipped, *parsed.report.repaired):
         assert len(str(note)) < 1_000
-    with pytest.raises(UnreadableFile, match="no pi session"):
+    with pytest.raises(UnreadableFile, match="its session header has the id"):
         parse_pi(as_lines([{**HEADER, "id": longer}]))
 
 

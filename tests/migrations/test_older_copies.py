@@ -14,6 +14,7 @@ import pytest
 
 import flue_py
 from flue_py.core.trees import SessionHead, TreeHead
+from flue_py.store.migrate import migrate as migrate_database
 from flue_py.store.sql.transfer import COPY_KEY, COPY_OPERATION
 from flue_py.store.sqlite import migrate
 from flue_py.testing.whole_stores import told
@@ -144,7 +145,7 @@ async def test_a_copy_from_format_2_that_was_changed_is_refused_as_before(tmp_pa
 async def test_tasks_are_as_deep_on_postgresql_as_in_a_file(new_database: NewDatabase, tmp_path: Path) -> None:
     url, old = new_database(), unpack(2, tmp_path / "old.db")
     await fill(url, old, 2)
-    await migrate.migrate(url)
+    await migrate_database(url)
     migrate.open_file(old, "full", 5).close()
     asked = "SELECT id, kind, task_depth FROM sessions ORDER BY id"
     with closing(sqlite3.connect(old)) as connection:

@@ -12,6 +12,7 @@ import pytest
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
+from flue_py.store.migrate import migrate as migrate_database
 from flue_py.store.schema import ddl
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources
@@ -260,7 +261,7 @@ async def test_the_same_rows_on_postgresql_answer_as_they_did(
         await goes_on(backend)
     finally:
         await backend.close()
-    await migrate.migrate(right)
+    await migrate_database(right)
     assert await catalog(url) == await catalog(right)
 
 
@@ -270,9 +271,9 @@ async def test_the_printed_upgrade_does_the_same_to_postgresql_as_opening(
     opened, by_hand = new_database(), new_database()
     for url in (opened, by_hand):
         await fill(url, old, number)
-    await migrate.migrate(opened)
+    await migrate_database(opened)
     await run_script(by_hand, ddl.upgrade_sql("postgresql", number))
-    assert (await migrate.migrate(by_hand)).found == FORMAT_VERSION
+    assert (await migrate_database(by_hand)).found == FORMAT_VERSION
     assert await contents(by_hand) == await contents(opened)
     for table in ("sessions", "ledger", "ledger_sessions", "leaf_moves", "task_links"):
         statement = f"SELECT t::text FROM {table} t ORDER BY 1"

@@ -56,7 +56,7 @@ async def told(backend: Backend, scope: str) -> dict[str, Snapshot]:
 
 async def totals(backend: Backend) -> StoreInfo:
     """Return what a store says of itself, where it is left out."""
-    return replace(await backend.info(), backend="", location="", size_bytes=None)
+    return replace(await backend.info(), backend="", location="", format_version=0, size_bytes=None)
 
 
 def bills(path: Path) -> dict[tuple[str, str, str], tuple[int, int | None]]:

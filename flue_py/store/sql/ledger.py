@@ -89,14 +89,15 @@ PAYERS_OF_TREES = _per_dialect(
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
 # session that had added it: what another session adds under it later is another entry.
-# A call is found by who paid for it, its entry by its id; the order of the joins is that in which there are indexes.
+# A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
+# indexes: any other looks through all calls of a tree for each of its entries.
 ENTRY_COSTS = Statement(
     f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
-    " FROM ledger_sessions n JOIN ledger g ON g.session_key = n.session_key"
-    " JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
-    " JOIN reach r ON r.lane_id = e.lane_id AND r.high >= e.depth"
-    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id"
+    " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
+    " WHERE n.tree_id = :tree_id AND g.session_key = n.session_key AND g.tree_id = :tree_id"
+    " AND e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+    " AND r.lane_id = e.lane_id AND r.high >= e.depth"
     " AND NOT EXISTS (SELECT 1 FROM marks m"
     "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
     " GROUP BY g.entry_id"
@@ -123,6 +124,8 @@ _WITH_ENTRY = (
     " LEFT JOIN entries e ON e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
     " LEFT JOIN active a ON a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth"
 )
+# CROSS JOIN keeps SQLite to the order in which there are indexes, as above.
+_ON_PATH = " CROSS JOIN entries e CROSS JOIN active a"
 _BRANCH = (
     "CASE WHEN g.entry_id IS NULL THEN 'alone' WHEN e.id IS NULL THEN 'gone' WHEN a.lane_id IS NULL THEN 'abandoned'"
     " ELSE 'active' END"
@@ -157,9 +160,9 @@ def ledger_sums(
     ]
     needs_entry = by_branch or on_path or "branch" in group_by
     needs_payer = by_project or not {"session", "project"}.isdisjoint(group_by)
-    joins = (" JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else "") + (
-        _WITH_ENTRY if needs_entry else ""
-    )
+    joins = " JOIN ledger_sessions n ON n.session_key = g.session_key" if needs_payer else ""
+    if needs_entry:
+        joins += _ON_PATH if on_path else _WITH_ENTRY
     conditions = [f"g.{name} = :{name}" for name in matches]
     conditions += ["g.at >= :from_us", "g.at < :before_us"]
     if by_project:
@@ -167,7 +170,10 @@ def ledger_sums(
     if by_branch:
         conditions.append(f"{_BRANCH} = :branch_name")
     if on_path:
-        conditions.append("g.tree_id = :tree_id AND a.lane_id IS NOT NULL AND e.depth > :low_depth")
+        conditions.append(
+            "g.tree_id = :tree_id AND e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key"
+            " AND a.tree_id = e.tree_id AND a.lane_id = e.lane_id AND a.high >= e.depth AND e.depth > :low_depth"
+        )
     grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
 
     def text(keys: str) -> str:
