@@ -56,7 +56,7 @@ from flue_py.sessions.listing import (
 from flue_py.sessions.overflowing import oddities_of, write_what_fits
 from flue_py.sessions.pricing import NO_PRICER, CallPricer
 from flue_py.sessions.session import Session
-from flue_py.store.backend import Backend, CopiedAsFile
+from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
     from flue_py.core.salvaging import BackupReport
@@ -419,13 +419,7 @@ class Store(StoreBudgets):
         checked_flag(verify, "verify")
         if progress is not None and not callable(progress):
             raise InvalidArgument(f"progress: {shown(progress)} is no function")
-        backend = self._backend
-        if not isinstance(backend, CopiedAsFile):
-            info = await backend.info()
-            raise InvalidArgument(
-                f"{info.location} is no file, so there is nothing to back up; copy it into one with flue-py copy"
-            )
-        return await finish(backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
+        return await finish(self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""

@@ -1,4 +1,7 @@
-"""The interface every store keeps, and what it promises. The docstrings are the contract; `testing` proves it.
+"""What a store promises, and how it keeps it: each method is one transaction of one operation, run by a `Runner`.
+
+The docstrings are the contract; `flue_py.testing.contracts` proves it on every runner. What is done in a transaction
+is in `ops`, a file for each idea.
 
 Every method is one transaction: it happens as a whole or not at all, and what it raises has changed nothing.
 Sessions are named by id. Writes that name ``expected`` compare it with the stored leaf, in the transaction, and
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.call_rows import CallRow
@@ -21,8 +24,8 @@ from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Ordering, SessionFilter
-from flue_py.core.log import LogLine
+from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
+from flue_py.core.log import LogLine, Note
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -37,6 +40,7 @@ from flue_py.core.sessions import (
     NewSession,
     OnConflict,
     PathRead,
+    Problem,
     ReadStamp,
     SessionInfo,
     SessionKind,
@@ -47,6 +51,11 @@ from flue_py.core.sessions import (
     VerifyReport,
 )
 from flue_py.core.usage import UsageWindow
+from flue_py.errors import CorruptStore, StoreClosed
+from flue_py.store import ops
+from flue_py.store.schema.stamp import FORMAT_VERSION
+from flue_py.store.seam import Runner, Sources
+from flue_py.store.sql import queries
 
 if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.budget_copies import BudgetCopy, BudgetState
@@ -56,19 +65,26 @@ if TYPE_CHECKING:  # what only copies and backups have
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
 
-class Backend(Protocol):
+class Backend:
     """One store of sessions. Methods may be called concurrently; writes to one session never interleave."""
+
+    def __init__(self, runner: Runner, sources: Sources) -> None:
+        self._runner = runner
+        self._sources = sources
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
     async def create_session(self, new: NewSession) -> SessionInfo:
         """Create a root session with an empty history. Raises `SessionExists` for a taken key or id."""
+        return await self._runner.write(lambda tx: ops.sessions.create_session(tx, self._sources, new))
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
         """Return the session, or None where it is missing, or is in another scope than the one named."""
+        return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
         """Return the session with this key in this scope, or None."""
+        return await self._runner.read(lambda tx: ops.sessions.find_session(tx, key, scope), loose=True)
 
     async def list_sessions(
         self,
@@ -86,9 +102,12 @@ class Backend(Protocol):
         only; another one, or a malformed one, raises `InvalidArgument`. A session that changes while pages are read
         may be met twice or not at all, every other exactly once.
         """
+        listing = Listing(scope, kind, where, ordering)
+        return await self._runner.read(lambda tx: ops.read.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id."""
+        return await self._runner.read(lambda tx: ops.read.match_session_ids(tx, prefix, limit), loose=True)
 
     async def update_session(
         self,
@@ -106,6 +125,13 @@ class Backend(Protocol):
         Given a function, the metadata become what it makes of those that are stored, in the same transaction; it may
         be called more than once, and what it raises changes nothing.
         """
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: ops.edit.update_session(
+                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, note
+            ),
+            repeatable=True,
+        )
 
     # -- history ----------------------------------------------------------------------------------------------
 
@@ -128,6 +154,14 @@ class Backend(Protocol):
         other numbers; with the same numbers it is the same call, and counts once. O(len(entries)), whatever the
         history.
         """
+        asked = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
+        if entries:
+            landed = await self._runner.land(session_id, lambda tx: ops.append.plan_append(tx, *asked))
+            if landed is not None:
+                return landed
+        return await self._runner.write(
+            lambda tx: ops.append.append(tx, *asked), repeatable=idempotency_key is not None
+        )
 
     async def import_entries(
         self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
@@ -139,9 +173,13 @@ class Backend(Protocol):
         numbers is told in ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces``
         that one, and this session paid it. Raises `EntryNotFound`, `InvalidEntry`.
         """
+        return await self._runner.write(
+            lambda tx: ops.append.import_entries(tx, self._sources, session_id, entries, leaf, expected)
+        )
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
         """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`."""
+        return await self._runner.write(lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf))
 
     async def move(
         self,
@@ -155,6 +193,11 @@ class Backend(Protocol):
         idempotency_key: str | None = None,
     ) -> Moved:
         """Set the leaf to any entry the session sees, or to None. Raises `EntryNotFound`. O(1)."""
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: ops.move.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
+            repeatable=idempotency_key is not None,
+        )
 
     async def retract(
         self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
@@ -164,6 +207,8 @@ class Backend(Protocol):
         Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
         what the session sees (row E24). The row, its cost and the move stay; `undo` brings it back.
         """
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: ops.move.retract(tx, self._sources, session_id, entry_id, note))
 
     async def undo(
         self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
@@ -173,11 +218,15 @@ class Backend(Protocol):
         Operations are appends (a batch is one), moves, retractions, imports, and going back. Raises `EntryNotFound`
         where the entry to return to has been deleted.
         """
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: ops.move.undo(tx, self._sources, session_id, expected, note))
 
     async def redo(
         self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
     ) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since."""
+        note = Note(by, why)
+        return await self._runner.write(lambda tx: ops.move.redo(tx, self._sources, session_id, expected, note))
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
@@ -186,6 +235,13 @@ class Backend(Protocol):
 
         The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`. O(1): one row.
         """
+        asked = (self._sources, session_id, at, new, idempotency_key)
+        landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
+        if landed is not None:
+            return landed
+        return await self._runner.write(
+            lambda tx: ops.sessions.fork(tx, *asked), repeatable=idempotency_key is not None
+        )
 
     # -- paid calls -------------------------------------------------------------------------------------------
 
@@ -195,12 +251,17 @@ class Backend(Protocol):
         A call without an id gets one. What it ``replaces`` is taken out, where this session paid it and it differs, and
         leaves it its entry. Raises `CallConflict` where it was reported with other numbers, as `append` does. O(1).
         """
+        return await self._runner.write(
+            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
+        )
 
     async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
         """Return those of these calls that are in the ledger, in no order."""
+        return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
 
     async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
         """Return the calls that the session reported with an entry, by provider and id. O(calls of the session)."""
+        return await self._runner.read(lambda tx: ops.ledger.calls_of_entry(tx, session_id, entry_id))
 
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
         """Sum up the paid calls that the query means, by the groups it names.
@@ -208,6 +269,7 @@ class Backend(Protocol):
         Sessions that were deleted are answered for; raises `SessionNotFound` for one that never was, or that is asked
         for its path and gone. O(calls of the sessions meant), or O(ledger) where none is named.
         """
+        return await self._runner.read(lambda tx: ops.usage.read_ledger(tx, query))
 
     async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
         """Return what the ledger has of the entries that the session sees, by entry id, whoever paid for them.
@@ -215,6 +277,7 @@ class Backend(Protocol):
         Left out are entries that paid for nothing, or whose calls were reported first by others. One statement,
         O(calls of the tree).
         """
+        return await self._runner.read(lambda tx: ops.usage.read_entry_costs(tx, session_id))
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
@@ -231,6 +294,10 @@ class Backend(Protocol):
 
         Raises `TaskDepthExceeded` beyond ``max_depth`` levels below the session that is no task.
         """
+        return await self._runner.write(
+            lambda tx: ops.sessions.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key, max_depth),
+            repeatable=True,
+        )
 
     async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
         """Link ``child_id``, which need not exist, to a parent. A second link to the same child is ignored.
@@ -238,12 +305,18 @@ class Backend(Protocol):
         ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A link that
         lacks it gets it.
         """
+        await self._runner.write(
+            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id),
+            repeatable=True,
+        )
 
     async def task_links(self, session_id: str) -> list[TaskLink]:
         """Return the session's links to its task sessions, in the order they were made."""
+        return await self._runner.read(lambda tx: ops.read.task_links(tx, session_id))
 
     async def task_parents(self, session_id: str) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""
+        return await self._runner.read(lambda tx: ops.read.task_parents(tx, session_id))
 
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
@@ -252,6 +325,9 @@ class Backend(Protocol):
         these sessions go; what they have reserved in others stays, to be settled or to expire. With
         ``dry_run`` it only says what would go. O(rows deleted), a constant number of statements.
         """
+        if dry_run:
+            return await self._runner.read(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=True))
+        return await self._runner.write(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=False))
 
     # -- reading ----------------------------------------------------------------------------------------------
     # ``leaf=STORED`` reads at the stored leaf; another must be an entry the session sees (`EntryNotFound`), or
@@ -261,9 +337,11 @@ class Backend(Protocol):
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
         """Return the entries from root to leaf; ``entries=None`` where ``unless`` still holds."""
+        return await self._runner.read(lambda tx: ops.read.read_path(tx, session_id, leaf, unless), loose=True)
 
     async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
         """Return the path's entries after ``since``; all for None; none where it is not on the path (E25)."""
+        return await self._runner.read(lambda tx: ops.read.read_path_since(tx, session_id, since, leaf))
 
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
@@ -273,30 +351,39 @@ class Backend(Protocol):
         Where that one has pinned entries, they come first, with the exclusions that lie before the kept part.
         O(kept entries + forks on the path), however long the history before them; with pins, also O(exclusions).
         """
+        return await self._runner.read(lambda tx: ops.read.read_context(tx, session_id, leaf, unless), loose=True)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
         """Return the messages that the projection of `read_context` gives, decoded afresh. As cheap as it can be."""
+        return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         """Return the usage after ``since`` up to the leaf: a difference of two stored sums. O(forks on the path)."""
+        return await self._runner.read(lambda tx: ops.read.read_usage(tx, session_id, since, leaf), loose=True)
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
         """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf, in order."""
+        return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry the session sees: those it inherited root first, then its own as they were added."""
+        return await self._runner.read(lambda tx: ops.read.read_tree(tx, session_id))
 
     async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
         """Return an entry the session sees, or None."""
+        return await self._runner.read(lambda tx: ops.read.get_entry(tx, session_id, entry_id))
 
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` ids of entries the session sees that start with ``prefix``, in order of id."""
+        return await self._runner.read(lambda tx: ops.read.match_entry_ids(tx, session_id, prefix, limit))
 
     async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
         """Return those of ``ids`` that entries of the session's tree have, also ones it has retracted. O(ids)."""
+        return await self._runner.read(lambda tx: ops.read.taken_entry_ids(tx, session_id, ids))
 
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+        return await self._runner.read(lambda tx: ops.read.is_ancestor(tx, session_id, entry_id, of))
 
     async def common_ancestor(
         self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
@@ -305,15 +392,28 @@ class Backend(Protocol):
 
         Sessions of different trees have none. O(forks on the paths).
         """
+        return await self._runner.read(lambda tx: ops.read.common_ancestor(tx, session_id, other_id, leaf, other_leaf))
 
     async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
         """Return the first result of the append under this key, or None where there was none. One point read."""
+        return await self._runner.read(lambda tx: ops.append.recall_append(tx, session_id, idempotency_key))
 
     async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
         """Return up to ``limit`` revisions after ``after``, in order, gap-free."""
+        return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
-    def notifications(self, session_id: str) -> AsyncIterator[None]:
+    async def notifications(self, session_id: str) -> AsyncIterator[None]:
         """Yield at once, then whenever the session may have changed, in this process or another."""
+        last: int | None = -1
+        async for _ in self._runner.wakeups(session_id):
+            try:
+                revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
+            except StoreClosed:
+                # It was open when the watching began: one that closes now ends it.
+                return
+            if revision != last:
+                last = revision
+                yield
 
     # -- the log ----------------------------------------------------------------------------------------------
     # ``by`` and ``why`` say who did something, and for what reason; both are kept as given (`InvalidArgument` for what
@@ -324,6 +424,7 @@ class Backend(Protocol):
 
         O(lines), from indexes: of a revision with many entries, only the first are looked at.
         """
+        return await self._runner.read(lambda tx: ops.log.read_log(tx, session_id, before, limit))
 
     async def go_back(
         self,
@@ -343,6 +444,12 @@ class Backend(Protocol):
         created. Raises `InvalidArgument` for a revision that was not yet, `EntryNotFound` for a leaf that has been
         deleted, `LeafConflict` where a leaf is to be moved.
         """
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: ops.log.go_back(
+                tx, self._sources, session_id, revision, before=before, expected=expected, note=note
+            )
+        )
 
     # -- marks ------------------------------------------------------------------------------------------------
 
@@ -350,6 +457,10 @@ class Backend(Protocol):
         self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
     ) -> None:
         """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`."""
+        note = Note(by, why)
+        await self._runner.write(
+            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
+        )
 
     async def set_pin(
         self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
@@ -360,9 +471,14 @@ class Backend(Protocol):
         entry (``pinnedEntryIds``); those of the latest compaction stay pinned until they are let go of. What is so
         already changes nothing. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no context has.
         """
+        note = Note(by, why)
+        return await self._runner.write(
+            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
+        )
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         """Return the session's marks, by entry id and kind."""
+        return await self._runner.read(lambda tx: ops.read.read_marks(tx, session_id))
 
     # -- budgets ----------------------------------------------------------------------------------------------
     # A session is covered by its own budgets, by those with tasks of every session that it is a task of, however far
@@ -374,24 +490,30 @@ class Backend(Protocol):
         One that is there goes on with what it has counted. ``spent="ledger"`` begins a new one with what the ledger
         has of its target (of gone task sessions, too). Raises `SessionNotFound`.
         """
+        return await self._runner.write(lambda tx: ops.budgets.set_budget(tx, self._sources, new), repeatable=True)
 
     async def get_budget(self, budget_id: str) -> Budget | None:
         """Return a budget, or None."""
+        return await self._runner.read(lambda tx: ops.budgets.get_budget(tx, self._sources, budget_id))
 
     async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
         """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
 
         With a scope those of the scope and of its sessions. Raises `BudgetNotFound` where ``after`` is gone.
         """
+        return await self._runner.read(lambda tx: ops.budgets.list_budgets(tx, self._sources, scope, after, limit))
 
     async def covering_budgets(self, session_id: str) -> list[Budget]:
         """Return the budgets that cover a session, in the order they were made."""
+        return await self._runner.read(lambda tx: ops.budgets.covering_budgets(tx, self._sources, session_id))
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
         """Return what is held of a budget, what expires first first. Raises `BudgetNotFound`."""
+        return await self._runner.read(lambda tx: ops.budgets.held_amounts(tx, self._sources, budget_id))
 
     async def delete_budget(self, budget_id: str) -> Budget:
         """Delete a budget, with what is reserved in it, and return it as it was. Raises `BudgetNotFound`."""
+        return await self._runner.write(ops.budgets.Deleting(self._sources, budget_id), repeatable=True)
 
     async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
         """Set amounts aside in every budget that covers the session, or in none of them.
@@ -399,9 +521,13 @@ class Backend(Protocol):
         Raises `BudgetExceeded`, for the first of them that has less left, or nothing. Where no budget covers the
         session nothing is stored, and there is nothing to settle.
         """
+        return await self._runner.write(
+            ops.budgets.Reserving(self._sources, session_id, asked, ttl_us), repeatable=True
+        )
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
         """Return a reservation as it stands, or None."""
+        return await self._runner.read(lambda tx: ops.budgets.get_reservation(tx, self._sources, reservation_id))
 
     async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
         """Book what was used, in full, and give back what was set aside. Where it is not said, that was used.
@@ -410,12 +536,19 @@ class Backend(Protocol):
         nothing and returns the same. Raises `ReservationSettled` where it was released, or committed with other
         amounts, and `ReservationNotFound`.
         """
+        return await self._runner.write(
+            lambda tx: ops.budgets.commit_reservation(tx, self._sources, reservation_id, used), repeatable=True
+        )
 
     async def release_reservation(self, reservation_id: str) -> Reservation:
         """Give back what was set aside. Raises `ReservationSettled` unless it is held, `ReservationNotFound`."""
+        return await self._runner.write(ops.budgets.Releasing(self._sources, reservation_id), repeatable=True)
 
     async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
         """Hold a reservation for at least so long from now. Raises as `release_reservation` does."""
+        return await self._runner.write(
+            lambda tx: ops.budgets.prolong_reservation(tx, self._sources, reservation_id, ttl_us), repeatable=True
+        )
 
     # -- moving house -----------------------------------------------------------------------------------------
     # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one
@@ -423,15 +556,18 @@ class Backend(Protocol):
 
     async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
         """Return up to ``limit`` trees with a number above ``after``, in order of it. O(their sessions)."""
+        return await self._runner.read(lambda tx: ops.transfer.list_trees(tx, after, limit))
 
     async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
         """Return everything there is of a tree, as of one moment; None where it is gone.
 
         O(tree), in time and in memory: about 1 KB for each entry beside its payload.
         """
+        return await self._runner.read(lambda tx: ops.transfer.read_whole_tree(tx, tree_id))
 
     async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
         """Return how this store stands to each of these trees of another one. O(their sessions)."""
+        return await self._runner.read(lambda tx: ops.transfer.compare_trees(tx, heads))
 
     async def write_whole_tree(self, copy: TreeCopy) -> Standing:
         """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
@@ -441,21 +577,25 @@ class Backend(Protocol):
         same time may be listed in another order. Raises `SessionExists` where this store has something else under
         the id, the key or the paid call of one of its sessions, or its copy was changed. One transaction, O(tree).
         """
+        return await self._runner.write(lambda tx: ops.transfer.write_whole_tree(tx, copy))
 
     async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
         """Return up to ``limit`` sessions that are gone and have paid for calls, with a number above ``after``."""
+        return await self._runner.read(lambda tx: ops.transfer.list_gone_payers(tx, after, limit))
 
     async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
         """Write calls that sessions now gone have paid for, where they are not there yet; return how many those were.
 
         To be called when the trees have been written.
         """
+        return await self._runner.write(lambda tx: ops.transfer.write_gone_payers(tx, payers))
 
     async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
         """Return up to ``limit`` budgets at a position above ``after``, in order of it, as of one moment.
 
         Each comes with all that was ever reserved in it. O(reservations).
         """
+        return await self._runner.read(lambda tx: ops.transfer_budgets.list_whole_budgets(tx, after, limit))
 
     async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
         """Write budgets of another store, or bring them up to date, and return what became of each.
@@ -464,29 +604,48 @@ class Backend(Protocol):
         is written whose session is missing, or whose target and unit another budget has. To be called when the trees
         have been written.
         """
+        return await self._runner.write(lambda tx: ops.transfer_budgets.write_budgets(tx, copies))
 
     # -- the store itself -------------------------------------------------------------------------------------
 
     async def verify(self) -> VerifyReport:
         """Re-derive everything that is stored twice, and name what disagrees. O(store)."""
-
-    async def info(self) -> StoreInfo:
-        """Return what the store says of itself."""
-
-    async def close(self) -> None:
-        """Finish what was started, refuse what comes later (`StoreClosed`), and let go. Twice is no error."""
-
-
-@runtime_checkable
-class CopiedAsFile(Protocol):
-    """What a backend can do, too, whose store is a file."""
+        storage = await self._runner.storage_problems()
+        try:
+            report = await self._runner.read(ops.verify.verify)
+        except CorruptStore as error:
+            # A text that is no text stops whoever reads its row.
+            counts = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True) or (0, 0)
+            found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
+            return VerifyReport(counts[0], counts[1], [*storage, found])
+        return VerifyReport(report.sessions, report.entries, storage + report.problems)
 
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
-        """Copy the store, as it is at one moment, into a file of its own, while others go on writing. O(store).
+        """Copy a store that is a SQLite file, as it is at one moment, into another, while writers go on. O(store).
 
         The file is its owner's alone, appears under its name when it is whole, and with ``verified`` only if `verify`
         finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all. Raises
-        `InvalidArgument` where ``target`` is there, unless ``overwrite``, and where the store is no file after all.
+        `InvalidArgument` where ``target`` is there, unless ``overwrite``, and for a store that is no file.
         """
+        return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
+
+    async def info(self) -> StoreInfo:
+        """Return what the store says of itself."""
+        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
+        sessions, entries, ledger_rows = row or (0, 0, 0)
+        runner = self._runner
+        return StoreInfo(
+            runner.backend_name,
+            runner.location,
+            FORMAT_VERSION,
+            sessions,
+            entries,
+            ledger_rows,
+            await runner.size_bytes(),
+        )
+
+    async def close(self) -> None:
+        """Finish what was started, refuse what comes later (`StoreClosed`), and let go. Twice is no error."""
+        await self._runner.close()

@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 -
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import await_only
 
+from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import Problem
 from flue_py.errors import (
     FlueError,
@@ -34,6 +35,7 @@ from flue_py.errors import (
     StoreUnavailable,
     shown,
 )
+from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.ops.verify import storage_problems
 from flue_py.store.schema.session_state import SessionState
@@ -43,11 +45,11 @@ from flue_py.store.seam import (
     IdTaken,
     Parameters,
     Row,
+    Runner,
     Sources,
     Statement,
     Transaction,
 )
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.file import (
     BUSY_POLL_MS,
     ID_ATTEMPTS,
@@ -87,7 +89,7 @@ async def open_engine(
     busy_timeout: float = 30.0,
     pool_size: int = 10,
     pool_timeout: float = 30.0,
-) -> SqlBackend:
+) -> Backend:
     """Open a store on an engine, creating and migrating it as needed.
 
     A URL makes an engine of our own, disposed of at `close`; an engine is borrowed and never disposed of. Raises
@@ -125,7 +127,7 @@ async def open_engine(
     except BaseException:
         await runner.close()
         raise
-    return SqlBackend(runner, sources)
+    return Backend(runner, sources)
 
 
 def _own_engine(url: URL, settings: Sequence[str]) -> AsyncEngine:
@@ -227,7 +229,7 @@ class _Progress:
             raise _GivenUp
 
 
-class EngineRunner:
+class EngineRunner(Runner):
     """Runs transactions on an async engine; one writer at a time, so that our own never wait for each other."""
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, durability: Durability, busy_timeout: float) -> None:
@@ -257,10 +259,6 @@ class EngineRunner:
     @property
     def location(self) -> str:
         return self._location
-
-    @property
-    def file(self) -> Path | None:
-        return self._path
 
     async def size_bytes(self) -> int | None:
         return file_size(self._path)
@@ -460,6 +458,14 @@ class EngineRunner:
 
     async def storage_problems(self) -> list[Problem]:
         return await self.read(lambda tx: storage_problems(tx, self.location))
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        from flue_py.store.sqlite.backup import back_up_in_thread  # noqa: PLC0415 - most programs make none
+
+        self._require_open()
+        return await back_up_in_thread(self._path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""

@@ -1,4 +1,4 @@
-"""What an operation needs of a database: statements in, rows out. Each runner brings its own.
+"""What a database has to bring: a `Runner` of transactions; and what an operation needs of it: statements in, rows out.
 
 A `Statement` is SQL text with ``:name`` parameters, which both dialects read unless it says otherwise. The stdlib
 driver takes the text as it is, SQLAlchemy takes it as `text()`, asyncpg with numbered and typed parameters.
@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from flue_py.core.frozen import frozen
+from flue_py.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
     from sqlalchemy.types import TypeEngine
 
+    from flue_py.core.salvaging import BackupReport
+    from flue_py.core.sessions import Problem
     from flue_py.store.schema.session_state import SessionState
+
+Result = TypeVar("Result")
+Written_co = TypeVar("Written_co", covariant=True)
 
 Row: TypeAlias = tuple[Any, ...]
 Parameters: TypeAlias = Mapping[str, object]
@@ -216,3 +223,69 @@ class Sources:
     now_us: Callable[[], int]
     entry_id: Callable[[], str]
     session_id: Callable[[], str]
+
+
+class Plan(Protocol[Written_co]):
+    """A write that was checked and placed, and is not written yet."""
+
+    def write(self, tx: Transaction) -> Written_co:
+        """Write it; return the result."""
+
+
+class Runner(Protocol):
+    """Runs transactions on a database."""
+
+    @property
+    def backend_name(self) -> str:
+        """What kind of store this is, for `info`."""
+
+    @property
+    def location(self) -> str:
+        """Where the database is, without secrets."""
+
+    async def size_bytes(self) -> int | None:
+        """Return how large the database is on disk, where that can be told."""
+
+    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        """Run ``work`` in a transaction that may write; it is durable when this returns.
+
+        ``work`` may be run again, from the start, after a rollback; where it is ``repeatable``, which means that a
+        second run does nothing more, also where the connection was lost while committing.
+        """
+
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        """Run ``work`` on one snapshot.
+
+        ``loose`` says that it can do without: that it is one statement, or checks that what several have found fits
+        together (see `Transaction.require_snapshot`). Then a database may save the round trips of a transaction.
+        """
+
+    async def storage_problems(self) -> list[Problem]:
+        """Return what the database's own checks find."""
+
+    def wakeups(self, session_id: str) -> AsyncIterator[None]:
+        """Yield at once, then whenever the session may have changed, here or elsewhere; end when the store is closed.
+
+        What is committed after a wake-up brings another one.
+        """
+
+    async def land(self, session_id: str, plan: Callable[[Transaction], Plan[Result] | Result]) -> Result | None:
+        """Return what a planned write did in one round trip, or None, with nothing done, where it takes a transaction.
+
+        Of use to databases for which a transaction is several round trips.
+        """
+        del session_id, plan
+        return None
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        """Copy the database into a file, where it is one (see `Backend.backup`)."""
+        del target, overwrite, verified, progress
+        raise InvalidArgument(
+            f"{self.location} is no file, so there is nothing to back up; copy it into one with flue-py copy, "
+            "or use what its server brings (pg_dump)"
+        )
+
+    async def close(self) -> None:
+        """Finish what was started and let go."""

@@ -14,8 +14,8 @@ import flue_py
 from flue_py.core.budgets import Amounts, NewBudget, Reservation
 from flue_py.errors import BudgetExceeded, InvalidArgument, OutcomeUnknown, ReservationSettled, StoreBusy
 from flue_py.sessions.session import Session
+from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation, Sources
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import user
@@ -307,7 +307,7 @@ async def test_parallel_calls_of_one_handle_share_its_budget(store: flue_py.Stor
     assert await spent(session) == (90, 0)
 
 
-class Failing(SqlBackend):
+class Failing(Backend):
     """A store whose next settlement fails, or that was cancelled when a reservation had just been made."""
 
     def __init__(self, sources: Sources) -> None:

@@ -11,8 +11,8 @@ import flue_py
 from flue_py import LeafConflict, Session, SessionNotFound, Store
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict
+from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import path_of, say, texts, user
@@ -244,7 +244,7 @@ async def test_moves_forks_and_tasks_are_retried_too(session: Session) -> None:
 # -- cancellation -------------------------------------------------------------------------------------------------
 
 
-class SlowBackend(SqlBackend):
+class SlowBackend(Backend):
     """A store whose appends wait, once begun, until they are let through; as long as that, they are under way."""
 
     def __init__(self) -> None:

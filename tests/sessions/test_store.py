@@ -10,7 +10,7 @@ import flue_py
 from flue_py import AmbiguousId, InvalidArgument, InvalidEntry, NewSession, SessionExists, SessionNotFound, Store
 from flue_py.core.entries import new_message
 from flue_py.core.sessions import SessionInfo
-from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.backend import Backend
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.sources import counted_sources
 from tests.sessions.talk import path_of, say, user
@@ -65,7 +65,7 @@ async def test_however_many_race_to_open_a_key_there_is_one_session(store: Store
     assert len((await store.list_sessions()).sessions) == 1
 
 
-class LateLook(SqlBackend):
+class LateLook(Backend):
     """A store in which somebody else is always a little faster: a key is taken just after it was found free."""
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
@@ -80,7 +80,7 @@ async def test_whoever_loses_the_race_gets_the_winners_session(anyio_backend: st
     assert (await store.open_session("k", mode="get_or_create", title="mine")).title == "theirs"
 
 
-class NeverThere(SqlBackend):
+class NeverThere(Backend):
     """A store in which a taken key is never found: whoever has it is deleted as soon as one looks."""
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.runner import SqliteRunner, open_sqlite
 from flue_py.testing.sources import counted_sources
 
@@ -19,7 +19,7 @@ GUARD_SECONDS = 60
 
 
 @asynccontextmanager
-async def opened(path: Path, sources: Sources | None = None, **options: Any) -> AsyncIterator[SqlBackend]:
+async def opened(path: Path, sources: Sources | None = None, **options: Any) -> AsyncIterator[Backend]:
     backend = await open_sqlite(path, sources=sources or counted_sources(), **{"durability": "normal", **options})
     try:
         yield backend
@@ -27,7 +27,7 @@ async def opened(path: Path, sources: Sources | None = None, **options: Any) -> 
         await backend.close()
 
 
-def runner_of(backend: SqlBackend) -> SqliteRunner:
+def runner_of(backend: Backend) -> SqliteRunner:
     runner = backend._runner
     assert isinstance(runner, SqliteRunner)
     return runner
@@ -50,7 +50,7 @@ class Gate:
 
 
 @asynccontextmanager
-async def held_writer(backend: SqlBackend) -> AsyncIterator[Gate]:
+async def held_writer(backend: Backend) -> AsyncIterator[Gate]:
     """The writer thread is kept busy inside, so that what is asked of it meanwhile waits in its queue."""
     gate = Gate()
     held = asyncio.create_task(runner_of(backend).write(gate.hold))
@@ -62,7 +62,7 @@ async def held_writer(backend: SqlBackend) -> AsyncIterator[Gate]:
         await held
 
 
-async def in_the_queue(backend: SqlBackend, *operations: Awaitable[Any]) -> list[asyncio.Future[Any]]:
+async def in_the_queue(backend: Backend, *operations: Awaitable[Any]) -> list[asyncio.Future[Any]]:
     """Start operations while the writer is held, and return when each waits in the queue."""
     runner = runner_of(backend)
     before = runner._writes.qsize()
@@ -72,7 +72,7 @@ async def in_the_queue(backend: SqlBackend, *operations: Awaitable[Any]) -> list
     return tasks
 
 
-async def in_one_batch(backend: SqlBackend, *operations: Awaitable[Any]) -> list[Any]:
+async def in_one_batch(backend: Backend, *operations: Awaitable[Any]) -> list[Any]:
     """Run operations as one batch; return their results and errors."""
     async with held_writer(backend):
         tasks = await in_the_queue(backend, *operations)

@@ -13,7 +13,6 @@ from flue_py.errors import BudgetNotFound, ReservationSettled
 from flue_py.store.backend import Backend
 from flue_py.store.ops.budgets import Deleting, Releasing, Reserving
 from flue_py.store.seam import Transaction
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.testing.sources import OpenBackend, counted_sources
 
 pytestmark = pytest.mark.anyio
@@ -26,16 +25,16 @@ class RolledBack(Exception):
     """Ends a transaction that has done all it does."""
 
 
-async def with_budget(open_backend: OpenBackend) -> tuple[SqlBackend, Budget]:
+async def with_budget(open_backend: OpenBackend) -> tuple[Backend, Budget]:
     backend: Backend = await open_backend(counted_sources())
-    if not isinstance(backend, SqlBackend):
+    if not isinstance(backend, Backend):
         await backend.close()
         pytest.skip("what is in memory is never run again")
     await backend.create_session(NewSession(id="s"))
     return backend, await backend.set_budget(NewBudget("session", "tokens", 100, "s"))
 
 
-async def run_and_roll_back(backend: SqlBackend, work: Callable[[Transaction], object]) -> None:
+async def run_and_roll_back(backend: Backend, work: Callable[[Transaction], object]) -> None:
     def fail(tx: Transaction) -> None:
         work(tx)
         raise RolledBack
@@ -44,7 +43,7 @@ async def run_and_roll_back(backend: SqlBackend, work: Callable[[Transaction], o
         await backend._runner.write(fail)
 
 
-async def run_twice(backend: SqlBackend, work: Callable[[Transaction], Result]) -> Result:
+async def run_twice(backend: Backend, work: Callable[[Transaction], Result]) -> Result:
     """Run a call as a runner does that has not heard of its first commit; return the answer, which is the first."""
     await run_and_roll_back(backend, work)
     first = await backend._runner.write(work)

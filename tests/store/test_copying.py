@@ -19,7 +19,6 @@ from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.memory import MemoryRunner, open_memory
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.contracts import MovingHouseContract
@@ -243,7 +242,7 @@ async def test_a_report_says_that_the_source_went_on(open_kind: Opening) -> None
     source, target = open_memory(counted_sources()), await open_kind("sqlite")
     session = await new_session(source, *talk(2))
 
-    class GoesOn(SqlBackend):
+    class GoesOn(Backend):
         async def list_gone_payers(self, after: int, limit: int) -> list[Any]:
             await add(source, session.id, user())
             return await source.list_gone_payers(after, limit)

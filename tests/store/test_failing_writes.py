@@ -23,9 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from flue_py.core.sessions import Appended, NewSession
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Parameters, Row, Statement, Transaction
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import runner as sqlite
 from flue_py.store.sqlite.migrate import open_file
 from flue_py.testing.checks import refused
@@ -291,7 +291,7 @@ class FailingTransaction(Transaction):
 class FailingRunner:
     """The runner of a store, for operations that are to fail at their n-th statement, however often they are run."""
 
-    def __init__(self, backend: SqlBackend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._runner = runner_of(backend)
         self.fail_at = 0
 
@@ -306,7 +306,7 @@ class FailingRunner:
 SESSIONS = ("neighbour-1", "neighbour-2", "neighbour-3")
 
 
-def neighbours(backend: SqlBackend, number: int) -> list[Awaitable[Appended]]:
+def neighbours(backend: Backend, number: int) -> list[Awaitable[Appended]]:
     """Return what the neighbours do, for the n-th time."""
     first, second, third = (replace(user(f"{n}-{number}"), id=f"{n}-{number}") for n in range(3))
     return [
@@ -327,7 +327,7 @@ async def test_whichever_statement_fails_its_neighbours_in_the_group_do_not_noti
             for session_id in SESSIONS:
                 await store.create_session(NewSession(id=session_id))
         failing = FailingRunner(backend)
-        victim = SqlBackend(failing, sources.sources)
+        victim = Backend(failing, sources.sources)
         failed = True
         with closing(Tables(path)) as tables, closing(Tables(quiet)) as expected:
             while failed:

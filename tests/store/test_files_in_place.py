@@ -20,10 +20,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from flue_py.core.sessions import Appended
 from flue_py.errors import InvalidArgument, OutcomeUnknown, StoreUnavailable
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.seam import Sources
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import runner as sqlite
 from flue_py.store.sqlite.file import commit
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
@@ -147,7 +147,7 @@ def do_harm(path: Path, name: str) -> None:
 
 
 @asynccontextmanager
-async def on_engine(path: Path) -> AsyncIterator[SqlBackend]:
+async def on_engine(path: Path) -> AsyncIterator[Backend]:
     backend = await open_engine(f"sqlite+aiosqlite:///{path}", sources=random_sources(), durability="normal")
     try:
         yield backend
@@ -156,7 +156,7 @@ async def on_engine(path: Path) -> AsyncIterator[SqlBackend]:
 
 
 @asynccontextmanager
-async def on_file(path: Path) -> AsyncIterator[SqlBackend]:
+async def on_file(path: Path) -> AsyncIterator[Backend]:
     async with opened(path, random_sources()) as backend:
         yield backend
 
@@ -166,7 +166,7 @@ def random_sources() -> Sources:
 
 
 RUNNERS = {"file": on_file, "engine": on_engine}
-Opening: TypeAlias = Callable[[Path], AbstractAsyncContextManager[SqlBackend]]
+Opening: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Backend]]
 
 
 @pytest.fixture(params=RUNNERS)
@@ -269,7 +269,7 @@ async def test_files_that_vanish_during_a_commit_leave_its_outcome_unknown(
             await backend.append(session.id, [user("lost")])
 
 
-async def in_one_batch_of_two(backend: SqlBackend, session_id: str) -> list[BaseException | Appended]:
+async def in_one_batch_of_two(backend: Backend, session_id: str) -> list[BaseException | Appended]:
     return await asyncio.gather(*[backend.append(session_id, [user(text)]) for text in "xy"], return_exceptions=True)
 
 

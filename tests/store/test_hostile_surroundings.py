@@ -33,8 +33,8 @@ import flue_py.sync
 from flue_py.cli import main
 from flue_py.core.sessions import NewSession
 from flue_py.errors import NotAStore, StoreBusy, StoreUnavailable, StoreWarning, WrongProcess
+from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import journal as sqlite_journal
 from flue_py.store.sqlite import owner as opener
 from flue_py.store.sqlite import runner as sqlite
@@ -57,7 +57,7 @@ def random_sources() -> Sources:
 
 
 @asynccontextmanager
-async def opened(path: Path, **options: Any) -> AsyncIterator[SqlBackend]:
+async def opened(path: Path, **options: Any) -> AsyncIterator[Backend]:
     backend = await open_sqlite(path, **{"sources": random_sources(), "durability": "normal", **options})
     try:
         yield backend
@@ -86,7 +86,7 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def runner_of(backend: SqlBackend) -> SqliteRunner:
+def runner_of(backend: Backend) -> SqliteRunner:
     assert isinstance(backend._runner, SqliteRunner)
     return backend._runner
 
@@ -833,7 +833,7 @@ async def test_in_a_forked_child_every_call_is_refused_and_the_parent_goes_on(
     open_backend: OpenBackend, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = await open_backend(counted_sources())
-    if not isinstance(backend, SqlBackend):
+    if not isinstance(backend, Backend):
         pytest.skip("a store in memory is the child's own copy")
     session = await new_session(backend, *talk(2))
     real = os.getpid()

@@ -22,11 +22,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import flue_py
 from flue_py.core.sessions import STORED, Appended, Moved, NewSession
 from flue_py.errors import InvalidArgument, OutcomeUnknown, SessionNotFound, StoreBusy, StoreUnavailable
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.postgres.runner import PostgresRunner
 from flue_py.store.postgres.transaction import Connection
 from flue_py.store.seam import CommittedBeforeCancellation
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.testing.checks import refused
 from flue_py.testing.postgres import PostgresServer
 from flue_py.testing.postgres_guard import CLUSTER
@@ -64,7 +64,7 @@ def url(new_database: NewDatabase) -> str:
 
 
 @asynccontextmanager
-async def opened(target: Any, **options: Any) -> AsyncIterator[SqlBackend]:
+async def opened(target: Any, **options: Any) -> AsyncIterator[Backend]:
     backend = await open_engine(target, sources=SOURCES, **options)
     try:
         yield backend
@@ -73,7 +73,7 @@ async def opened(target: Any, **options: Any) -> AsyncIterator[SqlBackend]:
 
 
 @pytest.fixture
-async def backend(url: str, anyio_backend: str) -> AsyncIterator[SqlBackend]:
+async def backend(url: str, anyio_backend: str) -> AsyncIterator[Backend]:
     """The store of the test, which must be sound at its end and have no connection out."""
     async with opened(url) as store:
         yield store
@@ -81,13 +81,13 @@ async def backend(url: str, anyio_backend: str) -> AsyncIterator[SqlBackend]:
         assert checked_out(store) == 0
 
 
-def pool_of(backend: SqlBackend) -> Any:
+def pool_of(backend: Backend) -> Any:
     runner = backend._runner
     assert isinstance(runner, PostgresRunner)
     return runner._engine.pool
 
 
-def checked_out(backend: SqlBackend) -> int:
+def checked_out(backend: Backend) -> int:
     """How many connections of the pool are borrowed."""
     number: int = pool_of(backend).checkedout()
     return number
@@ -103,7 +103,7 @@ async def terminate(url: str, condition: str = "application_name = 'flue_py'") -
     return len(ended)
 
 
-async def texts_of(backend: SqlBackend, session_id: str) -> list[object]:
+async def texts_of(backend: Backend, session_id: str) -> list[object]:
     return [entry.fields["content"] for entry in await path_of(backend, session_id)]
 
 
@@ -217,7 +217,7 @@ async def test_operations_that_meet_a_server_that_restarts_wait_for_it(server: P
 # -- a connection ---------------------------------------------------------------------------------------------------
 
 
-async def test_connections_that_were_lost_in_the_pool_are_replaced_unseen(backend: SqlBackend, url: str) -> None:
+async def test_connections_that_were_lost_in_the_pool_are_replaced_unseen(backend: Backend, url: str) -> None:
     session = await new_session(backend, *talk(2))
     for operation in (
         lambda: add(backend, session.id, user("append")),
@@ -274,7 +274,7 @@ def interruption(url: str, monkeypatch: pytest.MonkeyPatch) -> Interruption:
 
 @pytest.mark.parametrize("is_executed", [False, True], ids=["before", "after"])
 async def test_a_move_whose_commit_is_not_answered_has_an_unknown_outcome(
-    backend: SqlBackend, interruption: Interruption, is_executed: bool
+    backend: Backend, interruption: Interruption, is_executed: bool
 ) -> None:
     session = await new_session(backend, *talk(2))
     first = (await path_ids(backend, session.id))[0]
@@ -289,7 +289,7 @@ async def test_a_move_whose_commit_is_not_answered_has_an_unknown_outcome(
 
 @pytest.mark.parametrize("is_executed", [False, True], ids=["before", "after"])
 async def test_a_move_with_an_idempotency_key_is_repeated_when_its_commit_is_not_answered(
-    backend: SqlBackend, interruption: Interruption, is_executed: bool
+    backend: Backend, interruption: Interruption, is_executed: bool
 ) -> None:
     session = await new_session(backend, *talk(2))
     first = (await path_ids(backend, session.id))[0]
@@ -302,7 +302,7 @@ async def test_a_move_with_an_idempotency_key_is_repeated_when_its_commit_is_not
 
 @pytest.mark.parametrize("command", ["BEGIN", "COMMIT"])
 async def test_what_was_not_committed_is_run_again_where_nothing_was_sent_for_good(
-    backend: SqlBackend, interruption: Interruption, command: str
+    backend: Backend, interruption: Interruption, command: str
 ) -> None:
     session = await new_session(backend, *talk(2))
     interruption.command = command
@@ -318,7 +318,7 @@ async def test_what_was_not_committed_is_run_again_where_nothing_was_sent_for_go
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("is_executed", [False, True], ids=["before", "after"])
 async def test_an_append_whose_answer_is_lost_is_made_exactly_once(
-    backend: SqlBackend, interruption: Interruption, is_executed: bool, key: str | None
+    backend: Backend, interruption: Interruption, is_executed: bool, key: str | None
 ) -> None:
     session = await new_session(backend, user("a"))
     interruption.command, interruption.is_executed_first = "WITH planned", is_executed
@@ -331,7 +331,7 @@ async def test_an_append_whose_answer_is_lost_is_made_exactly_once(
 
 
 async def test_an_append_that_landed_unheard_is_known_though_others_have_appended_since(
-    backend: SqlBackend, url: str, interruption: Interruption, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, url: str, interruption: Interruption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await new_session(backend, user("a"))
     async with opened(url) as other:
@@ -356,7 +356,7 @@ async def test_an_append_that_landed_unheard_is_known_though_others_have_appende
 @pytest.mark.parametrize("given", [None, "mine"], ids=["drawn id", "given id"])
 @pytest.mark.parametrize("is_executed", [False, True], ids=["before", "after"])
 async def test_a_fork_whose_answer_is_lost_is_made_exactly_once(
-    backend: SqlBackend, interruption: Interruption, is_executed: bool, given: str | None
+    backend: Backend, interruption: Interruption, is_executed: bool, given: str | None
 ) -> None:
     session = await new_session(backend, *talk(2))
     first = (await path_ids(backend, session.id))[0]
@@ -402,7 +402,7 @@ def meddling(monkeypatch: pytest.MonkeyPatch) -> Meddling:
 @pytest.mark.parametrize("read", ["path", "context", "messages"])
 @pytest.mark.parametrize("is_forked", [False, True], ids=["in one lane", "in two lanes"])
 async def test_a_session_that_is_deleted_while_it_is_read_is_not_read_in_part(
-    backend: SqlBackend, url: str, meddling: Meddling, read: str, is_forked: bool
+    backend: Backend, url: str, meddling: Meddling, read: str, is_forked: bool
 ) -> None:
     session = await new_session(backend, *talk(6))
     kept = (await path_ids(backend, session.id))[3]
@@ -423,7 +423,7 @@ async def test_a_session_that_is_deleted_while_it_is_read_is_not_read_in_part(
 
 @pytest.mark.parametrize("read", ["path", "context", "messages", "usage"])
 async def test_a_session_that_goes_on_while_it_is_read_is_read_as_it_was(
-    backend: SqlBackend, url: str, meddling: Meddling, read: str
+    backend: Backend, url: str, meddling: Meddling, read: str
 ) -> None:
     session = await new_session(backend, *talk(6))
     first, *_, leaf = await path_ids(backend, session.id)
@@ -677,7 +677,7 @@ async def test_a_pool_that_stays_empty_is_a_busy_store(url: str) -> None:
         assert len(await path_ids(backend, session.id)) == 0
 
 
-async def until_borrowed(backend: SqlBackend, count: int = 1) -> None:
+async def until_borrowed(backend: Backend, count: int = 1) -> None:
     """Let others run until so many connections are borrowed."""
     async with asyncio.timeout(GUARD_SECONDS):
         while checked_out(backend) < count:  # noqa: ASYNC110 - the pool has no event to wait for
@@ -712,7 +712,7 @@ async def test_a_borrowed_engine_is_not_disposed_of(url: str) -> None:
         await engine.dispose()
 
 
-async def test_connections_are_returned_whatever_becomes_of_a_call(backend: SqlBackend, url: str) -> None:
+async def test_connections_are_returned_whatever_becomes_of_a_call(backend: Backend, url: str) -> None:
     session = await new_session(backend, *talk(2))
     outcomes = await asyncio.gather(
         *[add(backend, session.id, user()) for _ in range(12)],

@@ -40,7 +40,6 @@ from flue_py.store.ops import append as appending
 from flue_py.store.ops import edit as editing
 from flue_py.store.seam import CommittedBeforeCancellation, IdTaken, Sources, Transaction
 from flue_py.store.sql import queries
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import runner as sqlite
 from flue_py.store.sqlite.file import begin_immediate
 from flue_py.store.sqlite.runner import open_sqlite
@@ -764,7 +763,7 @@ async def test_two_stores_on_one_file_lose_nothing(path: Path) -> None:
         shared = await new_session(one)
         own = [await new_session(store) for store in (one, two)]
 
-        async def write(store: SqlBackend, session_id: str) -> list[str]:
+        async def write(store: Backend, session_id: str) -> list[str]:
             return [(await add(store, session_id, user()))[0] for _ in range(25)]
 
         written = await asyncio.gather(

@@ -9,7 +9,6 @@ import pytest
 
 from flue_py.core.ledger import LedgerQuery
 from flue_py.store.backend import Backend
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.samples import add, assistant, new_session, user
 from flue_py.testing.sources import counted_sources
@@ -47,7 +46,7 @@ class CountingRunner(MemoryRunner):
 
 async def steps(read: Read, calls: int) -> int:
     runner = CountingRunner()
-    backend = SqlBackend(runner, counted_sources())
+    backend = Backend(runner, counted_sources())
     session = await new_session(backend)
     for number in range(calls):
         await add(backend, session.id, user(f"{number}"), assistant("ok", tokens=3, dollars=0.01))

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import queries
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite import file as sqlite_file
 from flue_py.store.sqlite.file import BUSY_POLL_MS, LogKeeper, connect
 from flue_py.testing.samples import add, new_session, path_ids, user
@@ -52,7 +52,7 @@ def log_size(path: Path) -> int:
 
 
 @asynccontextmanager
-async def opened_engine(path: Path) -> AsyncIterator[SqlBackend]:
+async def opened_engine(path: Path) -> AsyncIterator[Backend]:
     backend = await open_engine(f"sqlite+aiosqlite:///{path}", sources=counted_sources(), durability="normal")
     try:
         yield backend
@@ -87,7 +87,7 @@ async def test_a_log_that_grew_beside_a_long_read_is_cut_when_the_read_has_ended
 class Reading:
     """Reads that take over from each other: whenever one ends, the next one has begun."""
 
-    def __init__(self, backend: SqlBackend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._runner = runner_of(backend)
         self._is_over = False
         self.reads = 0

@@ -24,6 +24,13 @@ from flue_py.store.sql import ledger as ledger_queries
 from flue_py.store.sql import queries
 
 
+def land_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend | PlannedFork) -> object | None:
+    """Write what is planned; return its result, or None, with nothing written, where it takes a transaction."""
+    if isinstance(planned, PlannedAppend):
+        return append_in_one_statement(tx, planned)
+    return fork_in_one_statement(tx, planned)
+
+
 def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> Appended | None:
     """Write a planned append; return its result, or None, with nothing written, where the session has moved on.
 

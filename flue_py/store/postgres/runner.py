@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util.concurrency import greenlet_spawn
 
-from flue_py.core.entries import NewEntry
-from flue_py.core.sessions import STORED, Appended, LeafChoice, NewSession, OnConflict, Problem, SessionInfo
+from flue_py.core.sessions import Problem
 from flue_py.errors import (
     FlueError,
     InvalidArgument,
@@ -27,9 +26,10 @@ from flue_py.errors import (
     StoreUnavailable,
     WrongEventLoop,
 )
+from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener
-from flue_py.store.ops.append import PlannedAppend, plan_append
-from flue_py.store.ops.sessions import PlannedFork, get_session, plan_fork
+from flue_py.store.ops.append import PlannedAppend
+from flue_py.store.ops.sessions import PlannedFork, get_session
 from flue_py.store.postgres.errors import (
     DRIVER_ERRORS,
     UNIQUE_VIOLATION,
@@ -42,18 +42,25 @@ from flue_py.store.postgres.errors import (
 )
 from flue_py.store.postgres.format import prepare_postgres
 from flue_py.store.postgres.listener import Listener
-from flue_py.store.postgres.plans import append_in_one_statement, fork_in_one_statement
+from flue_py.store.postgres.plans import land_in_one_statement
 from flue_py.store.postgres.transaction import Connection, PostgresTransaction
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, NeedsSnapshot, Sources, Transaction
+from flue_py.store.seam import (
+    CommittedBeforeCancellation,
+    Durability,
+    IdTaken,
+    NeedsSnapshot,
+    Plan,
+    Runner,
+    Sources,
+    Transaction,
+)
 from flue_py.store.sql import queries
-from flue_py.store.sql_backend import SqlBackend
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
 Result = TypeVar("Result")
-Planned = TypeVar("Planned", PlannedAppend, PlannedFork)
 
 MAX_KNOWN_STATES = 10_000
 _ATTEMPTS = 10
@@ -89,7 +96,7 @@ def make_engine(
 
 async def open_postgres(
     engine: AsyncEngine, *, owned: bool, sources: Sources, durability: Durability, busy_timeout: float
-) -> SqlBackend:
+) -> Backend:
     """Open a store on an engine of ``postgresql+asyncpg``, creating and migrating it as needed.
 
     Raises `StoreUnavailable`, `StoreBusy`, `FormatTooNew`, `NotAStore`, `CorruptStore`, and `InvalidArgument` for a
@@ -103,47 +110,7 @@ async def open_postgres(
     except BaseException:
         await runner.close()
         raise
-    return PostgresBackend(runner, sources)
-
-
-class PostgresBackend(SqlBackend):
-    """The SQL backend, with the appends and forks that can be made in a single round trip."""
-
-    def __init__(self, runner: PostgresRunner, sources: Sources) -> None:
-        super().__init__(runner, sources)
-        self._postgres = runner
-
-    async def append(
-        self,
-        session_id: str,
-        entries: Sequence[NewEntry],
-        *,
-        expected: LeafChoice = STORED,
-        on_conflict: OnConflict = "raise",
-        idempotency_key: str | None = None,
-    ) -> Appended:
-        def plan(tx: Transaction) -> PlannedAppend | Appended:
-            return plan_append(tx, self._sources, session_id, entries, expected, on_conflict, idempotency_key)
-
-        appended = None
-        if entries:
-            appended = await self._postgres.land(session_id, plan, append_in_one_statement)
-        if appended is not None:
-            return appended
-        return await super().append(
-            session_id, entries, expected=expected, on_conflict=on_conflict, idempotency_key=idempotency_key
-        )
-
-    async def fork(
-        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
-    ) -> SessionInfo:
-        def plan(tx: Transaction) -> PlannedFork | SessionInfo:
-            return plan_fork(tx, self._sources, session_id, at, new, idempotency_key)
-
-        forked = await self._postgres.land(session_id, plan, fork_in_one_statement)
-        if forked is not None:
-            return forked
-        return await super().fork(session_id, at, new, idempotency_key=idempotency_key)
+    return Backend(runner, sources)
 
 
 class _Progress:
@@ -165,7 +132,7 @@ class _Progress:
             self.unheard.append(self.sending)
 
 
-class PostgresRunner:
+class PostgresRunner(Runner):
     """Runs transactions on the connections of a pool."""
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, busy_timeout: float) -> None:
@@ -193,10 +160,6 @@ class PostgresRunner:
     def location(self) -> str:
         """The URL without its secrets."""
         return self._location
-
-    @property
-    def file(self) -> None:
-        """None: the files are the server's."""
 
     async def size_bytes(self) -> int | None:
         row = await self.read(lambda tx: tx.first(queries.DATABASE_SIZE, {}), loose=True)
@@ -268,8 +231,7 @@ class PostgresRunner:
     async def land(
         self,
         session_id: str,
-        plan: Callable[[Transaction], Planned | Result],
-        write: Callable[[PostgresTransaction, Planned], Result | None],
+        plan: Callable[[Transaction], Plan[Result] | Result],
     ) -> Result | None:
         """Return what a plan did in one statement, or None, with nothing done, where it takes a transaction.
 
@@ -293,11 +255,11 @@ class PostgresRunner:
                     # It was judged by what may be old: look again.
                     continue
                 if not isinstance(planned, (PlannedAppend, PlannedFork)):
-                    return planned
+                    return cast("Result", planned)
                 progress.sending = planned
                 progress.is_committing = True
                 try:
-                    result = write(tx, cast("Planned", planned))
+                    result = cast("Result | None", land_in_one_statement(tx, planned))
                 except asyncio.CancelledError:
                     # The server has given the statement up, while it waited for a lock, or it was faster.
                     if not _has_landed(PostgresTransaction(connection), planned):

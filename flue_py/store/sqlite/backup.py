@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +38,19 @@ class Told:
         except BaseException as error:
             self.error = error
             raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
+
+
+async def back_up_in_thread(
+    path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
+) -> BackupReport:
+    """Copy a database file on a thread of its own (see `Backend.backup`). What ``progress`` raises is raised here."""
+    told = Told(progress)
+    try:
+        return await asyncio.to_thread(back_up, path, target, overwrite=overwrite, verified=verified, progress=told)
+    except StoreUnavailable:
+        if told.error is not None:
+            raise told.error from None
+        raise
 
 
 def back_up(

@@ -9,15 +9,14 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 from flue_py.core.sessions import Problem
 from flue_py.errors import StoreClosed, WrongEventLoop
+from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import IdTaken, Sources, Transaction
-from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.seam import IdTaken, Runner, Sources, Transaction
 from flue_py.store.sqlite.file import ID_ATTEMPTS, no_new_id, translate
 from flue_py.store.sqlite.migrate import create_tables
 from flue_py.store.sqlite.transaction import SqliteTransaction
@@ -28,17 +27,16 @@ MAX_KNOWN_STATES = 10_000
 LOCATION = ":memory:"
 
 
-def open_memory(sources: Sources) -> SqlBackend:
+def open_memory(sources: Sources) -> Backend:
     """Open a new, empty store in memory. About 2 ms."""
-    return SqlBackend(MemoryRunner(), sources)
+    return Backend(MemoryRunner(), sources)
 
 
-class MemoryRunner:
+class MemoryRunner(Runner):
     """Runs transactions on a database in memory, one after the other."""
 
     backend_name = "memory"
     location = LOCATION
-    file: Path | None = None
 
     def __init__(self) -> None:
         self._opener = Opener()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from flue_py.errors import CorruptStore, NotAStore, StoreBusy, StoreUnavailable
+from flue_py.store.backend import Backend
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql_backend import SqlBackend
 from flue_py.store.sqlite.file import check_magic, translated
 from flue_py.store.sqlite.migrate import format_of
 from flue_py.store.sqlite.owner import OpenFile, forget_file, require_not_inherited, require_not_lost
@@ -22,7 +22,7 @@ from flue_py.store.sqlite.unwritable import ReadingConnection, Stamps, connect_f
 Result = TypeVar("Result")
 
 
-async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: float = 30.0) -> SqlBackend:
+async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: float = 30.0) -> Backend:
     """Open a SQLite file of the current format for reading; nothing is written into it.
 
     Raises `NotAStore`, `FormatTooNew`, `StoreBusy`, `CorruptStore`, and `StoreUnavailable`: where it cannot be read,
@@ -30,7 +30,7 @@ async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: fl
     """
     runner = ReadOnlyRunner(Path(path), "full", busy_timeout)
     await runner.start(create=False)
-    return SqlBackend(runner, sources)
+    return Backend(runner, sources)
 
 
 class ReadOnlyRunner(SqliteRunner):

@@ -16,12 +16,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import Problem
 from flue_py.errors import FlueError, InvalidArgument, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
+from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, Sources, Transaction
-from flue_py.store.sql_backend import SqlBackend
+from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, Runner, Sources, Transaction
 from flue_py.store.sqlite.file import (
     ID_ATTEMPTS,
     LogKeeper,
@@ -56,7 +57,7 @@ async def open_sqlite(
     durability: Durability = "full",
     busy_timeout: float = 30.0,
     create: bool = True,
-) -> SqlBackend:
+) -> Backend:
     """Open a SQLite file, creating and migrating it as needed. O(1) once it is of the current format.
 
     ``durability="full"`` waits for the disk at each commit; ``"normal"`` survives a killed process, not a power
@@ -65,7 +66,7 @@ async def open_sqlite(
     """
     runner = SqliteRunner(Path(path), durability, busy_timeout)
     await runner.start(create=create)
-    return SqlBackend(runner, sources)
+    return Backend(runner, sources)
 
 
 class _Job(Generic[Result]):
@@ -126,7 +127,7 @@ class _KnownStates:
             self._data_version = version
 
 
-class SqliteRunner:
+class SqliteRunner(Runner):
     """Runs transactions on a SQLite file, on threads of its own."""
 
     backend_name = "sqlite"
@@ -158,10 +159,6 @@ class SqliteRunner:
     @property
     def location(self) -> str:
         return str(self._path)
-
-    @property
-    def file(self) -> Path | None:
-        return self._path
 
     async def size_bytes(self) -> int | None:
         return file_size(self._path)
@@ -236,6 +233,14 @@ class SqliteRunner:
         from flue_py.store.ops.verify import storage_problems  # noqa: PLC0415 - what only reads starts without it
 
         return await self.read(lambda tx: storage_problems(tx, self.location))
+
+    async def backup(
+        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
+    ) -> BackupReport:
+        from flue_py.store.sqlite.backup import back_up_in_thread  # noqa: PLC0415 - most programs make none
+
+        self._require_open()
+        return await back_up_in_thread(self._path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         change = await self._last_change()
