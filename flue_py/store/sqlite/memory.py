@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
@@ -41,7 +42,11 @@ class MemoryRunner(Runner):
     def __init__(self) -> None:
         self._opener = Opener()
         self._loop = asyncio.get_running_loop()
-        self._connection = sqlite3.connect(LOCATION, isolation_level=None, cached_statements=256)
+        self._connection = sqlite3.connect(
+            LOCATION, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        # Nothing is lost with a store in memory that nobody closes, so nobody has to be warned: Python 3.13 would.
+        self._close = weakref.finalize(self, self._connection.close)
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute("PRAGMA temp_store = MEMORY")
         with self._transaction("BEGIN IMMEDIATE"):
@@ -135,5 +140,5 @@ class MemoryRunner(Runner):
             return
         self._require_opener()
         self._closed = True
-        self._connection.close()
+        self._close()
         self._notify()

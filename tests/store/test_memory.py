@@ -1,0 +1,27 @@
+"""A store in memory that nobody closes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from flue_py.core.sessions import NewSession
+from flue_py.store.sqlite.memory import MemoryRunner, open_memory
+from flue_py.testing.sources import counted_sources
+
+
+@pytest.mark.anyio
+async def test_a_store_in_memory_that_is_dropped_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    runners: list[weakref.ref[MemoryRunner]] = []
+    unraisable: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    backend = open_memory(counted_sources())
+    await backend.create_session(NewSession())
+    runners.append(weakref.ref(backend._runner))  # type: ignore[arg-type]
+    del backend
+    gc.collect()
+
+    assert [runner() for runner in runners] == [None]
+    assert unraisable == []
