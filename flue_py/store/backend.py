@@ -629,6 +629,8 @@ class Backend:
         finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all. Raises
         `InvalidArgument` where ``target`` is there, unless ``overwrite``, and for a store that is no file.
         """
+        # Refused where the store is closed, or its file is no longer in place, as everything is.
+        await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:

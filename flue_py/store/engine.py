@@ -464,7 +464,6 @@ class EngineRunner(Runner):
     ) -> BackupReport:
         from flue_py.store.sqlite.backup import back_up_in_thread  # noqa: PLC0415 - most programs make none
 
-        self._require_open()
         return await back_up_in_thread(self._path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:

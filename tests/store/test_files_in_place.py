@@ -175,6 +175,19 @@ def opening(request: pytest.FixtureRequest) -> Opening:
     return RUNNERS[request.param]
 
 
+async def test_no_backup_is_made_of_another_file_that_took_the_place(
+    path: Path, opening: Opening, tmp_path: Path
+) -> None:
+    async with opening(tmp_path / "other.db") as backend:
+        await new_session(backend, *talk(2))
+    async with opening(path) as backend:
+        await new_session(backend, *talk(4))
+        os.replace(tmp_path / "other.db", path)
+        with pytest.raises(StoreUnavailable, match="was replaced by another file"):
+            await backend.backup(tmp_path / "backup.db", overwrite=False, verified=True, progress=None)
+        assert not (tmp_path / "backup.db").exists()
+
+
 @pytest.mark.parametrize("name", HARMS)
 async def test_a_log_or_an_index_that_was_taken_away_ends_all_writing(path: Path, opening: Opening, name: str) -> None:
     async with opening(path) as backend:
