@@ -1,6 +1,6 @@
 """Deleting sessions by the lot: those that are completed, those whose configuration is gone, those that are old.
 
-Nothing is ever deleted unasked (row E40). A task session goes with its parent and is never chosen by itself.
+Nothing is ever deleted unasked. A task session goes with its parent and is never chosen by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 
 def parse_age(text: str) -> timedelta:
-    """Return a span of time written as ``Nd``, ``Nw`` or ``Nh`` (row E40). Raises `InvalidArgument`."""
+    """Return a span of time written as ``Nd``, ``Nw`` or ``Nh``. Raises `InvalidArgument`."""
     found = _AGE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         raise InvalidArgument(f"{shown(text)} is no age; write a number of days, weeks or hours as 30d, 4w or 12h")
@@ -29,7 +29,7 @@ def parse_age(text: str) -> timedelta:
 
 
 async def find_completed(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return the sessions whose work was completed: what deleting all deletes (row S08). O(sessions)."""
+    """Return the sessions whose work was completed: what deleting all deletes. O(sessions)."""
     return await _chosen(store, scope, lambda info: info.completed_us is not None)
 
 

@@ -37,9 +37,9 @@ class MarkingSession(SessionView):
     __slots__ = ()
 
     async def pin(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> MarkEffect:
-        """Have every later compaction keep an entry word for word (row C14).
+        """Have every later compaction keep an entry word for word.
 
-        With a tool call its results are pinned, and the reverse (row C29). The context stays as it is; a compaction
+        With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
         appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. A pin is this
         session's; what a compaction has pinned stays pinned also in forks, until it is let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.

@@ -130,7 +130,7 @@ class Store(StoreBudgets):
         """Return a handle on the session with this key in this scope.
 
         ``get`` raises `SessionNotFound` for a missing key, ``create`` raises `SessionExists` for a taken one, and
-        ``get_or_create`` returns the one session that all callers get, however many race (row E38). The
+        ``get_or_create`` returns the one session that all callers get, however many race. The
         arguments after ``scope`` are for a session that is created. O(1), whatever the history.
         """
         checked_choice(mode, "mode", ("get", "create", "get_or_create"))
@@ -384,7 +384,7 @@ class Store(StoreBudgets):
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False
     ) -> Deletion:
-        """Delete a session, the task sessions it links to, theirs, and every entry no other session sees (E29).
+        """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
         One transaction. Forks survive, with what they see. A missing session, or one in another scope, is no
         error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).

@@ -205,7 +205,7 @@ class Backend:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
         Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
-        what the session sees (row E24). The row, its cost and the move stay; `undo` brings it back.
+        what the session sees. The row, its cost and the move stay; `undo` brings it back.
         """
         note = Note(by, why)
         return await self._runner.write(lambda tx: ops.move.retract(tx, self._sources, session_id, entry_id, note))
@@ -340,7 +340,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.read_path(tx, session_id, leaf, unless), loose=True)
 
     async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
-        """Return the path's entries after ``since``; all for None; none where it is not on the path (E25)."""
+        """Return the path's entries after ``since``; all for None; none where it is not on the path."""
         return await self._runner.read(lambda tx: ops.read.read_path_since(tx, session_id, since, leaf))
 
     async def read_context(
@@ -456,7 +456,7 @@ class Backend:
     async def set_label(
         self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
     ) -> None:
-        """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`."""
+        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`."""
         note = Note(by, why)
         await self._runner.write(
             lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True

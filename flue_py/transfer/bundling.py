@@ -1,4 +1,4 @@
-"""Bundles out of a store and into one (row I06)."""
+"""Bundles out of a store and into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key (rows S12, S13).
+"""Budgets on a database: the row of a budget is the lock that reservations in it take, in order of key.
 
 Whoever changes a budget locks its row before reading it. Reservations that have expired are left out wherever a budget
 is read, and are taken out of its row by the next reservation.

@@ -1,4 +1,4 @@
-"""Deleting a session tree: exactly what nobody else sees, in one transaction (rows E29, promise 8)."""
+"""Deleting a session tree: exactly what nobody else sees, in one transaction."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth:
 
 
 def _kept_by(tx: Transaction, state: SessionState, compaction: Row) -> tuple[int, frozenset[str]]:
-    """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing (row E09).
+    """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing.
 
     And the ids of the entries that the compaction has pinned.
     """

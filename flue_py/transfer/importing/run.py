@@ -1,4 +1,4 @@
-"""Importing files of other programs, once and again (row I03).
+"""Importing files of other programs, once and again.
 
 A session keeps the id its file gives it, and entries keep theirs. That makes an import idempotent: the same file again
 changes nothing, one that has grown adds what is new, and one that broke off half way goes on where it stopped. A file
