@@ -16,10 +16,11 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
-from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
+from flue_py.errors import InvalidArgument, LeafConflict
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -217,23 +218,13 @@ class Conversation:
         return fork
 
     async def find(self, name: str) -> Session:
-        """Return the session of the scope with this id (in any case), key, or beginning of an id.
+        """Return the session of the scope that ``name`` names, as `find_session` finds it.
 
         Raises `SessionNotFound`, `AmbiguousId`.
         """
-        scope = self.session.scope
         if name.lower() == self.session.id.lower():
             return self.session
-        for each in dict.fromkeys((name, name.lower())):
-            found = await self.store.get_session(each, scope=scope)
-            if found is not None:
-                return found
-        try:
-            return await self.store.open_session(name, scope=scope)
-        except SessionNotFound:
-            if not name:
-                raise
-        return await self.store.find_session(name.lower() if _is_hexadecimal(name) else name, scope=scope)
+        return await find_session(self.store, name, scope=self.session.scope)
 
     async def switch(self, name: str) -> bool:
         """Go on in another session; False where it is the one in hand.
@@ -254,10 +245,6 @@ def _checked_replay(turns: int) -> int:
     if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
         raise InvalidArgument(f"turns: {turns!r} is not a number of turns to show; 0 shows none")
     return turns
-
-
-def _is_hexadecimal(name: str) -> bool:
-    return all(char in "0123456789abcdefABCDEF-" for char in name)
 
 
 async def _model_of(session: Session) -> str:

@@ -12,12 +12,12 @@ from os.path import exists, join
 
 from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.errors import InvalidArgument, shown
+from flue_py.runtime.finding import all_sessions
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"
 _AGE = re.compile(r"([0-9]{1,6})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_PAGE = 1000
 
 
 def parse_age(text: str) -> timedelta:
@@ -98,11 +98,4 @@ async def delete_all(
 
 
 async def _chosen(store: Store, scope: str | None, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
-    found: list[SessionInfo] = []
-    cursor = None
-    while True:
-        page = await store.list_sessions(scope=scope, limit=_PAGE, cursor=cursor)
-        found += [info for info in page.sessions if info.kind != "task" and chosen(info)]
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    return [info for info in await all_sessions(store, scope=scope) if info.kind != "task" and chosen(info)]

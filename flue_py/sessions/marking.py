@@ -57,7 +57,7 @@ class MarkingSession(SessionView):
         checked_id(entry_id, "entry_id")
 
         async def work() -> MarkEffect:
-            ids = await self._backend.set_pin(self.ref, entry_id, pinned, by=note.by, why=note.why)
+            ids = await self._backend.set_pin(self.ref, entry_id, pinned, note=note)
             read = await self._backend.read_context(self.ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}

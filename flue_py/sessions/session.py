@@ -287,11 +287,11 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         `IdempotencyConflict`. O(1).
         """
         checked_place(to, "to")
-        Note(by, why)
+        note = Note(by, why)
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
             lambda: self._backend.move(
-                self.ref, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
+                self.ref, to, expected=self._leaf_id, note=note, idempotency_key=idempotency_key
             ),
             self._note_move,
         )
@@ -334,7 +334,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
+        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", note=note)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
@@ -353,16 +353,16 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         whichever handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` where the entry to return to
         has been deleted. O(1).
         """
-        Note(by, why)
+        note = Note(by, why)
         return await self._commit(
-            lambda: self._backend.undo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.undo(self.ref, expected=self._leaf_id, note=note), self._note_move
         )
 
     async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
-        Note(by, why)
+        note = Note(by, why)
         return await self._commit(
-            lambda: self._backend.redo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.redo(self.ref, expected=self._leaf_id, note=note), self._note_move
         )
 
     async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
@@ -373,8 +373,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         session sees the entry, it stays visible there.
         """
         checked_id(entry_id, "entry_id")
-        Note(by, why)
-        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, by=by, why=why), self._note_move)
+        note = Note(by, why)
+        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, note=note), self._note_move)
         return moved is not None
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -450,10 +450,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1)."""
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
-        Note(by, why)
-        await self._commit(
-            partial(self._backend.set_label, self.ref, entry_id, label, by=by, why=why), _nothing_to_note
-        )
+        note = Note(by, why)
+        await self._commit(partial(self._backend.set_label, self.ref, entry_id, label, note=note), _nothing_to_note)
 
     async def set_title(
         self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
@@ -464,8 +462,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
         title = checked_title(title)
-        Note(by, why)
-        update = partial(self._backend.update_session, self.ref, by=by, why=why)
+        note = Note(by, why)
+        update = partial(self._backend.update_session, self.ref, note=note)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
         return await self._commit(change, self._note_row)
 
@@ -486,9 +484,9 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = encode_metadata(metadata, self._limits)
-        Note(by, why)
+        note = Note(by, why)
         change = self._merging(decode_object(text)) if merge else text
-        work = partial(self._backend.update_session, self.ref, metadata_text=change, by=by, why=why)
+        work = partial(self._backend.update_session, self.ref, metadata_text=change, note=note)
         return await self._commit(work, self._note_row)
 
     def _merging(self, added: JsonObject) -> EditMetadata:
@@ -497,8 +495,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     async def set_completed(self, at: datetime | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
-        Note(by, why)
-        work = partial(self._backend.update_session, self.ref, completed_us=moment, by=by, why=why)
+        note = Note(by, why)
+        work = partial(self._backend.update_session, self.ref, completed_us=moment, note=note)
         return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:
