@@ -26,7 +26,7 @@ def told_by(entries: Iterable[Entry]) -> frozenset[str]:
         if not adds_usage(entry.kind, entry.role) or provenance_of(entry) is not None:
             continue
         usage = entry.fields.get("usage")
-        # A summary without usage came without a call (row E26).
+        # A summary without usage came without a call.
         is_called = is_called or usage is not None or is_answer(entry.kind, entry.role)
         for name, count in reported_counts(read_reported(usage)).items():
             if count is not None:

@@ -124,8 +124,9 @@ from flue_py.sessions.reporting import entry_sizes
 async def main():
     async with flue_py.open(":memory:") as store:
         session = await store.create_session()
-        asked = await session.append_message({"role": "user", "content": "which one?"})
-        decided = await session.append_custom("decision", {"content": "the second", "about": asked})
+        asked = (await session.append_message({"role": "user", "content": "which one?"})).leaf_id
+        await session.append_custom("decision", {"content": "the second", "about": asked})
+        decided = session.leaf_id
         said = [(each["role"], each["content"]) for each in await session.build_context()]
         assert said == [("user", "which one?"), ("user", [{"type": "text", "text": "the second"}])], said
         items = await session.build_context_entries()
@@ -134,7 +135,7 @@ async def main():
         assert entry_text(items[1].entry) == "the second"
         assert "[Decision]" in transcript_body("s", [items[1].entry])
         await session.pin(decided)
-        kept = await session.append_message({"role": "user", "content": "go on"})
+        kept = (await session.append_message({"role": "user", "content": "go on"})).leaf_id
         await session.append_compaction("so far", first_kept_entry_id=kept, tokens_before=9)
         assert [item.kind for item in await session.build_context_entries()] == ["compaction", "decision", "message"]
         await session.exclude(decided)
