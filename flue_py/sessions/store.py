@@ -87,6 +87,14 @@ class Store(StoreBudgets):
         """The most that one call may bring."""
         return self._limits
 
+    @property
+    def backend(self) -> Backend:
+        """The `Backend` below: for tools and transfer, and for what the methods of `Store` and `Session` do not offer.
+
+        Its methods check less than theirs, price nothing, and are coroutine functions, in `flue_py.sync`, too.
+        """
+        return self._backend
+
     # -- making and finding sessions --------------------------------------------------------------------------
 
     async def create_session(
