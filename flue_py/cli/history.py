@@ -11,13 +11,14 @@ from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
-from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.cli.running import leaf_of, run
 from flue_py.core.entries import COMPACTION, Entry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
 from flue_py.render.lines import Line
 from flue_py.render.rows import entry_row
 from flue_py.render.views import context_lines, context_summary, path_lines
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
     value = entry.data
     usage = value.get("usage") if isinstance(value, dict) else None
     if not isinstance(usage, dict):
-        # A summary without usage came without a call (row E26).
+        # A summary without usage came without a call.
         return UNTOLD if is_answer else None
     cost = read_reported(usage).cost
     return UNKNOWN_COST if cost is None else EntryCost(1, 0, cost)

@@ -323,7 +323,7 @@ def message_title(message: Mapping[str, JsonValue]) -> str | None:
 
 
 def checked_source(source: str | None) -> str | None:
-    """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag (row E03)."""
+    """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag."""
     if source is not None and not (isinstance(source, str) and _KIND.fullmatch(source)):
         raise InvalidEntry(f"source: {shown(source)} is not a tag; use prompt, skill, shell, task or retry")
     return source
@@ -338,7 +338,7 @@ def new_compaction(
     usage: Mapping[str, JsonValue] | None = None,
     calls: Sequence[Mapping[str, JsonValue]] = (),
 ) -> NewEntry:
-    """Return a compaction as an entry ready to be written (rows E08, E26).
+    """Return a compaction as an entry ready to be written.
 
     ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
     carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
@@ -450,10 +450,10 @@ def new_branch_summary(
     usage: Mapping[str, JsonValue] | None = None,
     calls: Sequence[Mapping[str, JsonValue]] = (),
 ) -> NewEntry:
-    """Return a branch summary as an entry ready to be written (row E13). ``from_id`` is kept as given.
+    """Return a branch summary as an entry ready to be written. ``from_id`` is kept as given.
 
     ``usage`` and ``calls`` are what it took to write it, as for `new_compaction`: the ledger counts them, the path does
-    not (row E25). Raises `InvalidEntry` naming the field.
+    not. Raises `InvalidEntry` naming the field.
     """
     _check_string(summary, "summary")
     if from_id is not None:
@@ -476,7 +476,7 @@ def new_branch_summary(
 
 
 def new_custom(kind: str, data: JsonValue) -> NewEntry:
-    """Return an entry of any further kind (rows E02, E23). Raises `InvalidEntry` for the three required kinds."""
+    """Return an entry of any further kind. Raises `InvalidEntry` for the three required kinds."""
     if kind in (MESSAGE, COMPACTION, BRANCH_SUMMARY):
         raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
     text, replaced = encode_json(data, "data")

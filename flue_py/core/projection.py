@@ -1,4 +1,4 @@
-"""The projection: from the entries of an active path to what the model sees (rows E07 to E11).
+"""The projection: from the entries of an active path to what the model sees.
 
 Without a compaction on the path, the context is every message and branch summary. With one, it is the latest
 compaction's summary, then the entries that it has pinned, then what lies between its first kept entry and itself,
@@ -73,7 +73,7 @@ class ContextEntry:
 
 
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
-    """Return the user message that stands for a compaction, a branch summary or a custom message (row E11).
+    """Return the user message that stands for a compaction, a branch summary or a custom message.
 
     A custom message may carry any JSON: what can be no content of a message is shown as its JSON text. Raises
     `CorruptStore` for a summary that is no object.
@@ -126,7 +126,7 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
 
     ``path`` needs to hold only what may be kept: entries from at or before the first kept one, or from the
     compaction on; and where the compaction has pinned entries, those, and the exclusions of the path. A first kept
-    entry that is not before the compaction on the path keeps nothing (row E09).
+    entry that is not before the compaction on the path keeps nothing.
     """
     fields = compaction.fields
     first_kept = fields.get("firstKeptEntryId")

@@ -26,7 +26,7 @@ def told_by(entries: Iterable[Entry]) -> frozenset[str]:
         if (not is_answer and entry.kind != COMPACTION) or provenance_of(entry) is not None:
             continue
         usage = entry.fields.get("usage")
-        # A summary without usage came without a call (row E26).
+        # A summary without usage came without a call.
         is_called = is_called or is_answer or usage is not None
         for name, count in reported_counts(read_reported(usage)).items():
             if count is not None:

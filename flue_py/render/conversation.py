@@ -26,7 +26,7 @@ class Listed:
 
 
 def listed_lines(sessions: Sequence[Listed], now: datetime) -> list[Line]:
-    """Return sessions, one line each: id, model (cut at 28 characters), turns, age, last part of the path (R07)."""
+    """Return sessions, one line each: id, model (cut at 28 characters), turns, age, last part of the path."""
     short = shortest_ids([listed.info.id for listed in sessions], least=8, most=36)
     rows: list[list[Span]] = [
         [
@@ -50,7 +50,7 @@ def age(passed: timedelta) -> str:
 
 
 def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
-    """Return the turns that the model sees, one line each, with a note on those before that it no longer does (R08).
+    """Return the turns that the model sees, one line each, with a note on those before that it no longer does.
 
     With ``whole`` these have lines, too.
     """
@@ -95,7 +95,7 @@ _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 
 def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -> str:
-    """Return a path as the Markdown that saving a conversation writes: what was said, tools left out (R11, X01)."""
+    """Return a path as the Markdown that saving a conversation writes: what was said, tools left out."""
     parts = ["# REPL Transcript", f"**Model:** {one_line(model) or '-'}  \n**Saved:** {saved:%Y-%m-%d %H:%M:%S} UTC"]
     for entry in entries:
         text = said(entry)

@@ -62,7 +62,7 @@ class ReportedSession:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Input tokens at which an agent is warned and at which it is cut over; 0 draws no line (rows X02, C21)."""
+    """Input tokens at which an agent is warned and at which it is cut over; 0 draws no line."""
 
     warn_at: int = 0
     cutover_at: int = 0

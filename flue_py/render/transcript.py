@@ -1,4 +1,4 @@
-"""A path as a Markdown transcript: who said what when, what it cost, tool calls folded, summaries marked (row X01).
+"""A path as a Markdown transcript: who said what when, what it cost, tool calls folded, summaries marked.
 
 A transcript that was written can be continued: it ends with a comment that names the session and the entry it ends at.
 """

@@ -37,9 +37,9 @@ class MarkingSession(SessionView):
     __slots__ = ()
 
     async def pin(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> MarkEffect:
-        """Have every later compaction keep an entry word for word (row C14).
+        """Have every later compaction keep an entry word for word.
 
-        With a tool call its results are pinned, and the reverse (row C29). The context stays as it is; a compaction
+        With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
         appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. A pin is this
         session's; what a compaction has pinned stays pinned also in forks, until it is let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
@@ -57,7 +57,7 @@ class MarkingSession(SessionView):
         checked_id(entry_id, "entry_id")
 
         async def work() -> MarkEffect:
-            ids = await self._backend.set_pin(self.ref, entry_id, pinned, by=note.by, why=note.why)
+            ids = await self._backend.set_pin(self.ref, entry_id, pinned, note=note)
             read = await self._backend.read_context(self.ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}

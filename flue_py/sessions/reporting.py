@@ -16,7 +16,7 @@ from flue_py.store.backend import Backend
 
 
 async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True) -> list[ReportedSession]:
-    """Return a session and the closure of its task links, breadth first (row E27). Five reads a session.
+    """Return a session and the closure of its task links, breadth first. Five reads a session.
 
     A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` where
     the session itself is missing.

@@ -1,4 +1,4 @@
-"""The projection (rows E07 to E11) against a reading of the rules by position in a list, which knows no depth."""
+"""The projection against a reading of the rules by position in a list, which knows no depth."""
 
 from __future__ import annotations
 

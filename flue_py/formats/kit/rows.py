@@ -169,7 +169,7 @@ def unusable_id(value: object) -> str:
 def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
     """Give rows the ``id`` and ``parentId`` they name; return those that are in the tree, parents first.
 
-    A repeated id counts once, a missing parent or the row itself as parent makes a root (rows E05, E21), and
+    A repeated id counts once, a missing parent or the row itself as parent makes a root, and
     rows that are their own ancestors are left out. Apart from entries written before their parents, the order
     is that of the file. Cost: O(rows).
     """

@@ -70,7 +70,7 @@ def parse_pi(lines: Iterable[bytes], name: str = "the file") -> ParsedSession:
     """Return what is in the lines of a pi session file (with or without their line ends).
 
     ``name`` is what errors and the session's metadata call the file. Raises `UnreadableFile` where the first
-    readable line is no session header; every other fault is in the report. Rows I01, I03. Cost: O(size).
+    readable line is no session header; every other fault is in the report. Cost: O(size).
     """
     notes = Notes()
     rows = read_rows(lines, notes)
@@ -356,7 +356,7 @@ def _printable(value: JsonValue) -> JsonValue:
 
 
 def _title(by_line: Sequence[Row]) -> str | None:
-    """Return the latest name that is not blank, over the whole file (row E20)."""
+    """Return the latest name that is not blank, over the whole file."""
     for row in reversed(by_line):
         name = row.fields.get("name") if row.type == SESSION_INFO else None
         if isinstance(name, str) and (title := _one_text(name).strip()):

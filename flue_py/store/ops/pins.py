@@ -17,14 +17,14 @@ from flue_py.store.ops.read import latest_compaction_fields, named_on_path, path
 from flue_py.store.ops.state import find_visible
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import marks as marks_sql
 
 _STRETCH = 16
 
 
 def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
     """Return the session's own pins: ``on`` or ``off``, by entry."""
-    marks = tx.rows(queries.MARKS_OF_KIND, {"session_key": state.key, "kind": "pin"})
+    marks = tx.rows(marks_sql.MARKS_OF_KIND, {"session_key": state.key, "kind": "pin"})
     return {entry_id: value or "on" for entry_id, value in marks}
 
 
