@@ -11,11 +11,12 @@ from flue_py.cli.consent import Plan, Shown, destructive
 from flue_py.cli.group import HelpfulGroup
 from flue_py.cli.output import json_option, look, print_json, print_lines, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import run
 from flue_py.core.budgets import Budget, HeldAmount, Money, shown_amount
 from flue_py.errors import AmbiguousId, BudgetNotFound
 from flue_py.render.budgets import budget_facts, budget_lines, budget_row, held_row
 from flue_py.render.views import facts_lines
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 _PAGE = 1000

@@ -8,9 +8,10 @@ import click
 
 from flue_py.cli.output import joined, json_option, print_json, print_lines, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import run
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import Line, counted, printable
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 from flue_py.transfer.bundle_file import BundleCounts
 from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle

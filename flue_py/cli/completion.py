@@ -117,8 +117,8 @@ async def _sessions(store: Store) -> list[SessionInfo]:
 
 
 async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]]:
-    from flue_py.cli.running import find_session
     from flue_py.render.entries import entry_text
+    from flue_py.runtime.finding import find_session
 
     session = await find_session(store, name)
     if session.info.entry_count > _TOO_MANY_TO_READ:

@@ -11,7 +11,7 @@ import click
 from flue_py.cli.consent import Plan, Shown, destructive
 from flue_py.cli.output import json_option, print_document, print_json, print_lines, tell
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import run
 from flue_py.core.entries import Entry, message_text
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.turns import Turn
@@ -20,6 +20,7 @@ from flue_py.render.lines import Line, counted
 from flue_py.render.rows import entry_row, iso, moved_row
 from flue_py.runtime.commands import write_private
 from flue_py.runtime.conversation import REPLAYED_TURNS, Conversation, Retried, Rewound
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 Result = TypeVar("Result")

@@ -9,11 +9,12 @@ from flue_py.cli.housekeeping import plan_for
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
-from flue_py.cli.running import all_sessions, find_session, name_of, run
+from flue_py.cli.running import name_of, run
 from flue_py.core.sessions import Deletion
 from flue_py.render.lines import counted
 from flue_py.render.rows import deletion_row, store_row, verify_row
 from flue_py.render.views import deletion_lines, facts_lines, store_facts
+from flue_py.runtime.finding import all_sessions, find_session
 from flue_py.runtime.housekeeping import find_completed
 from flue_py.sessions.store import Store
 

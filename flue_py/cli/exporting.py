@@ -8,9 +8,10 @@ import click
 
 from flue_py.cli.output import print_document, tell
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.cli.running import leaf_of, run
 from flue_py.errors import InvalidArgument
 from flue_py.formats.kit.exported import Exported
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import write_whole
 from flue_py.transfer.exporting import EXPORT_FORMATS, export_session

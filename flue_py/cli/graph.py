@@ -11,7 +11,7 @@ from flue_py.cli.history import count_option, entry_sizes
 from flue_py.cli.marking import marks_of
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import all_sessions, find_session, run, sources_of
+from flue_py.cli.running import run, sources_of
 from flue_py.core.costs import EntryCost, entry_costs
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
@@ -23,6 +23,7 @@ from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
 from flue_py.render.views import session_name, spent, spent_tokens
+from flue_py.runtime.finding import all_sessions, find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -10,7 +10,7 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place, absolute
-from flue_py.cli.running import find_session, run, sources_of
+from flue_py.cli.running import run, sources_of
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -21,6 +21,7 @@ from flue_py.render.lines import one_line
 from flue_py.render.listing import session_lines
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.render.views import entry_block, facts_lines, session_facts, session_name
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 _PAGE = 1000

@@ -6,10 +6,11 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import run
 from flue_py.core.log import LogLine
 from flue_py.render.lines import text_of
 from flue_py.render.log import log_lines, log_row
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 _BY = "flue-py"

@@ -10,9 +10,10 @@ import click
 from flue_py.cli.log import why_option
 from flue_py.cli.output import json_option, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import run
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import counted
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.effects import MarkEffect
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store

@@ -8,7 +8,7 @@ import click
 
 from flue_py.cli.output import json_option, look, print_json, print_lines, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.cli.running import leaf_of, run
 from flue_py.core.diffing import LeafDiff
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
@@ -16,6 +16,7 @@ from flue_py.core.sessions import STORED, Appended, LeafChoice
 from flue_py.errors import SessionNotFound
 from flue_py.render.diff import diff_lines, diff_row
 from flue_py.render.lines import counted
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -8,11 +8,12 @@ from flue_py.cli.log import why_option
 from flue_py.cli.marking import context_change
 from flue_py.cli.output import json_option, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.cli.running import leaf_of, run
 from flue_py.core.sessions import Moved, SessionInfo
 from flue_py.core.turns import kept_turns
 from flue_py.errors import InvalidArgument
 from flue_py.render.rows import moved_row, session_row
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 _BY = "flue-py"

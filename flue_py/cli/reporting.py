@@ -10,9 +10,10 @@ import click
 
 from flue_py.cli.output import print_document, print_lines
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, run
+from flue_py.cli.running import run
 from flue_py.errors import InvalidArgument, shown
 from flue_py.render.lines import printable
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 
 _STDOUT = "-"

@@ -13,15 +13,13 @@ from typing import TypeVar
 import flue_py
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
-from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, SessionKind
-from flue_py.errors import AmbiguousId, SessionNotFound, StoreUnavailable, shown
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
+from flue_py.errors import StoreUnavailable
 from flue_py.render.views import needs_source
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 Result = TypeVar("Result")
-
-_PAGE = 1000
 
 
 def run(
@@ -67,54 +65,6 @@ def make_private_folder(folder: Path) -> None:
         raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     if not folder.is_dir():
         raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")
-
-
-async def all_sessions(store: Store, *, scope: str | None = None, kind: SessionKind | None = None) -> list[SessionInfo]:
-    """Return every session, or those of a kind, most recently active first. O(sessions)."""
-    found: list[SessionInfo] = []
-    cursor = None
-    while True:
-        page = await store.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
-        found += page.sessions
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
-
-
-async def find_session(store: Store, name: str) -> Session:
-    """Return the session that ``name`` is the id or key of, or else the beginning of the id or key of.
-
-    An exact id counts before an exact key, that before the beginning of an id, and that before the beginning of a
-    key. Raises `SessionNotFound`, `AmbiguousId`. O(sessions) only where no id fits.
-    """
-    session_id = await _id_for(store, name)
-    found = await store.get_session(session_id)
-    if found is None:
-        raise SessionNotFound(session_id)
-    return found
-
-
-async def _id_for(store: Store, name: str) -> str:
-    if await store.get_session(name) is not None:
-        return name
-    try:
-        return (await store.open_session(name)).id
-    except SessionNotFound:
-        pass
-    if name:
-        try:
-            return await store.resolve_session_id(name)
-        except SessionNotFound:
-            pass
-    # Keys are unique within a scope only, and people at a terminal do not think of scopes.
-    everything = await all_sessions(store)
-    named = [info.id for info in everything if info.key == name]
-    named = named or [info.id for info in everything if name and (info.key or "").startswith(name)]
-    if not named:
-        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
-    if len(named) > 1:
-        raise AmbiguousId(name, tuple(named))
-    return named[0]
 
 
 async def leaf_of(session: Session, entry: str | None) -> LeafChoice:

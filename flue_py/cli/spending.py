@@ -9,7 +9,7 @@ import click
 from flue_py.cli.history import leaf_option
 from flue_py.cli.output import json_option, print_json, print_lines
 from flue_py.cli.place import Place, absolute
-from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.cli.running import leaf_of, run
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension, UsageReport
@@ -19,6 +19,7 @@ from flue_py.errors import InvalidArgument, SessionNotFound
 from flue_py.render.bill import bill_lines
 from flue_py.render.rows import usage_row
 from flue_py.render.views import usage_lines
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

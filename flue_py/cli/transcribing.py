@@ -8,9 +8,10 @@ import click
 
 from flue_py.cli.output import json_option, print_document, print_result
 from flue_py.cli.place import Place
-from flue_py.cli.running import find_session, leaf_of, run
+from flue_py.cli.running import leaf_of, run
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import counted
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 from flue_py.transfer.transcripts import TranscriptReport, transcript, transcripts_of_tasks, write_transcript
 

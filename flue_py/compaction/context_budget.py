@@ -1,4 +1,4 @@
-"""When a session's input has grown so much that it is time to warn, or to compact (row C21).
+"""When a session's input has grown so much that it is time to warn, or to compact.
 
 A cycle goes from one compaction to the next. What is counted are the input tokens of all calls of the cycle, cached
 ones included: ``session.aggregate_usage_since(compaction.id)`` is that window, so that any compaction begins anew.

@@ -1,4 +1,4 @@
-"""How large is the context, and is it time: estimates in tokens (rows C27, C28)."""
+"""How large is the context, and is it time: estimates in tokens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ContextEstimate:
 
 
 def estimate_tokens(message: Message, policy: CompactionPolicy = DEFAULT_POLICY) -> int:
-    """Return about how many tokens a message takes: its UTF-16 code units by four, rounded up (row C28).
+    """Return about how many tokens a message takes: its UTF-16 code units by four, rounded up.
 
     Text, thinking, and tool calls (name and arguments as compact JSON) count their length, an image in a tool
     result `IMAGE_UNITS`; other parts and other roles count nothing. Cost: O(size of the message).
@@ -70,7 +70,7 @@ def estimate_tokens(message: Message, policy: CompactionPolicy = DEFAULT_POLICY)
 
 
 def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
-    """Return how large the context was in the call that reported ``usage`` (row C27).
+    """Return how large the context was in the call that reported ``usage``.
 
     That is ``totalTokens``, or where it is zero or missing the sum of ``input``, ``output``, ``cacheRead`` and
     ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. What is not a finite number counts
@@ -155,7 +155,7 @@ def _reported_tokens(message: Message) -> int | None:
 
 
 def should_compact(context_tokens: int, context_window: int, settings: CompactionSettings) -> bool:
-    """Return whether a context is large enough to compact: above the window minus the reserve (row C27).
+    """Return whether a context is large enough to compact: above the window minus the reserve.
 
     Never when compaction is off, nor when the window is zero or negative, which stands for unknown.
     """

@@ -28,7 +28,7 @@ def js_json(value: PropertyValue, depth: int = 0) -> str:
 
     Numbers are doubles, array-index keys come first in their objects, and lone surrogates are escaped. What
     JSON cannot hold prints as ``null``. Raises `InvalidEntry` for what is nested deeper than `MAX_JSON_DEPTH`, as
-    no entry can be. Cost: O(size). Source: row C28.
+    no entry can be. Cost: O(size).
     """
     if isinstance(value, str):
         return js_string(value)

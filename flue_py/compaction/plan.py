@@ -1,4 +1,4 @@
-"""Where to cut: the plan of a compaction, made without a model and without I/O (rows C29 to C34).
+"""Where to cut: the plan of a compaction, made without a model and without I/O.
 
 The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
 from the end until the budget is used up, and the cut is made at the first user or assistant message from
@@ -102,7 +102,7 @@ def prepare_compaction(
     previous: PreviousCompaction | None = None,
     policy: CompactionPolicy = DEFAULT_POLICY,
 ) -> CompactionPlan | None:
-    """Return the plan for a context, or None where nothing before the cut is new (rows C29 to C34).
+    """Return the plan for a context, or None where nothing before the cut is new.
 
     ``messages`` is the whole context. With ``previous``, its first kept message is where the new part begins;
     what comes before it is not summarized again. Whether a compaction is due is another question, see
@@ -256,7 +256,7 @@ def plan_session_compaction(
     pinned: Collection[str] = (),
     carried: Collection[str] | None = None,
 ) -> SessionCompactionPlan | NoCompaction:
-    """Return the plan for a session's context, or why there is none (rows C29 to C34).
+    """Return the plan for a session's context, or why there is none.
 
     ``items`` is the context as the session projects it, ``latest`` what `Session.latest_compaction` returns: where
     there is one, the item made from it comes first, and everything after it is either pinned by it (``carried``, which

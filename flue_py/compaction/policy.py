@@ -9,7 +9,7 @@ from flue_py.errors import InvalidArgument, shown
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """When to compact and how much to keep, in tokens (row C27).
+    """When to compact and how much to keep, in tokens.
 
     ``reserve_tokens`` is the room left for the next answer: compaction is due above the context window minus
     this, and it bounds the length of a summary. ``keep_recent_tokens`` is how much of the end of the context
@@ -35,15 +35,15 @@ class CompactionPolicy:
     """
 
     keep_previous_summary: bool = True
-    """A split turn with no history before it carries the previous summary on. Off: it is lost (row C30)."""
+    """A split turn with no history before it carries the previous summary on. Off: it is lost."""
 
     cut_before_large_tail: bool = True
     """Where the budget is used up inside the tool results that end the context, the cut is at the message that
-    asked for them. Off: such a context is never compacted (row C29)."""
+    asked for them. Off: such a context is never compacted."""
 
     ignore_zero_usage: bool = True
     """An assistant message that reports zero tokens in all is passed over in search of one that reports some.
-    Off: it makes everything up to it count nothing (row C27)."""
+    Off: it makes everything up to it count nothing."""
 
     ignore_older_usage: bool = True
     """What was reported before the latest compaction, of a context that is no more, is not believed. Off: it is, and a
@@ -51,15 +51,15 @@ class CompactionPolicy:
 
     read_plain_text: bool = True
     """Content that is a plain string counts, and is summarized, in assistant messages and tool results as in
-    user messages. Off: it counts zero tokens and is left out of summaries (rows C28, C32)."""
+    user messages. Off: it counts zero tokens and is left out of summaries."""
 
     whole_characters: bool = True
     """The cut of a long tool result never leaves half of a surrogate pair, which could not be encoded. Off: it
-    is made after exactly 2,000 UTF-16 code units (row C32)."""
+    is made after exactly 2,000 UTF-16 code units."""
 
     cut_at_message_entries: bool = True
     """A session is cut at the next message entry where the cut would fall on an entry of another kind, such as
-    a branch summary. Off: it is not compacted then, for the reason ``first_kept_not_message`` (row C29)."""
+    a branch summary. Off: it is not compacted then, for the reason ``first_kept_not_message``."""
 
     keep_exchanges_whole: bool = True
     """A cut never falls between a tool call and its result, also where other messages lie between the two. Off: the

@@ -1,4 +1,4 @@
-"""The text a summarizer reads, and the lists of files a summary ends with (rows C32, C33)."""
+"""The text a summarizer reads, and the lists of files a summary ends with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOOL_RESULT_UNITS = 2_000
 
 
 def serialize_conversation(messages: Sequence[Message], policy: CompactionPolicy = DEFAULT_POLICY) -> str:
-    """Return messages as labelled paragraphs, so that a model summarizes them rather than going on (row C32).
+    """Return messages as labelled paragraphs, so that a model summarizes them rather than going on.
 
     An assistant message gives up to three: its thinking, its text, its tool calls. Messages without text,
     images and unknown roles give none. A tool result over 2,000 UTF-16 code units is cut there and says how
@@ -96,7 +96,7 @@ class FileLists:
 
 
 def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str]) -> FileLists:
-    """Return the lists for paths read, written and edited; a modified file is not listed as read (row C33)."""
+    """Return the lists for paths read, written and edited; a modified file is not listed as read."""
     modified = {*written, *edited}
     return FileLists(
         tuple(sorted(set(read) - modified, key=utf16_sort_key)),
@@ -105,7 +105,7 @@ def file_lists(read: Iterable[str], written: Iterable[str], edited: Iterable[str
 
 
 def appended_file_lists(lists: FileLists) -> str:
-    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line (C33)."""
+    """Return what the lists add to the end of a summary: nothing, or tagged blocks after a blank line."""
     sections = [
         f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
         for tag, paths in (("read-files", lists.read_files), ("modified-files", lists.modified_files))
@@ -127,7 +127,7 @@ def _strings(value: JsonValue) -> tuple[str, ...]:
 
 
 def collect_file_lists(messages: Iterable[Message], earlier: FileLists | None = None) -> FileLists:
-    """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's (row C33).
+    """Return the lists for the tool calls of ``messages``, on top of an earlier compaction's.
 
     A call counts if it is named ``read``, ``write`` or ``edit`` and has a non-empty string ``path``.
     """

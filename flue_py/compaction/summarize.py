@@ -1,4 +1,4 @@
-"""From a plan to a summary; the model call comes in as an argument (rows C30 to C33)."""
+"""From a plan to a summary; the model call comes in as an argument."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ def summary_requests(plan: CompactionPlan, *, focus: str | None = None) -> tuple
     """Return the calls a plan needs: one, or for a split turn with history before it two, history first.
 
     ``focus`` is what the caller asks the summaries to attend to, in plain words. Cost: O(text summarized).
-    Source: rows C30, C32.
     """
     return tuple(_request(kind, plan, focus) for kind in _request_kinds(plan))
 
@@ -114,7 +113,7 @@ def _request(kind: SummaryKind, plan: CompactionPlan, focus: str | None) -> Summ
 
 
 async def summarize(plan: CompactionPlan, complete: Complete, *, focus: str | None = None) -> CompactionSummary:
-    """Return the summary for a plan, made by one or two calls to ``complete`` (rows C30 to C33).
+    """Return the summary for a plan, made by one or two calls to ``complete``.
 
     The calls are made one after the other, the history's first. Raises `SummaryFailed` from the error of a
     failed call; cancellation and other exceptions that are no errors pass through. A caller that wants two

@@ -30,7 +30,7 @@ MESSAGE_OVERHEAD_TOKENS = 4
 """Added for each message: its role and the marks around it. Providers differ by one or two."""
 
 IMAGE_TOKENS = 1_200
-"""Counted for an image, whatever its size: the figure pi uses (4,800 characters, row C28)."""
+"""Counted for an image, whatever its size: the figure pi uses (4,800 characters)."""
 
 FILE_TOKENS = 3_000
 """Counted for an attached file, whatever its size: roughly one dense page sent as text and picture."""

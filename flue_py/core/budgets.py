@@ -1,4 +1,4 @@
-"""Budgets: what may be spent, by whom, and what is set aside for calls that are under way (rows S12, S13).
+"""Budgets: what may be spent, by whom, and what is set aside for calls that are under way.
 
 A budget covers one session, a session with its task sessions and theirs (``tasks``), or a scope; it counts tokens or
 picodollars. A reservation sets an amount aside in every budget that covers a session, before a call is made.

@@ -23,6 +23,12 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.kinds import BRANCH_SUMMARY as BRANCH_SUMMARY  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import BUILT_KINDS, adds_usage, is_answer, may_be_paid
+from flue_py.core.kinds import COMPACTION as COMPACTION  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import CUSTOM_MESSAGE as CUSTOM_MESSAGE  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import EXCLUSION as EXCLUSION  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import MESSAGE as MESSAGE  # noqa: PLC0414 - imported from here, too
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
@@ -36,12 +42,6 @@ from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
-
-MESSAGE = "message"
-COMPACTION = "compaction"
-BRANCH_SUMMARY = "branch_summary"
-CUSTOM_MESSAGE = "custom_message"
-EXCLUSION = "exclusion"
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
@@ -137,9 +137,7 @@ class Entry:
     @property
     def usage(self) -> UsageTotals:
         """What this entry reported: an assistant message's usage or a compaction's; zero otherwise."""
-        if self.kind in (MESSAGE, COMPACTION):
-            return reported_usage(self.kind, self.role, self.fields)
-        return NO_USAGE
+        return reported_usage(self.kind, self.role, self.fields) if adds_usage(self.kind, self.role) else NO_USAGE
 
 
 @frozen
@@ -248,15 +246,15 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
     if entry.preview != says:
         entry = replace(entry, preview=says)
-    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
-    if not is_answer and entry.kind not in (COMPACTION, BRANCH_SUMMARY):
+    if not may_be_paid(entry.kind, entry.role):
         return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
     usage = payload.get("usage")
     reported = read_reported(usage)
-    totals = NO_USAGE if entry.kind == BRANCH_SUMMARY else reported.totals
+    totals = reported.totals if adds_usage(entry.kind, entry.role) else NO_USAGE
     calls = entry.calls
     if usage is not None and not calls and entry.counted and not entry.unpaid:
-        calls = (answered_call(reported, payload) if is_answer else call_of(reported, purpose=entry.kind),)
+        answered = is_answer(entry.kind, entry.role)
+        calls = (answered_call(reported, payload) if answered else call_of(reported, purpose=entry.kind),)
     if (totals, calls) == (entry.usage, entry.calls):
         return entry
     return replace(entry, usage=totals, calls=calls, oddities=reported.oddities)
@@ -323,7 +321,7 @@ def message_title(message: Mapping[str, JsonValue]) -> str | None:
 
 
 def checked_source(source: str | None) -> str | None:
-    """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag (row E03)."""
+    """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag."""
     if source is not None and not (isinstance(source, str) and _KIND.fullmatch(source)):
         raise InvalidEntry(f"source: {shown(source)} is not a tag; use prompt, skill, shell, task or retry")
     return source
@@ -338,7 +336,7 @@ def new_compaction(
     usage: Mapping[str, JsonValue] | None = None,
     calls: Sequence[Mapping[str, JsonValue]] = (),
 ) -> NewEntry:
-    """Return a compaction as an entry ready to be written (rows E08, E26).
+    """Return a compaction as an entry ready to be written.
 
     ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
     carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
@@ -450,10 +448,10 @@ def new_branch_summary(
     usage: Mapping[str, JsonValue] | None = None,
     calls: Sequence[Mapping[str, JsonValue]] = (),
 ) -> NewEntry:
-    """Return a branch summary as an entry ready to be written (row E13). ``from_id`` is kept as given.
+    """Return a branch summary as an entry ready to be written. ``from_id`` is kept as given.
 
     ``usage`` and ``calls`` are what it took to write it, as for `new_compaction`: the ledger counts them, the path does
-    not (row E25). Raises `InvalidEntry` naming the field.
+    not. Raises `InvalidEntry` naming the field.
     """
     _check_string(summary, "summary")
     if from_id is not None:
@@ -476,11 +474,11 @@ def new_branch_summary(
 
 
 def new_custom(kind: str, data: JsonValue) -> NewEntry:
-    """Return an entry of any further kind (rows E02, E23). Raises `InvalidEntry` for the three required kinds."""
-    if kind in (MESSAGE, COMPACTION, BRANCH_SUMMARY):
+    """Return an entry of any further kind. Raises `InvalidEntry` for a kind with a builder of its own."""
+    if checked_kind(kind) in BUILT_KINDS:
         raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
     text, replaced = encode_json(data, "data")
-    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
+    return NewEntry(kind, text, surrogates_replaced=replaced)
 
 
 def new_exclusion(

@@ -326,7 +326,7 @@ def _json(value: str | date | None) -> str | None:
 class UsageReport:
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 
-    ``on_path`` is False where ``since`` is not on the path that was asked for: the report is then empty (row E25).
+    ``on_path`` is False where ``since`` is not on the path that was asked for: the report is then empty.
     """
 
     rows: tuple[UsageRow, ...]

@@ -34,7 +34,7 @@ class Limits:
     document_bytes: int = 512 * 2**20
     """A file to import of a format that is read as a whole. The values in it may take three times as much memory."""
     task_depth: int = 4
-    """How many levels of tasks may be below a session that is no task (row E28)."""
+    """How many levels of tasks may be below a session that is no task."""
     sessions_per_page: int = 1_000
     """The sessions of one page of `Store.list_sessions`."""
 

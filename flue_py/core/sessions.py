@@ -106,7 +106,7 @@ class SessionInfo:
     def shown_title(self) -> str | None:
         """What the session is known by: the title it was given, else the one that was made, its key, how it begins.
 
-        None where it has none of them: a fork is then known by what it was forked from. (Rows E20, E33.)
+        None where it has none of them: a fork is then known by what it was forked from.
         """
         return self.title or self.auto_title or self.key or self.first_message
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from flue_py.core.entries import MESSAGE, Entry, is_spoken, message_text
+from flue_py.core.entries import Entry, is_spoken, message_text
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import MESSAGE
 from flue_py.errors import InvalidArgument, shown
 
 PREVIEW_CHARACTERS = 80
@@ -29,7 +30,7 @@ class Turn:
 
     @property
     def preview(self) -> str:
-        """The first 80 characters of what the user said, on one line; … where there are more (row R08)."""
+        """The first 80 characters of what the user said, on one line; … where there are more."""
         return preview(self.text)
 
 
@@ -50,7 +51,7 @@ def preview(text: str) -> str:
 
 
 def kept_turns(wanted: str | int, total: int) -> int:
-    """Return how many of ``total`` turns a rewind keeps: n keeps n, -n drops the last n, 0 drops all (row R09).
+    """Return how many of ``total`` turns a rewind keeps: n keeps n, -n drops the last n, 0 drops all.
 
     The text "-0" drops none. What is out of range is clamped. Raises `InvalidArgument` for what is no whole number.
     """

@@ -181,7 +181,7 @@ class UsageWindow:
     ``usage`` is what messages and compactions report of themselves. ``paid`` is what the ledger has of the same
     entries, priced calls and those of branch summaries included: `Store.usage` of the same path gives the same.
     ``on_path`` is False where ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
-    zero, never those of the whole history (row E25). ``since=None`` is the window over the whole path.
+    zero, never those of the whole history. ``since=None`` is the window over the whole path.
     ``told`` names the numbers of tokens that are 0 because they were reported, or because nothing was called; it is
     empty unless it was asked for, as sums do not tell a reported 0 from what nobody reported.
     """

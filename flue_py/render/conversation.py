@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import PurePath
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry, message_text
+from flue_py.core.entries import Entry, message_text
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import COMPACTION, MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import Turn
 from flue_py.render.lines import Line, Span, counted, one_line, printable, shortest_ids, table
@@ -26,7 +27,7 @@ class Listed:
 
 
 def listed_lines(sessions: Sequence[Listed], now: datetime) -> list[Line]:
-    """Return sessions, one line each: id, model (cut at 28 characters), turns, age, last part of the path (R07)."""
+    """Return sessions, one line each: id, model (cut at 28 characters), turns, age, last part of the path."""
     short = shortest_ids([listed.info.id for listed in sessions], least=8, most=36)
     rows: list[list[Span]] = [
         [
@@ -50,7 +51,7 @@ def age(passed: timedelta) -> str:
 
 
 def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
-    """Return the turns that the model sees, one line each, with a note on those before that it no longer does (R08).
+    """Return the turns that the model sees, one line each, with a note on those before that it no longer does.
 
     With ``whole`` these have lines, too.
     """
@@ -95,13 +96,14 @@ _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 
 def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -> str:
-    """Return a path as the Markdown that saving a conversation writes: what was said, tools left out (R11, X01)."""
+    """Return a path as the Markdown that saving a conversation writes: what was said, tools left out."""
     parts = ["# REPL Transcript", f"**Model:** {one_line(model) or '-'}  \n**Saved:** {saved:%Y-%m-%d %H:%M:%S} UTC"]
     for entry in entries:
         text = said(entry)
-        if entry.kind in (COMPACTION, BRANCH_SUMMARY):
+        kind = kind_of(entry.kind)
+        if kind.says == "summary":
             fields = entry.data if isinstance(entry.data, dict) else {}
-            name = "Summary of the turns before" if entry.kind == COMPACTION else "Summary of another branch"
+            name = "Summary of the turns before" if entry.kind == COMPACTION else kind.heading
             parts += ["---", f"**{name}**", str(fields.get("summary", "")).strip()]
         elif text:
             parts += ["---", f"**{_ROLES[entry.role or '']}**", text]

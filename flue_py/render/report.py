@@ -48,7 +48,7 @@ def html_report(
     bill: Sequence[UsageRow] = (),
     made_at: datetime | None = None,
 ) -> str:
-    """Return sessions as one HTML file: the one reported on first, its task sessions after it (rows X02, X03).
+    """Return sessions as one HTML file: the one reported on first, its task sessions after it.
 
     ``bill`` is what they have paid, by provider, model and purpose.
     The same arguments give the same text: the time of making is on the page only as ``made_at``. Cost: O(entries),
@@ -69,7 +69,7 @@ def html_report(
 
 
 def context_snapshots(sessions: Sequence[ReportedSession], thresholds: Thresholds = Thresholds()) -> str:  # noqa: B008
-    """Return the figures of the chart as JSON lines, for programs that read context snapshots (row X03)."""
+    """Return the figures of the chart as JSON lines, for programs that read context snapshots."""
     rows = snapshot_rows(
         growing(sessions), sessions[0].info.id, warn_at=thresholds.warn_at, cutover_at=thresholds.cutover_at
     )

@@ -1,4 +1,4 @@
-"""How the input of each agent grew over its turns, and where it was compacted (rows X02, X03, C21)."""
+"""How the input of each agent grew over its turns, and where it was compacted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Turn:
     """One answer of an agent that was sent input.
 
     ``input``, ``cache_read`` and ``cache_write`` together are the tokens sent; ``cumulative`` sums those over this
-    agent's turns since the last compaction (row C21). ``entry`` is the place of the message among the entries.
+    agent's turns since the last compaction. ``entry`` is the place of the message among the entries.
     """
 
     entry: int
@@ -143,7 +143,7 @@ def snapshot_rows(
     warn_at: int = 0,
     cutover_at: int = 0,
 ) -> list[JsonObject]:
-    """Return the same figures as rows of the context snapshots: a row a turn, and one a compaction (row X03).
+    """Return the same figures as rows of the context snapshots: a row a turn, and one a compaction.
 
     Session by session, each in the order of its path. A compaction is a row of the agent ``system``.
     """

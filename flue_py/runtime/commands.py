@@ -1,4 +1,4 @@
-"""What a REPL's user types behind a slash (rows R03 to R11): one line in, a `Reply` out.
+"""What a REPL's user types behind a slash: one line in, a `Reply` out.
 
 A command that cannot be done says so in its reply, and changes nothing.
 """

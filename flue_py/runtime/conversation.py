@@ -1,4 +1,4 @@
-"""A conversation with an agent: what a REPL does to its history (rows R03 to R11).
+"""A conversation with an agent: what a REPL does to its history.
 
 A `Conversation` has one session in hand, and everything about it is stored at once, so nothing need be saved before
 it switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
@@ -16,10 +16,11 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
-from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound
+from flue_py.errors import InvalidArgument, LeafConflict
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -72,7 +73,7 @@ class Conversation:
     # -- reading ----------------------------------------------------------------------------------------------
 
     async def turns(self) -> list[Turn]:
-        """Return the turns of the active path, numbered from 1 as `rewind` counts them (row R08). O(path).
+        """Return the turns of the active path, numbered from 1 as `rewind` counts them. O(path).
 
         ``is_compacted`` marks those of which the model sees no more than a summary.
         """
@@ -99,7 +100,7 @@ class Conversation:
         return await _model_of(self.session)
 
     async def resume_text(self, turns: int | None = None) -> str:
-        """Return what to show when the conversation is taken up: its name, and its last turns (row R03).
+        """Return what to show when the conversation is taken up: its name, and its last turns.
 
         ``turns`` is how many, by default ``replay``; 0 gives "". Hostile text in it is made inert.
         """
@@ -112,7 +113,7 @@ class Conversation:
         return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
 
     async def sessions(self, *, limit: int = 20) -> list[Listed]:
-        """Return the conversations of the scope, most recently active first; task sessions are none (row R07).
+        """Return the conversations of the scope, most recently active first; task sessions are none.
 
         O(limit x their paths).
         """
@@ -132,13 +133,13 @@ class Conversation:
         return found
 
     async def save(self) -> str:
-        """Return the active path as Markdown: what was said, tools left out (rows R11, X01)."""
+        """Return the active path as Markdown: what was said, tools left out."""
         return saved_transcript(
             await self.session.get_active_path(), model=await self.model(), saved=self.clock().astimezone(UTC)
         )
 
     async def snapshot(self) -> JsonObject:
-        """Return the full state as JSON: the session's row, every entry of its tree, labels, task links (row R11)."""
+        """Return the full state as JSON: the session's row, every entry of its tree, labels, task links."""
         info = await self.session.refresh()
         return {
             "session": session_row(info, await self.session.name()),
@@ -150,7 +151,7 @@ class Conversation:
     # -- going back -------------------------------------------------------------------------------------------
 
     async def rewind(self, turns: str | int) -> Rewound:
-        """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none; what is out of range is clamped (R09, R10).
+        """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none; what is out of range is clamped.
 
         The leaf moves to the end of turn n, and `Session.undo` takes it back. What comes before the first turn, such
         as a system message, stays. Raises `InvalidArgument` for what is no number, and nothing changes.
@@ -162,11 +163,11 @@ class Conversation:
         return Rewound(total, kept, moved)
 
     async def clear(self) -> Rewound:
-        """Drop all turns; what comes before the first, such as a system message, stays (row R11)."""
+        """Drop all turns; what comes before the first, such as a system message, stays."""
         return await self.rewind(0)
 
     async def retry(self) -> Retried | None:
-        """Take the last user message back with all that follows, and return it to be sent again; None if none (R11)."""
+        """Take the last user message back with all that follows, and return it to be sent again; None if none."""
         await self.session.refresh()
         turns = await self.session.turns()
         if not turns:
@@ -182,8 +183,8 @@ class Conversation:
     ) -> list[JsonObject]:
         """Append a user message, let the model answer the context, append what it says, and return that.
 
-        The user message is stored before the model is called (row R01). Where the call fails or is cancelled, it is
-        retracted again (row R12), and the error raised. Raises `LeafConflict` where another writer has gone on with
+        The user message is stored before the model is called. Where the call fails or is cancelled, it is
+        retracted again, and the error raised. Raises `LeafConflict` where another writer has gone on with
         the session: nothing is appended, and the next turn builds on what is there now. Where that happens while the
         model answers, its answers become a branch, so that what was paid for is kept.
         """
@@ -205,7 +206,7 @@ class Conversation:
     # -- other sessions ---------------------------------------------------------------------------------------
 
     async def fork(self, *, switch: bool = False, title: str | None = None) -> Session:
-        """Return a new session that begins at the leaf, with the title and metadata of this one (rows R04, R05).
+        """Return a new session that begins at the leaf, with the title and metadata of this one.
 
         It is stored at once. The conversation goes on where it is, or with ``switch`` in the fork.
         """
@@ -217,26 +218,16 @@ class Conversation:
         return fork
 
     async def find(self, name: str) -> Session:
-        """Return the session of the scope with this id (in any case), key, or beginning of an id.
+        """Return the session of the scope that ``name`` names, as `find_session` finds it.
 
         Raises `SessionNotFound`, `AmbiguousId`.
         """
-        scope = self.session.scope
         if name.lower() == self.session.id.lower():
             return self.session
-        for each in dict.fromkeys((name, name.lower())):
-            found = await self.store.get_session(each, scope=scope)
-            if found is not None:
-                return found
-        try:
-            return await self.store.open_session(name, scope=scope)
-        except SessionNotFound:
-            if not name:
-                raise
-        return await self.store.find_session(name.lower() if _is_hexadecimal(name) else name, scope=scope)
+        return await find_session(self.store, name, scope=self.session.scope)
 
     async def switch(self, name: str) -> bool:
-        """Go on in another session; False where it is the one in hand (row R06).
+        """Go on in another session; False where it is the one in hand.
 
         Raises `SessionNotFound` and `AmbiguousId`, and stays.
         """
@@ -254,10 +245,6 @@ def _checked_replay(turns: int) -> int:
     if isinstance(turns, bool) or not isinstance(turns, int) or turns < 0:
         raise InvalidArgument(f"turns: {turns!r} is not a number of turns to show; 0 shows none")
     return turns
-
-
-def _is_hexadecimal(name: str) -> bool:
-    return all(char in "0123456789abcdefABCDEF-" for char in name)
 
 
 async def _model_of(session: Session) -> str:

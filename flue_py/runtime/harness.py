@@ -1,4 +1,4 @@
-"""Sessions as an agent's harness has them: by name, with a role, and with task sessions (rows E27 to E29).
+"""Sessions as an agent's harness has them: by name, with a role, and with task sessions.
 
 A harness gives names to sessions of a store. The session called ``"review"`` of harness ``"main"`` of instance
 ``"agent-7"`` is the one whose key is ``agent-session:["agent-7","main","review"]``, and the task session that it
@@ -53,11 +53,11 @@ class HarnessSession:
         return self.harness.storage_key(self.name)
 
     async def create_task(self, task_id: str, *, role: str | None = None, title: str | None = None) -> HarnessSession:
-        """Return a task session of this one; the same task id, the same session (row E27).
+        """Return a task session of this one; the same task id, the same session.
 
         It has a history of its own, the parent's working directory, and is deleted with its parent. Session
         and link are made in one transaction, before anything can run in it. Raises `TaskDepthExceeded` beyond
-        depth 4 (row E28), `SessionExists` where its name is that of a session that is no such task,
+        depth 4, `SessionExists` where its name is that of a session that is no such task,
         `InvalidArgument` for a role that is not registered, or is not the one the task was started with.
         """
         self.harness.check_role(role)
@@ -77,7 +77,7 @@ class HarnessSession:
         return HarnessSession(self.harness, name, role or (str(started_with) if started_with else None), child)
 
     async def read_metadata(self) -> JsonObject:
-        """Return the metadata in the reference's shape, names in place of ids (row E27).
+        """Return the metadata in the reference's shape, names in place of ids.
 
         A task session has ``parentSession``, ``taskId``, ``cwd``, ``role`` (where it has one) and ``depth``. One
         that started tasks has ``taskSessions``, also of those deleted since.
@@ -185,7 +185,7 @@ class Harness:
         )
 
     async def delete_session(self, name: str | None = None) -> Deletion:
-        """Delete the session of a name, and its task sessions, transitively; a missing one is no error (E29)."""
+        """Delete the session of a name, and its task sessions, transitively; a missing one is no error."""
         name = DEFAULT_SESSION if name is None else checked_id(name, "name")
         async with self._turn:
             try:

@@ -1,6 +1,6 @@
 """Deleting sessions by the lot: those that are completed, those whose configuration is gone, those that are old.
 
-Nothing is ever deleted unasked (row E40). A task session goes with its parent and is never chosen by itself.
+Nothing is ever deleted unasked. A task session goes with its parent and is never chosen by itself.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from os.path import exists, join
 
 from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.errors import InvalidArgument, shown
+from flue_py.runtime.finding import all_sessions
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"
 _AGE = re.compile(r"([0-9]{1,6})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_PAGE = 1000
 
 
 def parse_age(text: str) -> timedelta:
-    """Return a span of time written as ``Nd``, ``Nw`` or ``Nh`` (row E40). Raises `InvalidArgument`."""
+    """Return a span of time written as ``Nd``, ``Nw`` or ``Nh``. Raises `InvalidArgument`."""
     found = _AGE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         raise InvalidArgument(f"{shown(text)} is no age; write a number of days, weeks or hours as 30d, 4w or 12h")
@@ -29,7 +29,7 @@ def parse_age(text: str) -> timedelta:
 
 
 async def find_completed(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return the sessions whose work was completed: what deleting all deletes (row S08). O(sessions)."""
+    """Return the sessions whose work was completed: what deleting all deletes. O(sessions)."""
     return await _chosen(store, scope, lambda info: info.completed_us is not None)
 
 
@@ -98,11 +98,4 @@ async def delete_all(
 
 
 async def _chosen(store: Store, scope: str | None, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
-    found: list[SessionInfo] = []
-    cursor = None
-    while True:
-        page = await store.list_sessions(scope=scope, limit=_PAGE, cursor=cursor)
-        found += [info for info in page.sessions if info.kind != "task" and chosen(info)]
-        cursor = page.next_cursor
-        if cursor is None:
-            return found
+    return [info for info in await all_sessions(store, scope=scope) if info.kind != "task" and chosen(info)]

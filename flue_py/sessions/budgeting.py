@@ -1,4 +1,4 @@
-"""Budgets in hand: what a store sets, and what a session reserves before a call and books after it (rows S12, S13)."""
+"""Budgets in hand: what a store sets, and what a session reserves before a call and books after it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SessionBudgets(SessionView):
     async def reserve(
         self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
     ) -> Reservation:
-        """Set an amount aside in every budget that covers this session, all or nothing, before a call is made (S12).
+        """Set an amount aside in every budget that covers this session, all or nothing, before a call is made.
 
         ``cost`` is in US dollars. A budget whose unit is not named sets nothing aside, and refuses only where nothing
         is left in it. After ``ttl`` seconds (default 900) what is held is given back, so that what a dead process
@@ -216,7 +216,7 @@ class StoreBudgets:
         cost: Money | None = None,
         spent_so_far: Money | Literal["ledger"] | None = None,
     ) -> Budget:
-        """Make a budget of tokens or of money, or change what one allows, and return it (rows S12, S13).
+        """Make a budget of tokens or of money, or change what one allows, and return it.
 
         It covers a session; with ``tasks`` also its task sessions, theirs, and so on; or a scope. There is one for
         each of these and each unit: set again, it goes on with what it has counted, so that a program may set it

@@ -47,9 +47,7 @@ class LoggedSession(SessionView):
         return await self._commit(partial(self._go_back_now, to, before and to > 0, note), self._note_line)
 
     async def _go_back_now(self, to: int, before: bool, note: Note) -> LogLine | None:
-        return await self._backend.go_back(
-            self.ref, to, before=before, expected=self._leaf_id, by=note.by, why=note.why
-        )
+        return await self._backend.go_back(self.ref, to, before=before, expected=self._leaf_id, note=note)
 
     def _note_line(self, line: LogLine | None) -> None:
         """Take over what the new line says: the leaf, or what was edited of the session's row."""

@@ -11,9 +11,10 @@ from flue_py.core.exchange import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
-from flue_py.core.projection import CONTEXT_KINDS, PINNABLE_KINDS, ContextEntry, context_of
+from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import Appended
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import checked_id, checked_part
@@ -37,9 +38,9 @@ class MarkingSession(SessionView):
     __slots__ = ()
 
     async def pin(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> MarkEffect:
-        """Have every later compaction keep an entry word for word (row C14).
+        """Have every later compaction keep an entry word for word.
 
-        With a tool call its results are pinned, and the reverse (row C29). The context stays as it is; a compaction
+        With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
         appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. A pin is this
         session's; what a compaction has pinned stays pinned also in forks, until it is let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
@@ -57,7 +58,7 @@ class MarkingSession(SessionView):
         checked_id(entry_id, "entry_id")
 
         async def work() -> MarkEffect:
-            ids = await self._backend.set_pin(self.ref, entry_id, pinned, by=note.by, why=note.why)
+            ids = await self._backend.set_pin(self.ref, entry_id, pinned, note=note)
             read = await self._backend.read_context(self.ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}
@@ -68,7 +69,7 @@ class MarkingSession(SessionView):
 
     async def _lone_item(self, entry_id: str) -> ContextEntry | None:
         entry = await self._backend.get_entry(self.ref, entry_id)
-        return None if entry is None or entry.kind not in PINNABLE_KINDS else ContextEntry(entry)
+        return None if entry is None or entry.kind not in SHOWN_KINDS else ContextEntry(entry)
 
     async def pins(self) -> list[str]:
         """Return the ids of the entries that the next compaction keeps, if they lie on its path.

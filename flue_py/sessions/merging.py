@@ -26,7 +26,7 @@ class MergingSession(SessionView):
     async def common_ancestor(
         self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
     ) -> str | None:
-        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one (row E15).
+        """Return the deepest entry on the path to ``leaf`` and on that to ``other_leaf``; None without one.
 
         ``other`` is the session that ``other_leaf`` is read in: this one where it is left out. A session of another
         tree, such as a task session, has nothing in common. Raises `SessionNotFound`, `EntryNotFound`. O(forks on

@@ -142,7 +142,7 @@ class SessionView:
 
     @property
     def leaf_id(self) -> str | None:
-        """The leaf the next append or move builds on; None before the first entry (row E04)."""
+        """The leaf the next append or move builds on; None before the first entry."""
         return self._leaf_id
 
     @property
@@ -168,9 +168,9 @@ class SessionView:
     # -- the active path --------------------------------------------------------------------------------------
 
     async def get_active_path(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the entries from root to leaf (row E05). O(path); one point read where nothing changed.
+        """Return the entries from root to leaf. O(path); one point read where nothing changed.
 
-        Raises `EntryNotFound` for a ``leaf`` the session does not see (row E06).
+        Raises `EntryNotFound` for a ``leaf`` the session does not see.
         """
         checked_leaf(leaf)
         async with self._turn:
@@ -185,7 +185,7 @@ class SessionView:
             return list(entries)
 
     async def get_active_path_since(self, since: str | None, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the path's entries after ``since``; all for None, none where it is not on the path (row E25).
+        """Return the path's entries after ``since``; all for None, none where it is not on the path.
 
         O(entries returned + forks on the path).
         """
@@ -223,7 +223,7 @@ class SessionView:
     # -- what the model sees ----------------------------------------------------------------------------------
 
     async def build_context_entries(self, *, leaf: LeafChoice = STORED) -> list[ContextEntry]:
-        """Return what the model sees, in order, with the entry behind each item (rows E07 to E11).
+        """Return what the model sees, in order, with the entry behind each item.
 
         The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
         every process. O(kept entries + forks on the path); one point read and a list copy where nothing changed.
@@ -262,7 +262,7 @@ class SessionView:
     async def aggregate_usage_since(
         self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
     ) -> UsageWindow:
-        """Return what the entries after ``before`` up to the leaf used; None is the whole path (rows E25, E26).
+        """Return what the entries after ``before`` up to the leaf used; None is the whole path.
 
         Where ``before`` is not on the path, ``on_path`` is False and the usage zero, never that of the whole
         history. Assistant messages and compactions count. O(forks on the path), whatever the window. With ``told``
@@ -336,7 +336,7 @@ class SessionView:
             return await self._backend.read_tree(self.ref)
 
     async def labels(self) -> dict[str, str]:
-        """Return the labels of this session's entries, by entry id; not of those it has retracted (row E19)."""
+        """Return the labels of this session's entries, by entry id; not of those it has retracted."""
         async with self._turn:
             marks = await self._backend.read_marks(self.ref)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
@@ -371,7 +371,7 @@ class SessionView:
     async def html_report(
         self, *, warn_at: int = 0, cutover_at: int = 0, made_at: datetime | None = None, sizes: bool = True
     ) -> str:
-        """Return the session and its task sessions as one HTML file, which asks no network for anything (row X02).
+        """Return the session and its task sessions as one HTML file, which asks no network for anything.
 
         It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
         of each agent grew, and what the session and its tasks have paid, by model. Tasks come last active first.
@@ -391,7 +391,7 @@ class SessionView:
         return html_report(found, thresholds, bill=bill, made_at=made)
 
     async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
-        """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction (row X03).
+        """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction.
 
         Session by session, tasks after what started them, each in the order of its active path. ``warn_at`` and
         ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.

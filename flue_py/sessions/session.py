@@ -92,7 +92,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
     ) -> Appended:
-        """Append one message below the leaf, and return where it landed (rows E01, E03).
+        """Append one message below the leaf, and return where it landed.
 
         ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
         the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
@@ -138,12 +138,12 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         on_conflict: OnConflict = "raise",
         keep_exchanges_whole: bool = True,
     ) -> Appended:
-        """Append a compaction: from here on, the summary stands for what comes before the first kept entry (E08).
+        """Append a compaction: from here on, the summary stands for what comes before the first kept entry.
 
-        ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the ledger
-        (row E26). A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
+        ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the
+        ledger. A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
         moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
-        Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off it, row E09),
+        Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off it),
         `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
@@ -180,10 +180,10 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
     ) -> Appended:
-        """Append the summary of a branch that was left (row E13). ``from_id`` is kept as given, not checked.
+        """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.
 
         ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
-        over the path do not (row E25). Otherwise as `append_compaction`.
+        over the path do not. Otherwise as `append_compaction`.
         """
         entry = new_branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], on_conflict, idempotency_key)
@@ -196,7 +196,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
     ) -> Appended:
-        """Append an entry of a further kind (rows E02, E23).
+        """Append an entry of a further kind.
 
         ``custom_message`` is seen by the model as a user message; every other kind is never part of the context.
         Raises `InvalidEntry` for a kind that has a method of its own (message, compaction, branch_summary, exclusion).
@@ -281,17 +281,17 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     async def move_leaf(
         self, to: str | None, *, by: str | None = None, why: str | None = None, idempotency_key: str | None = None
     ) -> Moved:
-        """Set the leaf to any entry the session sees, or to None: before the first entry (row E12).
+        """Set the leaf to any entry the session sees, or to None: before the first entry.
 
         ``by`` and ``why`` say who did it and why, for the `log`. Raises `LeafConflict`, `EntryNotFound`,
         `IdempotencyConflict`. O(1).
         """
         checked_place(to, "to")
-        Note(by, why)
+        note = Note(by, why)
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
             lambda: self._backend.move(
-                self.ref, to, expected=self._leaf_id, by=by, why=why, idempotency_key=idempotency_key
+                self.ref, to, expected=self._leaf_id, note=note, idempotency_key=idempotency_key
             ),
             self._note_move,
         )
@@ -311,8 +311,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Go back on the active path, and return the move; None where there is nothing to go back over.
 
         ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
-        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped (rows
-        R09, R10). A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
+        as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped.
+        A turn ends where the next user message begins. Nothing is deleted, and `undo` takes it back.
         Raises `InvalidArgument` for anything but exactly one of the two, and where ``to`` is not on the path;
         `EntryNotFound`, `LeafConflict`. O(1) with ``to``; with ``turns`` it reads the path's user messages.
         """
@@ -334,7 +334,7 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", by=note.by, why=note.why)
+        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", note=note)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
@@ -353,28 +353,28 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         whichever handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` where the entry to return to
         has been deleted. O(1).
         """
-        Note(by, why)
+        note = Note(by, why)
         return await self._commit(
-            lambda: self._backend.undo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.undo(self.ref, expected=self._leaf_id, note=note), self._note_move
         )
 
     async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
-        Note(by, why)
+        note = Note(by, why)
         return await self._commit(
-            lambda: self._backend.redo(self.ref, expected=self._leaf_id, by=by, why=why), self._note_move
+            lambda: self._backend.redo(self.ref, expected=self._leaf_id, note=note), self._note_move
         )
 
     async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
-        """Retract a failed leaf: it leaves every view of this session, and the leaf steps back (row E24).
+        """Retract a failed leaf: it leaves every view of this session, and the leaf steps back.
 
         True only where the entry is the session's leaf, a message, and childless; otherwise nothing changes.
         The row, its cost and the move stay for the log and the ledger; `undo` brings it back. Where another
         session sees the entry, it stays visible there.
         """
         checked_id(entry_id, "entry_id")
-        Note(by, why)
-        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, by=by, why=why), self._note_move)
+        note = Note(by, why)
+        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, note=note), self._note_move)
         return moved is not None
 
     # -- other sessions ---------------------------------------------------------------------------------------
@@ -417,8 +417,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
         Its metadata gets ``parentSession`` (this session's id), ``taskId`` and ``depth``. It is deleted with its
-        parent (row E27). Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
-        no task (row E28), `SessionExists`, `IdempotencyConflict`. O(1).
+        parent. Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
+        no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_new_name(task_id, "task_id")
         check_new_name(key, "key")
@@ -447,25 +447,23 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     async def set_label(
         self, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
     ) -> None:
-        """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`. O(1)."""
+        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1)."""
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
-        Note(by, why)
-        await self._commit(
-            partial(self._backend.set_label, self.ref, entry_id, label, by=by, why=why), _nothing_to_note
-        )
+        note = Note(by, why)
+        await self._commit(partial(self._backend.set_label, self.ref, entry_id, label, note=note), _nothing_to_note)
 
     async def set_title(
         self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
     ) -> SessionInfo:
-        """Set or clear the title, and return the session's row. O(1). (Rows E20, E33.)
+        """Set or clear the title, and return the session's row. O(1).
 
         A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
         title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
         title = checked_title(title)
-        Note(by, why)
-        update = partial(self._backend.update_session, self.ref, by=by, why=why)
+        note = Note(by, why)
+        update = partial(self._backend.update_session, self.ref, note=note)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
         return await self._commit(change, self._note_row)
 
@@ -480,15 +478,15 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
         """Replace the metadata, and return the session's row.
 
         With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
-        the same time, neither loses what the other gave. Raises `InvalidArgument`, `InvalidEntry`. (Row E34.)
+        the same time, neither loses what the other gave. Raises `InvalidArgument`, `InvalidEntry`.
         """
         checked_flag(merge, "merge")
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = encode_metadata(metadata, self._limits)
-        Note(by, why)
+        note = Note(by, why)
         change = self._merging(decode_object(text)) if merge else text
-        work = partial(self._backend.update_session, self.ref, metadata_text=change, by=by, why=why)
+        work = partial(self._backend.update_session, self.ref, metadata_text=change, note=note)
         return await self._commit(work, self._note_row)
 
     def _merging(self, added: JsonObject) -> EditMetadata:
@@ -497,8 +495,8 @@ class Session(MergingSession, SessionBudgets, LoggedSession, MarkingSession):
     async def set_completed(self, at: datetime | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
-        Note(by, why)
-        work = partial(self._backend.update_session, self.ref, completed_us=moment, by=by, why=why)
+        note = Note(by, why)
+        work = partial(self._backend.update_session, self.ref, completed_us=moment, note=note)
         return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:

@@ -87,6 +87,14 @@ class Store(StoreBudgets):
         """The most that one call may bring."""
         return self._limits
 
+    @property
+    def backend(self) -> Backend:
+        """The `Backend` below: for tools and transfer, and for what the methods of `Store` and `Session` do not offer.
+
+        Its methods check less than theirs, price nothing, and are coroutine functions, in `flue_py.sync`, too.
+        """
+        return self._backend
+
     # -- making and finding sessions --------------------------------------------------------------------------
 
     async def create_session(
@@ -130,7 +138,7 @@ class Store(StoreBudgets):
         """Return a handle on the session with this key in this scope.
 
         ``get`` raises `SessionNotFound` for a missing key, ``create`` raises `SessionExists` for a taken one, and
-        ``get_or_create`` returns the one session that all callers get, however many race (row E38). The
+        ``get_or_create`` returns the one session that all callers get, however many race. The
         arguments after ``scope`` are for a session that is created. O(1), whatever the history.
         """
         checked_choice(mode, "mode", ("get", "create", "get_or_create"))
@@ -384,7 +392,7 @@ class Store(StoreBudgets):
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False
     ) -> Deletion:
-        """Delete a session, the task sessions it links to, theirs, and every entry no other session sees (E29).
+        """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
         One transaction. Forks survive, with what they see. A missing session, or one in another scope, is no
         error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).

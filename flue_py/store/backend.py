@@ -25,7 +25,7 @@ from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
-from flue_py.core.log import LogLine, Note
+from flue_py.core.log import NO_NOTE, LogLine, Note
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -55,7 +55,7 @@ from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Runner, Sources
-from flue_py.store.sql import queries
+from flue_py.store.sql import store as store_sql
 
 if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.budget_copies import BudgetCopy, BudgetState
@@ -117,15 +117,13 @@ class Backend:
         auto_title: str | None | Stored = STORED,
         metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
-        by: str | None = None,
-        why: str | None = None,
+        note: Note = NO_NOTE,
     ) -> SessionInfo:
         """Change what is named, leave the rest, count one revision, log it, and return the session.
 
         Given a function, the metadata become what it makes of those that are stored, in the same transaction; it may
         be called more than once, and what it raises changes nothing.
         """
-        note = Note(by, why)
         return await self._runner.write(
             lambda tx: ops.edit.update_session(
                 tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, note
@@ -188,44 +186,33 @@ class Backend:
         *,
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
-        by: str | None = None,
-        why: str | None = None,
+        note: Note = NO_NOTE,
         idempotency_key: str | None = None,
     ) -> Moved:
         """Set the leaf to any entry the session sees, or to None. Raises `EntryNotFound`. O(1)."""
-        note = Note(by, why)
         return await self._runner.write(
             lambda tx: ops.move.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
             repeatable=idempotency_key is not None,
         )
 
-    async def retract(
-        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
-    ) -> Moved | None:
+    async def retract(self, session_id: str, entry_id: str, *, note: Note = NO_NOTE) -> Moved | None:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
         Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
-        what the session sees (row E24). The row, its cost and the move stay; `undo` brings it back.
+        what the session sees. The row, its cost and the move stay; `undo` brings it back.
         """
-        note = Note(by, why)
         return await self._runner.write(lambda tx: ops.move.retract(tx, self._sources, session_id, entry_id, note))
 
-    async def undo(
-        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
-    ) -> Moved | None:
+    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None where there is none.
 
         Operations are appends (a batch is one), moves, retractions, imports, and going back. Raises `EntryNotFound`
         where the entry to return to has been deleted.
         """
-        note = Note(by, why)
         return await self._runner.write(lambda tx: ops.move.undo(tx, self._sources, session_id, expected, note))
 
-    async def redo(
-        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
-    ) -> Moved | None:
+    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since."""
-        note = Note(by, why)
         return await self._runner.write(lambda tx: ops.move.redo(tx, self._sources, session_id, expected, note))
 
     async def fork(
@@ -340,7 +327,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.read_path(tx, session_id, leaf, unless), loose=True)
 
     async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
-        """Return the path's entries after ``since``; all for None; none where it is not on the path (E25)."""
+        """Return the path's entries after ``since``; all for None; none where it is not on the path."""
         return await self._runner.read(lambda tx: ops.read.read_path_since(tx, session_id, since, leaf))
 
     async def read_context(
@@ -416,8 +403,7 @@ class Backend:
                 yield
 
     # -- the log ----------------------------------------------------------------------------------------------
-    # ``by`` and ``why`` say who did something, and for what reason; both are kept as given (`InvalidArgument` for what
-    # cannot be stored, or is too long).
+    # A `Note` says who did something, and why; both texts are kept as given.
 
     async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
         """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
@@ -433,8 +419,7 @@ class Backend:
         *,
         before: bool = False,
         expected: LeafChoice = STORED,
-        by: str | None = None,
-        why: str | None = None,
+        note: Note = NO_NOTE,
     ) -> LogLine | None:
         """Bring back what a line of the log says, and return the new line; None where nothing changed.
 
@@ -444,7 +429,6 @@ class Backend:
         created. Raises `InvalidArgument` for a revision that was not yet, `EntryNotFound` for a leaf that has been
         deleted, `LeafConflict` where a leaf is to be moved.
         """
-        note = Note(by, why)
         return await self._runner.write(
             lambda tx: ops.log.go_back(
                 tx, self._sources, session_id, revision, before=before, expected=expected, note=note
@@ -453,25 +437,19 @@ class Backend:
 
     # -- marks ------------------------------------------------------------------------------------------------
 
-    async def set_label(
-        self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
-    ) -> None:
-        """Label an entry the session sees; None or "" clears (row E19). Raises `EntryNotFound`."""
-        note = Note(by, why)
+    async def set_label(self, session_id: str, entry_id: str, label: str | None, *, note: Note = NO_NOTE) -> None:
+        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`."""
         await self._runner.write(
             lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
         )
 
-    async def set_pin(
-        self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
-    ) -> tuple[str, ...]:
+    async def set_pin(self, session_id: str, entry_id: str, pinned: bool, *, note: Note = NO_NOTE) -> tuple[str, ...]:
         """Pin an entry, or let go of it, with what belongs to it (a tool call and its results); return all their ids.
 
         A compaction that is appended later writes down which pinned entries lie on its path before its first kept
         entry (``pinnedEntryIds``); those of the latest compaction stay pinned until they are let go of. What is so
         already changes nothing. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no context has.
         """
-        note = Note(by, why)
         return await self._runner.write(
             lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
         )
@@ -615,7 +593,7 @@ class Backend:
             report = await self._runner.read(ops.verify.verify)
         except CorruptStore as error:
             # A text that is no text stops whoever reads its row.
-            counts = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True) or (0, 0)
+            counts = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS, {}), loose=True) or (0, 0)
             found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
             return VerifyReport(counts[0], counts[1], [*storage, found])
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
@@ -630,12 +608,12 @@ class Backend:
         `InvalidArgument` where ``target`` is there, unless ``overwrite``, and for a store that is no file.
         """
         # Refused where the store is closed, or its file is no longer in place, as everything is.
-        await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
+        await self._runner.read(lambda tx: tx.first(store_sql.COUNTS, {}), loose=True)
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself."""
-        row = await self._runner.read(lambda tx: tx.first(queries.COUNTS, {}), loose=True)
+        row = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS, {}), loose=True)
         sessions, entries, ledger_rows = row or (0, 0, 0)
         runner = self._runner
         return StoreInfo(

@@ -1,4 +1,4 @@
-"""Exporting a session of a store into the format of another program (row I06)."""
+"""Exporting a session of a store into the format of another program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcripts of sessions: as text, and as files that are continued as the session grows (row X01)."""
+"""Transcripts of sessions: as text, and as files that are continued as the session grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warning and cutover by the input tokens of a cycle, from one compaction to the next (row C21)."""
+"""Warning and cutover by the input tokens of a cycle, from one compaction to the next."""
 
 from __future__ import annotations
 

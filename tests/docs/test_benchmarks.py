@@ -87,12 +87,23 @@ def test_the_runner_started_by_its_path_prints_machine_versions_and_one_table(tm
 
 
 def test_every_benchmark_file_is_run_and_described() -> None:
-    shared = {"__init__", "measuring", "raw", "run", "tokens", "digests", "shape"}
+    shared = {"__init__", "measuring", "raw", "run", "tokens", "digests", "shape", "compare"}
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
 
     assert files == set(NAMES) == set(PRINTED)
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in NAMES if f"benchmarks/{name}.py" not in page] == []
+
+
+@pytest.mark.slow
+def test_two_revisions_are_compared_by_the_same_operations() -> None:
+    """A revision against itself, in the short form: it needs git, and takes a while."""
+    command = [sys.executable, "-m", "benchmarks.compare", "HEAD", "--short", "--rounds", "1"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    rows = [line.split(" | ") for line in printed.splitlines()[2:]]
+    assert {"| append a message", "| fork", "| flue-py sessions"} <= {row[0] for row in rows}
+    assert all(row[1].endswith(" us") and row[2].endswith(" us") and " x (" in row[3] for row in rows)
 
 
 def test_a_message_has_exactly_the_size_that_is_stated() -> None:

@@ -1,4 +1,4 @@
-"""Claude Code transcripts: from the rows of a file to sessions ready to be stored (rows I03, I04).
+"""Claude Code transcripts: from the rows of a file to sessions ready to be stored.
 
 One message of the model lies in several rows, a row for each of its parts, and each repeats the usage so far. They
 become one entry with the usage of the last row that reports any. Its id is the uuid of its **last** row: a message

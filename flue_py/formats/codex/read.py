@@ -1,4 +1,4 @@
-"""Codex rollouts: from the rows of a file to a session ready to be stored (rows I03, I05).
+"""Codex rollouts: from the rows of a file to a session ready to be stored.
 
 A rollout is a line of items without ids and parents. An entry's id is derived from the session's id, the number of
 its line and the line itself. What the model says between two results of tools (reasoning, a message, calls) is one

@@ -1,4 +1,4 @@
-"""The reference's stored session document, version 3 (row E31), from and to values.
+"""The reference's stored session document, version 3, from and to values.
 
     {"version": 3, "leafId": ..., "metadata": {...}, "createdAt": ..., "updatedAt": ..., "entries": [...]}
 
@@ -66,7 +66,7 @@ class TaskReference:
 
 
 def task_references(metadata: Mapping[str, JsonValue]) -> tuple[TaskReference, ...]:
-    """Return the task sessions that a document's metadata names (row E27), in order.
+    """Return the task sessions that a document's metadata names, in order.
 
     What has no storage key is no reference, and is passed over, as the reference does when it deletes.
     """
@@ -196,7 +196,7 @@ def session_document(
     created_us: int,
     updated_us: int,
 ) -> JsonObject:
-    """Return a session as the reference stores it (row E31): `Session.get_tree`, a leaf, metadata and times.
+    """Return a session as the reference stores it: `Session.get_tree`, a leaf, metadata and times.
 
     Optional fields without a value are absent, never null. Kinds the reference does not know are written with
     their payload as ``data``.

@@ -24,7 +24,7 @@ def export_flue(
     labels: Mapping[str, str] | None = None,
     tasks: Sequence[TaskLink] = (),
 ) -> Exported:
-    """Return a session as the reference stores it (row E31): every entry it sees, the leaf, metadata and times.
+    """Return a session as the reference stores it: every entry it sees, the leaf, metadata and times.
 
     The metadata names the task sessions, which are documents of their own. Cost: O(entries).
     """

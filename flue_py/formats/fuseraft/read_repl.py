@@ -45,7 +45,7 @@ def looks_like_fuseraft_repl(head: bytes, path_name: str = "") -> bool:
 def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in a REPL snapshot. ``name`` is what errors and metadata call the file.
 
-    Raises `UnreadableFile` for what is no such object; every other fault is in the report. Rows R02 to R11. O(size).
+    Raises `UnreadableFile` for what is no such object; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     document = read_object(data, notes, name)

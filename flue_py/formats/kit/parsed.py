@@ -12,7 +12,7 @@ from flue_py.formats.kit.report import ParseReport
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """A label entry: from here on ``target_id`` is called ``label``; None clears it (row E19)."""
+    """A label entry: from here on ``target_id`` is called ``label``; None clears it."""
 
     entry_id: str
     target_id: str
@@ -21,7 +21,7 @@ class LabelChange:
 
 @dataclass(frozen=True, slots=True)
 class TaskOf:
-    """The session that a task session belongs to, and the name of the task there (row E27)."""
+    """The session that a task session belongs to, and the name of the task there."""
 
     session_id: str
     task_id: str

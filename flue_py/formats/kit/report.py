@@ -20,7 +20,7 @@ class LineNote:
 
 @dataclass(frozen=True, slots=True)
 class ParseReport:
-    """What came of the rows of one file (row I03).
+    """What came of the rows of one file.
 
     ``rows`` counts the lines that are not blank, the header among them. ``skipped`` are rows that made no entry,
     ``repaired`` are rows that made one that differs from what the file says; both are in order of line.

@@ -2,7 +2,7 @@
 
 Rows name parents that are always null, so that the order of the file is the history: a chain of entries. A boundary
 with a summary is a compaction; a boundary without one begins the history anew, as it does in noumen; one with nothing
-after it counts for nothing (row E36). Snips become `EXCLUSION` entries (row E32). Nothing in a row is fatal.
+after it counts for nothing. Snips become `EXCLUSION` entries. Nothing in a row is fatal.
 docs/formats/noumen.md lists what is kept and what is not.
 """
 

@@ -16,7 +16,7 @@ THINKING_LEVEL_CHANGE = "thinking_level_change"
 
 @frozen
 class PathSettings:
-    """The settings in force at a leaf: the last ones on its path (row E10)."""
+    """The settings in force at a leaf: the last ones on its path."""
 
     thinking_level: str = "off"
     provider: str | None = None
@@ -24,7 +24,7 @@ class PathSettings:
 
 
 def settings_on(path: Sequence[Entry]) -> PathSettings:
-    """Return the settings in force at the end of a path (entries from root to leaf). Row E10. Cost: O(path)."""
+    """Return the settings in force at the end of a path (entries from root to leaf). Cost: O(path)."""
     settings = PathSettings()
     for entry in path:
         if entry.kind == THINKING_LEVEL_CHANGE:

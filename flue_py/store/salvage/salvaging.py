@@ -29,7 +29,7 @@ from flue_py.store.salvage.tables import Scan
 from flue_py.store.schema.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
 from flue_py.store.schema.payloads import unpack
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
-from flue_py.store.sql import queries
+from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite.backup import verify_connection
 from flue_py.store.sqlite.file import check_magic, translated
 from flue_py.store.sqlite.migrate import open_file
@@ -365,4 +365,4 @@ def _write_state(connection: sqlite3.Connection, history: History) -> None:
     if found.losses or found.changes:
         epoch += 1
     for name, value in (("epoch", epoch), ("next_key", history.next_key([]))):
-        connection.execute(queries.WRITE_STATE.sql, {"name": name, "number": value})
+        connection.execute(store_sql.WRITE_STATE.sql, {"name": name, "number": value})

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry, new_exclusion
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
-from flue_py.core.log import LogLine
+from flue_py.core.log import LogLine, Note
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
 from flue_py.errors import FlueError, LeafConflict
@@ -280,14 +280,14 @@ class BackendMachine(RuleBasedStateMachine):
         """Label an entry, or clear its label."""
         session_id = self._session(pick)
         entry_id = self._entry(session_id, entry)
-        self._change(session_id, lambda backend: backend.set_label(session_id, entry_id, label, why=why))
+        self._change(session_id, lambda backend: backend.set_label(session_id, entry_id, label, note=Note(why=why)))
 
     @rule(pick=picks, entry=picks, pinned=st.booleans())
     def pin(self, pick: int, entry: int, pinned: bool) -> None:
         """Pin an entry, or let go of it."""
         session_id = self._session(pick)
         entry_id = self._entry(session_id, entry)
-        self._change(session_id, lambda backend: backend.set_pin(session_id, entry_id, pinned, by="pinner"))
+        self._change(session_id, lambda backend: backend.set_pin(session_id, entry_id, pinned, note=Note("pinner")))
 
     @rule(pick=picks, entry=picks, part=st.sampled_from([None, None, 0, 1, "call"]), excluded=st.booleans(), why=whys)
     def exclude(self, pick: int, entry: int, part: int | str | None, excluded: bool, why: str | None) -> None:

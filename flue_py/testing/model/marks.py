@@ -8,8 +8,8 @@ from typing import Literal
 
 import pydantic_core
 
-from flue_py.core.log import Edit, LogLine, Note, restorable
-from flue_py.core.projection import PINNABLE_KINDS
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable
 from flue_py.core.sessions import (
     STORED,
     Change,
@@ -35,10 +35,8 @@ def row_value(info: SessionInfo, what: str) -> str | None:
 class ModelMarks(ModelLedger):
     """What `Backend` says of marks and of going back."""
 
-    async def set_label(
-        self, session_id: str, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
-    ) -> None:
-        session, note = self._session(session_id), Note(by, why)
+    async def set_label(self, session_id: str, entry_id: str, label: str | None, *, note: Note = NO_NOTE) -> None:
+        session = self._session(session_id)
         check_entry_label(label)
         session.check_sees(entry_id)
         edit = Edit("label", entry_id, session.labels.get(entry_id), label or None)
@@ -46,13 +44,11 @@ class ModelMarks(ModelLedger):
             self._edit(session, [edit], note)
             self._mark(session, edit)
 
-    async def set_pin(
-        self, session_id: str, entry_id: str, pinned: bool, *, by: str | None = None, why: str | None = None
-    ) -> tuple[str, ...]:
-        session, note = self._session(session_id), Note(by, why)
+    async def set_pin(self, session_id: str, entry_id: str, pinned: bool, *, note: Note = NO_NOTE) -> tuple[str, ...]:
+        session = self._session(session_id)
         session.check_sees(entry_id)
         kind = session.tree[entry_id].entry.kind
-        if kind not in PINNABLE_KINDS:
+        if kind not in SHOWN_KINDS:
             raise InvalidArgument(f"entry {entry_id!r} is of kind {kind}, which is never part of a context")
         group = group_of(session, entry_id, session.info.leaf_id)
         in_effect = pins_in_effect(session, session.info.leaf_id)
@@ -70,10 +66,9 @@ class ModelMarks(ModelLedger):
         *,
         before: bool = False,
         expected: LeafChoice = STORED,
-        by: str | None = None,
-        why: str | None = None,
+        note: Note = NO_NOTE,
     ) -> LogLine | None:
-        session, note = self._session(session_id), Note(by, why)
+        session = self._session(session_id)
         if revision > session.info.revision:
             raise InvalidArgument(
                 f"revision {revision} is not in the log of session {session_id!r}: its last is {session.info.revision}"

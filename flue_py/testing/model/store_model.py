@@ -82,10 +82,9 @@ class StoreModel(ModelMarks, ModelBudgets):
         auto_title: str | None | Stored = STORED,
         metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
-        by: str | None = None,
-        why: str | None = None,
+        note: Note = NO_NOTE,
     ) -> SessionInfo:
-        session, note = self._session(session_id), Note(by, why)
+        session = self._session(session_id)
         info = session.info
         edits = []
         if not isinstance(title, Stored):
@@ -176,11 +175,10 @@ class StoreModel(ModelMarks, ModelBudgets):
         *,
         expected: LeafChoice = STORED,
         reason: MoveReason = "move",
-        by: str | None = None,
-        why: str | None = None,
+        note: Note = NO_NOTE,
         idempotency_key: str | None = None,
     ) -> Moved:
-        session, said = self._session(session_id), Note(by, why)
+        session = self._session(session_id)
         content = _content(idempotency_key, "move", to)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, Moved):
@@ -189,55 +187,49 @@ class StoreModel(ModelMarks, ModelBudgets):
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
-            self._commit(session, reason, to=to, note=MoveNote(None, said.by, said.why))
+            self._commit(session, reason, to=to, note=MoveNote(None, note.by, note.why))
             session.do(before, to)
         result = Moved(before, to, session.info.revision, reason)
         _remember(session, idempotency_key, content, result)
         return result
 
-    async def retract(
-        self, session_id: str, entry_id: str, *, by: str | None = None, why: str | None = None
-    ) -> Moved | None:
-        session, said = self._session(session_id), Note(by, why)
+    async def retract(self, session_id: str, entry_id: str, *, note: Note = NO_NOTE) -> Moved | None:
+        session = self._session(session_id)
         if entry_id != session.info.leaf_id:
             return None
         entry = session.tree[entry_id].entry
         if entry.kind != MESSAGE or session.has_visible_child(entry_id):
             return None
         self._set_retracted(session, entry_id, retracted=True)
-        self._commit(session, "retract", to=entry.parent_id, note=MoveNote(None, said.by, said.why))
+        self._commit(session, "retract", to=entry.parent_id, note=MoveNote(None, note.by, note.why))
         session.marked_us[entry_id, "retracted"] = session.info.updated_us
         session.do(entry_id, entry.parent_id, retracted=entry_id)
         return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
-    async def undo(
-        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
-    ) -> Moved | None:
-        session, said = self._session(session_id), Note(by, why)
+    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
+        session = self._session(session_id)
         session.check_leaf(expected)
         if not session.done:
             return None
         operation = session.done[-1]
-        self._step(session, operation, operation.before, "undo", said)
+        self._step(session, operation, operation.before, "undo", note)
         session.undone.append(session.done.pop())
         return Moved(operation.after, operation.before, session.info.revision, "undo")
 
-    async def redo(
-        self, session_id: str, *, expected: LeafChoice = STORED, by: str | None = None, why: str | None = None
-    ) -> Moved | None:
-        session, said = self._session(session_id), Note(by, why)
+    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
+        session = self._session(session_id)
         session.check_leaf(expected)
         if not session.undone:
             return None
         operation = session.undone[-1]
         if operation.retracted is not None and session.has_visible_child(operation.retracted):
             return None  # a branch landed below it since: retracting it now would tear the branch off
-        self._step(session, operation, operation.after, "redo", said)
+        self._step(session, operation, operation.after, "redo", note)
         session.done.append(session.undone.pop())
         return Moved(operation.before, operation.after, session.info.revision, "redo")
 
     def _step(
-        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], said: Note
+        self, session: Session, operation: Operation, to: str | None, reason: Literal["undo", "redo"], note: Note
     ) -> None:
         if to is not None and to not in session.tree:
             raise EntryNotFound(session.info.id, to)
@@ -250,7 +242,7 @@ class StoreModel(ModelMarks, ModelBudgets):
                 break  # a branch landed below it since: retracting it again would tear the branch off
             self._set_retracted(session, entry_id, retracted=reason == "undo")
             hidden += [entry_id] if reason == "undo" else []
-        self._commit(session, reason, to=to, note=MoveNote(operation.revision, said.by, said.why))
+        self._commit(session, reason, to=to, note=MoveNote(operation.revision, note.by, note.why))
         for entry_id in hidden:
             session.marked_us[entry_id, "retracted"] = session.info.updated_us
 

@@ -47,7 +47,7 @@ class SessionImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What importing one file did (row I03).
+    """What importing one file did.
 
     ``sessions`` are those of the file, the first one being what the file is of; the fields that describe one session
     are about that one, ``added`` and ``already_there`` about all of them. ``rows`` counts the lines that are not blank,

@@ -1,4 +1,4 @@
-"""Importing files of other programs, once and again (row I03).
+"""Importing files of other programs, once and again.
 
 A session keeps the id its file gives it, and entries keep theirs. That makes an import idempotent: the same file again
 changes nothing, one that has grown adds what is new, and one that broke off half way goes on where it stopped. A file
@@ -192,7 +192,7 @@ class _FileImport:
         asked = [str(entry.id) for entry in part.entries]
         for earlier in part.earlier.values():
             asked += earlier
-        taken = await self._store._backend.taken_entry_ids(session.id, asked)
+        taken = await self._store.backend.taken_entry_ids(session.id, asked)
         if asked:
             target.first_part = False
         replaced = await self._replace_incomplete(target, part, taken)
@@ -252,7 +252,7 @@ class _FileImport:
             if not earlier or entry.id in taken:
                 continue
             session, stored = target.session, await target.session.get_entry(earlier[-1])
-            paid = await self._store._backend.calls_of_entry(session.ref, earlier[-1])
+            paid = await self._store.backend.calls_of_entry(session.ref, earlier[-1])
             self._paid[str(entry.id)] = tuple(call.call_id for call in paid)
             if stored is not None and await session.remove_leaf_message(stored.id, why=TAKEN_BACK):
                 replaced = True
@@ -276,7 +276,7 @@ class _FileImport:
     async def _was_taken_back(self, session: Session, entry_id: str) -> bool:
         """Return whether an import retracted the message, and died before it stored the whole one. O(log)."""
         before: int | None = None
-        while lines := await self._store._backend.read_log(session.ref, before=before, limit=_LINES_AT_ONCE):
+        while lines := await self._store.backend.read_log(session.ref, before=before, limit=_LINES_AT_ONCE):
             for line in lines:
                 if line.what == "retract" and line.from_id == entry_id:
                     return line.why == TAKEN_BACK
@@ -297,7 +297,7 @@ class _FileImport:
     async def _reattach_lost(self, target: Target, part: SessionPart) -> tuple[SessionPart, bool]:
         """Put entries whose parents are in another file of the same session below them, where they are stored."""
         session = target.session
-        stored = await self._store._backend.taken_entry_ids(session.id, list(part.lost.values()))
+        stored = await self._store.backend.taken_entry_ids(session.id, list(part.lost.values()))
         if not stored:
             return part, False
         entries = []

@@ -165,7 +165,7 @@ class Target:
         def edit(stored: str) -> str:
             return encode_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
 
-        await store._backend.update_session(session.ref, metadata_text=edit)
+        await store.backend.update_session(session.ref, metadata_text=edit)
         await session.refresh()
 
     async def remember_end(self, source: ImportSource) -> None:
@@ -299,7 +299,7 @@ async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo
     """
     session = target.session
     found: list[SessionInfo] = []
-    for child_id in await store._backend.match_session_ids(f"{session.id}:", _CHILDREN):
+    for child_id in await store.backend.match_session_ids(f"{session.id}:", _CHILDREN):
         child = await store.get_session(child_id, scope=scope)
         found += [] if child is None else [child.info]
     cursor = None
