@@ -1,4 +1,4 @@
-"""What the demo does, step by step, and what it shows of each step."""
+"""The steps of the demo, and what it shows of each."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def read_transcript() -> tuple[SessionPart, ParseReport]:
 
 
 async def tell(store: Store, look: Look) -> AsyncIterator[Section]:
-    """Import the session, work with it, and yield what there is to see, in order.
+    """Import the session, work with it, and yield the sections to show, in order.
 
-    Raises `SessionExists` where the store holds the demo's session already.
+    Raises `SessionExists` if the demo's session is in the store already.
     """
     parsed, report = read_transcript()
     if await store.get_session(str(parsed.session.id)) is not None:
