@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flue_py.errors import FlueError, InvalidArgument, shown
@@ -211,12 +212,15 @@ def added_formats() -> tuple[Format, ...]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and most files are of our own formats
 
     added: dict[str, Format] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        package = point.value if point.dist is None else point.dist.name
+    points = [
+        (point.name, point.value if point.dist is None else point.dist.name, point.load)
+        for point in entry_points(group=GROUP)
+    ]
+    for name, package, load in sorted(points, key=itemgetter(0, 1)):
         try:
-            found = _checked(point.load(), point.name)
+            found = _checked(load(), name)
         except Exception as error:  # noqa: BLE001 - whatever its module raises
-            _warn(f"{_failed(point.name, package, error)} and is left out")
+            _warn(f"{_failed(name, package, error)} and is left out")
             continue
         taken = next((each for each in (*FORMATS, *added.values()) if each.name == found.name), None)
         if taken is None:
