@@ -197,6 +197,16 @@ class ReadContract:
         assert read.compaction.id == cut
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
+    async def test_the_context_is_read_from_the_first_kept_entry_on(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(6))
+        path = await path_ids(backend, session.id)
+        (summary,) = await add(backend, session.id, compaction(path[4]))
+        (last,) = await add(backend, session.id, user())
+        read = await backend.read_context(session.id)
+        assert ids_of(entries_of(read)) == [*path[4:], summary, last]
+        assert read.compaction == entries_of(read)[2]
+        assert ids_of(entries_of(await backend.read_context(session.id, leaf=path[5]))) == path
+
     async def test_the_latest_compaction_on_the_path_counts(self, backend: Backend) -> None:
         session = await new_session(backend)
         ids = await add(backend, session.id, *talk(4))
@@ -279,6 +289,18 @@ class ReadContract:
         fork = await backend.fork(session.id, cut, NewSession())
         (four,) = await add(backend, fork.id, user("four"))
         assert ids_of(await backend.read_turns(fork.id)) == [one, two, four]
+
+    async def test_what_a_program_wrote_for_the_user_begins_no_turn(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        said, _ = await add(backend, session.id, user("said"), user("noted", isMeta=True))
+        assert ids_of(await backend.read_turns(session.id)) == [said]
+
+    async def test_the_tree_lists_what_it_inherited_root_first(self, backend: Backend) -> None:
+        chain = [placed(user(), "c"), placed(user(), "b", "c"), placed(user(), "a", "b")]
+        session = await backend.import_session(NewSession(), chain, leaf="a")
+        fork = await backend.fork(session.id, STORED, NewSession())
+        (own,) = await add(backend, fork.id, user())
+        assert await tree_ids(backend, fork.id) == ["c", "b", "a", own]
 
     async def test_the_tree_lists_own_entries_as_they_were_added(self, backend: Backend) -> None:
         session = await new_session(backend)
