@@ -6,17 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    EXCLUSION,
-    MESSAGE,
-    from_microseconds,
-    message_preview,
-    message_text,
-)
+from flue_py.core.entries import from_microseconds, message_preview, message_text
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_json
+from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, kind_of
 from flue_py.core.sessions import check_label
 from flue_py.errors import CorruptStore, InvalidArgument
 
@@ -178,7 +171,7 @@ def _told(added: LoggedEntries) -> tuple[str, Note, str | None]:
         return "append", NO_NOTE, message_preview(message_text(fields))
     if kind == EXCLUSION and set(added.kinds) == {EXCLUSION}:
         return "inclusion" if fields.get("excluded") is False else "exclusion", _note_of(fields), None
-    if kind in (COMPACTION, BRANCH_SUMMARY):
+    if kind_of(kind).says == "summary":
         what = COMPACTION if kind == COMPACTION and added.number == 1 else "append"
         return what, NO_NOTE, message_preview(str(fields.get("summary", "")))
     return "append", NO_NOTE, None

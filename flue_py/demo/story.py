@@ -9,9 +9,10 @@ from importlib.resources import files
 
 from flue_py.context.tokens import count_message_tokens, count_tokens
 from flue_py.core.costs import entry_costs
-from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.projection import ContextEntry
 from flue_py.errors import SessionExists
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.pi.whole import parse_pi
@@ -186,5 +187,5 @@ def _sizes(entries: Iterable[Entry]) -> dict[str, int]:
     return {
         entry.id: count_message_tokens(ContextEntry(entry).data).tokens
         for entry in entries
-        if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
+        if entry.kind in SHOWN_KINDS
     }

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import KINDS
 from flue_py.core.turns import begins_turn
 
 SHOWN_WHOLE = 24
@@ -20,7 +21,7 @@ SHOWN_WHOLE = 24
 MOST_BRANCHES = 50
 MOST_LANDMARKS = 100
 MOST_TURNS = 40
-_LANDMARKS = frozenset({COMPACTION, BRANCH_SUMMARY})
+_LANDMARKS = frozenset(kind.name for kind in KINDS if kind.says == "summary")
 
 
 @frozen

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import PurePath
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry, message_text
+from flue_py.core.entries import Entry, message_text
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import COMPACTION, MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import Turn
 from flue_py.render.lines import Line, Span, counted, one_line, printable, shortest_ids, table
@@ -99,9 +100,10 @@ def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -
     parts = ["# REPL Transcript", f"**Model:** {one_line(model) or '-'}  \n**Saved:** {saved:%Y-%m-%d %H:%M:%S} UTC"]
     for entry in entries:
         text = said(entry)
-        if entry.kind in (COMPACTION, BRANCH_SUMMARY):
+        kind = kind_of(entry.kind)
+        if kind.says == "summary":
             fields = entry.data if isinstance(entry.data, dict) else {}
-            name = "Summary of the turns before" if entry.kind == COMPACTION else "Summary of another branch"
+            name = "Summary of the turns before" if entry.kind == COMPACTION else kind.heading
             parts += ["---", f"**{name}**", str(fields.get("summary", "")).strip()]
         elif text:
             parts += ["---", f"**{_ROLES[entry.role or '']}**", text]

@@ -16,8 +16,9 @@ from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.ledger import UsageRow
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
+from flue_py.core.projection import ContextEntry, project
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
@@ -234,7 +235,7 @@ def _begins_with(parts: Sequence[JsonValue], line: str) -> bool:
 
 def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
     """Return what an entry says, as the model sees it where it can, as pairs of what it is and its text."""
-    if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION:
+    if entry.kind in SHOWN_KINDS:
         message = ContextEntry(entry).data
         return list(_message_parts(message))
     return [["json", _pretty(value)]]
@@ -289,7 +290,7 @@ def _pretty(value: JsonValue) -> str:
 def _rest(entry: Entry, fields: JsonObject) -> str | None:
     """Return what an entry carries beside what is shown of it elsewhere, as JSON text."""
     rest: JsonObject = {}
-    if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION:
+    if entry.kind in SHOWN_KINDS:
         rest = {name: value for name, value in fields.items() if name not in _SHOWN_ELSEWHERE}
     rest.update(entry.extra_fields)
     return _pretty(rest) if rest else None

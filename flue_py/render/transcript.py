@@ -14,18 +14,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from flue_py.core.costs import EntryCost, entry_cost
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    MESSAGE,
-    Entry,
-    from_microseconds,
-    is_spoken,
-    message_text,
-)
+from flue_py.core.entries import Entry, from_microseconds, is_spoken, message_text
 from flue_py.core.exchange import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
@@ -125,15 +117,15 @@ def _results_by_call(entries: Sequence[Entry]) -> _Results:
 
 def _section(entry: Entry, turn: int, results: _Results, costs: Mapping[str, EntryCost]) -> Iterator[str]:
     """Yield the parts of one entry; entries that say nothing to anybody yield none."""
-    if entry.kind in (COMPACTION, BRANCH_SUMMARY):
-        what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
+    kind = kind_of(entry.kind)
+    if kind.says == "summary":
         fields = entry.fields
-        yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry, fields, costs))
+        yield from _heading(f"[{kind.heading}]", turn, entry, _usage_facts(entry, fields, costs))
         yield from ("> " + line for line in _said(str(fields.get("summary", ""))).splitlines())
         yield ""
-    elif entry.kind == CUSTOM_MESSAGE:
+    elif kind.says == "content":
         data = entry.data
-        yield from _heading("[Custom message]", turn, entry, [])
+        yield from _heading(f"[{kind.heading}]", turn, entry, [])
         yield _said(message_text(data) if isinstance(data, dict) else str(data))
     elif entry.kind == MESSAGE and entry.role == "toolResult":
         yield from _heading("[Tool result]", turn, entry, [])

@@ -11,9 +11,10 @@ from flue_py.core.exchange import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
-from flue_py.core.projection import CONTEXT_KINDS, PINNABLE_KINDS, ContextEntry, context_of
+from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import Appended
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import checked_id, checked_part
@@ -68,7 +69,7 @@ class MarkingSession(SessionView):
 
     async def _lone_item(self, entry_id: str) -> ContextEntry | None:
         entry = await self._backend.get_entry(self.ref, entry_id)
-        return None if entry is None or entry.kind not in PINNABLE_KINDS else ContextEntry(entry)
+        return None if entry is None or entry.kind not in SHOWN_KINDS else ContextEntry(entry)
 
     async def pins(self) -> list[str]:
         """Return the ids of the entries that the next compaction keeps, if they lie on its path.

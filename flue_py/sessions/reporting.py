@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery, UsageRow
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
+from flue_py.core.projection import ContextEntry
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
 from flue_py.render.report_data import ReportedSession, Thresholds
@@ -83,5 +84,5 @@ def entry_sizes(entries: Iterable[Entry]) -> dict[str, int]:
     return {
         entry.id: count_message_tokens(ContextEntry(entry).data).tokens
         for entry in entries
-        if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
+        if entry.kind in SHOWN_KINDS
     }

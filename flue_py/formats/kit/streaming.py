@@ -16,8 +16,9 @@ from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, NewEntry, to_microseconds
+from flue_py.core.entries import NewEntry, to_microseconds
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import NewSession
 from flue_py.formats.kit.parsed import LabelChange, ParsedSession, TaskOf
 from flue_py.formats.kit.report import ParseReport
@@ -104,7 +105,7 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     """Return a session that was parsed as a whole as the one part it is. O(entries)."""
     order = sorted(parsed.entries, key=lambda entry: parsed.lines.get(entry.id or "", 0))
     if order and parsed.leaf != order[-1].id:
-        order = [entry for entry in order if entry.kind in _SPOKEN]
+        order = [entry for entry in order if entry.kind in SHOWN_KINDS]
     leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
     names = {False: parsed.session.title, True: parsed.session.auto_title}
     naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
@@ -126,7 +127,6 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     )
 
 
-_SPOKEN = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
 _NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
 """The kinds of entries that name a session, and whether a program made the name."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Edit, EditKind, Note
 from flue_py.core.pins import effective_pins
-from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
 from flue_py.store.ops.pins import group_of, pins_of
@@ -110,7 +110,7 @@ def set_pin(
 
 def check_pinnable(entry_id: str, kind: str) -> None:
     """Raise `InvalidArgument` for an entry that is of no kind that a context has."""
-    if kind not in PINNABLE_KINDS:
+    if kind not in SHOWN_KINDS:
         raise InvalidArgument(
             f"entry {entry_id!r} is of kind {kind}, which is never part of a context; there is nothing to keep of it"
         )

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, cast
 
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
+from flue_py.core.kinds import CONTEXT_KINDS
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
-from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
+from flue_py.core.projection import context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     Change,
     LeafChoice,

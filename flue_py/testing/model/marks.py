@@ -8,8 +8,8 @@ from typing import Literal
 
 import pydantic_core
 
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable
-from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.core.sessions import (
     STORED,
     Change,
@@ -48,7 +48,7 @@ class ModelMarks(ModelLedger):
         session = self._session(session_id)
         session.check_sees(entry_id)
         kind = session.tree[entry_id].entry.kind
-        if kind not in PINNABLE_KINDS:
+        if kind not in SHOWN_KINDS:
             raise InvalidArgument(f"entry {entry_id!r} is of kind {kind}, which is never part of a context")
         group = group_of(session, entry_id, session.info.leaf_id)
         in_effect = pins_in_effect(session, session.info.leaf_id)
