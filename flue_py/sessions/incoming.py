@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from flue_py.core.entries import EXCLUSION, NewEntry, entry_of_message
+from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
-from flue_py.errors import InvalidEntry
+from flue_py.core.shapes import Shape, shape_of
+from flue_py.wire.foreign import Converted, beside_ours, convert
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
-    from flue_py.core.shapes import Shape
-    from flue_py.wire.foreign import Converted
+
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -56,19 +56,9 @@ def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], sou
     return _incoming(messages, [f"messages[{number}]" for number in range(len(messages))], source)
 
 
-def checked_custom_kind(kind: str) -> str:
-    """Return the kind of a custom entry. Raises `InvalidEntry` for one that has a method of its own."""
-    if kind == EXCLUSION:
-        raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-    return kind
-
-
 def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
 ) -> Incoming:
-    from flue_py.core.shapes import shape_of  # noqa: PLC0415 - a store is opened without it
-    from flue_py.wire.foreign import beside_ours, convert  # noqa: PLC0415 - likewise
-
     shapes = [
         shape_of(message, path) if isinstance(message, Mapping) else None
         for message, path in zip(messages, where, strict=True)
