@@ -496,19 +496,12 @@ def new_exclusion(
     _check_string(entry_id, "entry_id")
     fields: JsonObject = {"entryId": entry_id}
     if part is not None:
-        fields["part"] = checked_part(part)
+        fields["part"] = part
     if not excluded:
         fields["excluded"] = False
     fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
     text, replaced = encode_json(fields, EXCLUSION)
     return NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced)
-
-
-def checked_part(part: int | str) -> int | str:
-    """Return ``part`` unchanged. Raises `InvalidEntry` where it is neither a position nor an id."""
-    if isinstance(part, bool) or not isinstance(part, (int, str)) or (isinstance(part, int) and part < 0):
-        raise InvalidEntry(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
-    return part
 
 
 def checked_kind(kind: str) -> str:

@@ -10,7 +10,7 @@ from flue_py.core.entries import from_microseconds, message_preview, message_tex
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, kind_of
-from flue_py.core.sessions import check_label
+from flue_py.core.sessions import SessionInfo, check_label
 from flue_py.errors import CorruptStore, InvalidArgument
 
 MAX_BY_CHARACTERS = 200
@@ -64,6 +64,13 @@ class Edit:
     entry_id: str | None = None
     before: str | None = None
     after: str | None = None
+
+
+def row_value(info: SessionInfo, what: str) -> str | None:
+    """Return a value of a session's row as the text that an edit keeps; None where there is none."""
+    completed = None if info.completed_us is None else str(info.completed_us)
+    values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
+    return completed if what == "completed" else values[what]
 
 
 @frozen

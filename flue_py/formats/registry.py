@@ -34,8 +34,7 @@ class Format:
     """One format, its functions named by module and name.
 
     ``content`` says what the parser is given: ``lines`` (an iterable of them) or ``bytes`` (the whole file).
-    ``reader`` reads row by row, in little memory; where there is one, it is used instead of ``parse`` for all files
-    of more than ``whole_up_to`` bytes.
+    ``reader`` reads row by row, in little memory; where there is one, it is used instead of ``parse``.
     ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` their names' ends.
     ``settled_by`` looks through a whole file whose beginning could as well be that of another format.
     ``is_chained`` says that rows have no ids of their own, so that a file whose beginning changes is another one.
@@ -51,7 +50,6 @@ class Format:
     places: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = (".jsonl",)
     is_chained: bool = False
-    whole_up_to: int = 0
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
@@ -82,9 +80,7 @@ FORMATS: tuple[Format, ...] = (
         "pi",
         "flue_py.formats.pi.read",
         "looks_like_pi",
-        parse="parse_pi_file",
         reader="PiReader",
-        whole_up_to=8 * 2**20,
         places=("~/.pi/agent/sessions",),
     ),
     Format("noumen", "flue_py.formats.noumen.read", "looks_like_noumen", parse="parse_noumen"),

@@ -51,7 +51,7 @@ def age(passed: timedelta) -> str:
 
 
 def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
-    """Return the turns that the model sees, one line each, with a note on those before that it no longer does.
+    """Return the turns that the model sees, one line each, and how many earlier ones it no longer sees.
 
     With ``whole`` these have lines, too.
     """
@@ -69,7 +69,7 @@ def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
 
 
 def said_lines(entries: Sequence[Entry]) -> list[Line]:
-    """Return what was said on a path: each message of the user behind ``>``, each answer below it, as they are.
+    """Return what was said on a path: each message of the user after ``>``, each answer below it, unchanged.
 
     Tools, thinking and settings are left out; a compaction is one line.
     """

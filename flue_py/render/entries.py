@@ -42,8 +42,8 @@ class Cost:
 @frozen
 class Look:
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
-    what its line cost (lines with no calls are left out), and what the branch cost that it is the end of. Where
-    ``sizes_counted`` is False, sizes are estimates, and marked (``~``)."""
+    what its line cost (lines without calls are left out), and what the branch that ends with it cost. If
+    ``sizes_counted`` is False, sizes are estimates, marked with ``~``."""
 
     width: int = 80
     sizes: Mapping[str, int] | None = None
@@ -54,7 +54,7 @@ class Look:
     sizes_counted: bool = True
 
     def size_text(self, size: int | None) -> str:
-        """Return a size in at most `SIZE_WIDTH` characters; nothing where there is none."""
+        """Return a size in at most `SIZE_WIDTH` characters; "" if there is none."""
         if size is None:
             return ""
         return short_count(size) if self.sizes_counted else f"~{short_count(size)}"
@@ -63,7 +63,7 @@ class Look:
 def cost_text(cost: Cost) -> str:
     """Return a cost in dollars, in at most eight characters up to a million; a dash where none is known.
 
-    A plus says that it is at least that much: some calls have no known cost.
+    A plus means "at least": some calls have no known cost.
     """
     if cost.is_partial and not cost.picodollars:
         return "-"
@@ -78,7 +78,7 @@ def cost_text(cost: Cost) -> str:
 
 
 def entry_name(entry: Entry) -> Span:
-    """Return what an entry is, in a word of at least `NAME_WIDTH` cells, with its style."""
+    """Return a word for the kind of an entry, of at least `NAME_WIDTH` cells, with its style."""
     name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
     word = _ROLE_WORDS.get(name) or kind_of(name).word or name
     return padded(one_line(word, 24), NAME_WIDTH), STYLES.get(name, "blue")
@@ -185,7 +185,7 @@ def laid_out(
 
 
 def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
-    """Return a line that stands for a run of entries: how many, how many turns, how many tokens."""
+    """Return a line in place of a run of entries: how many there are, how many turns, how many tokens."""
     turns = sum(map(begins_turn, entries))
     text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")
     sizes = look.sizes or {}

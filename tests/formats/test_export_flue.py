@@ -14,10 +14,9 @@ from flue_py.core.jsontext import encode_json
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.formats.flue.document import parse_session_document
 from flue_py.formats.flue.write import export_flue
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.transfer.exporting import export_session
 from flue_py.transfer.importing.run import import_file
-from tests.formats.pi_files import as_lines, every_type
+from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
 
 AT = "2026-01-05T10:00:00.000Z"

@@ -15,9 +15,8 @@ from flue_py.formats.kit.exported import Exported
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.noumen.read import parse_noumen
 from flue_py.formats.pi.context import messages_for_model, settings_on
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.formats.pi.write import export_pi
-from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines, sequence_digest
+from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines, sequence_digest
 from tests.formats.trees import context_of, info_of, labels_of, path_in, tree_of
 
 

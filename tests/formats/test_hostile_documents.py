@@ -26,9 +26,8 @@ from flue_py.formats.openai.read_chat import looks_like_openai_chat, parse_opena
 from flue_py.formats.openai.read_responses import looks_like_openai_responses, parse_openai_responses
 from flue_py.formats.openai.write_chat import export_openai_chat
 from flue_py.formats.openai.write_responses import export_openai_responses
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.formats.pi.write import export_pi
-from tests.formats.pi_files import HEADER, as_lines
+from tests.formats.pi_files import HEADER, as_lines, parse_pi
 from tests.formats.trees import info_of, items_of, tree_of
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pydantic_core
 
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
@@ -15,7 +16,7 @@ from flue_py.formats.flue.document import VERSION, parse_session_document, sessi
 from flue_py.formats.kit.parsed import ParsedSession, TaskOf
 from flue_py.formats.kit.report import LineNote, ParseReport
 from flue_py.formats.kit.rows import is_name
-from flue_py.formats.kit.streaming import derived_id, one_text
+from flue_py.formats.kit.values import one_text
 
 FORMAT = "flue"
 

@@ -13,9 +13,10 @@ import re
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.documents import Item, items_of, read_object
-from flue_py.formats.kit.linear import Chain, imported_session, message_entry, one_text, read_time
+from flue_py.formats.kit.linear import Chain, imported_session, message_entry
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes, is_name
+from flue_py.formats.kit.values import one_text, read_time
 from flue_py.wire.openai_chat import arguments_from_text, calls_in
 
 FORMAT = "fuseraft-repl"

@@ -17,17 +17,10 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.documents import Item, items_of, read_object
-from flue_py.formats.kit.linear import (
-    UNREADABLE_MESSAGE,
-    Chain,
-    imported_session,
-    message_entry,
-    one_text,
-    plain_entry,
-    read_time,
-)
+from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, Chain, imported_session, message_entry, plain_entry
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit.values import one_text, read_time
 
 FORMAT = "fuseraft-run"
 

@@ -11,13 +11,10 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import NewEntry, to_microseconds
-from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
+from flue_py.core.entries import NewEntry
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import NewSession
 from flue_py.formats.kit.parsed import LabelChange, ParsedSession, TaskOf
@@ -99,6 +96,16 @@ class RowReader(Protocol):
 
     def report(self) -> ParseReport:
         """Return what came of the rows."""
+
+
+def read_lines(reader: RowReader, lines: Sequence[bytes]) -> list[SessionPart]:
+    """Return the parts of a file of which all lines are at hand. Raises `UnreadableFile`. O(size)."""
+    if reader.needs_scan:
+        for number, raw in enumerate(lines, 1):
+            reader.scan(number, raw)
+    for number, raw in enumerate(lines, 1):
+        reader.feed(number, raw)
+    return reader.finish(take_all=True)
 
 
 def whole_session(parsed: ParsedSession) -> SessionPart:
@@ -212,34 +219,6 @@ class Recent(Generic[Value]):
 
 
 # -- small things that rows of all formats have ---------------------------------------------------------------------
-
-
-def derived_id(*parts: str | int) -> str:
-    """Return the id of a row that has none, from what sets it apart: 16 hex characters, the same every time."""
-    return blake2b("\n".join(map(str, parts)).encode(errors="replace"), digest_size=8).hexdigest()
-
-
-def read_time(value: JsonValue) -> int | None:
-    """Return an ISO 8601 text, or milliseconds since 1970, in microseconds since 1970 UTC; None for anything else."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-            return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-        except (ValueError, OverflowError):
-            return None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
-        return int(value * 1000)
-    return None
-
-
-def one_text(value: JsonValue, most: int = 0) -> str | None:
-    """Return a text that can be stored as a name or title, cut to ``most`` characters; None where it is no text."""
-    if not isinstance(value, str):
-        return None
-    text = value
-    if not value.isascii() or "\0" in value:
-        text = replace_lone_surrogates(value.replace("\0", ""))[0]
-    return text[:most] if most else text
 
 
 def first_rows(first_bytes: bytes) -> Iterable[bytes]:

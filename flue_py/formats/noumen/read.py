@@ -17,9 +17,10 @@ from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, message_text
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.formats.kit.linear import Chain, imported_session, message_entry, one_text, plain_entry, read_time
+from flue_py.formats.kit.linear import Chain, imported_session, message_entry, plain_entry
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes, Row, is_name, read_rows
+from flue_py.formats.kit.values import one_text, read_time
 from flue_py.wire.openai_chat import calls_in, message_from_chat
 
 FORMAT = "noumen"

@@ -17,16 +17,15 @@ from flue_py.core.entries import (
     EXCLUSION,
     MESSAGE,
     Entry,
-    from_microseconds,
 )
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
 from flue_py.formats.kit.exported import Exported, json_line
+from flue_py.formats.kit.values import iso_time
 from flue_py.formats.pi.context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
-from flue_py.formats.pi.filling import FILLED, filled, has_reported_cost, with_cost
-from flue_py.formats.pi.whole import (
+from flue_py.formats.pi.entries import (
     CONTEXT_EDIT,
     CUSTOM,
     EMPTY_BRANCH_SUMMARY,
@@ -36,6 +35,7 @@ from flue_py.formats.pi.whole import (
     SESSION_INFO,
     UNREADABLE,
 )
+from flue_py.formats.pi.filling import FILLED, filled, has_reported_cost, with_cost
 from flue_py.wire.leftovers import Leftovers
 
 _KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE})
@@ -98,13 +98,9 @@ def _header(file: _File) -> JsonObject:
         "type": "session",
         "version": NEWEST_VERSION,
         "id": file.info.id,
-        "timestamp": kept.get("timestamp") or _iso(file.info.created_us),
+        "timestamp": kept.get("timestamp") or iso_time(file.info.created_us),
         "cwd": "" if cwd is None else cwd,
     }
-
-
-def _iso(microseconds: int) -> str:
-    return from_microseconds(microseconds).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def _active_path_last(entries: Sequence[Entry], leaf_id: str | None) -> list[Entry]:
@@ -127,7 +123,12 @@ def _row(entry: Entry, file: _File) -> JsonObject | str:
     kind, body = _body(entry, beside, file)
     if isinstance(body, str):
         return body
-    row: JsonObject = {"type": kind, "id": entry.id, "parentId": entry.parent_id, "timestamp": _iso(entry.created_us)}
+    row: JsonObject = {
+        "type": kind,
+        "id": entry.id,
+        "parentId": entry.parent_id,
+        "timestamp": iso_time(entry.created_us),
+    }
     row.update((name, value) for name, value in body.items() if name not in row)
     if "timestamp" in beside:
         row["timestamp"] = beside.pop("timestamp")
@@ -283,7 +284,7 @@ def _set_names(
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
         row_id = _unused_id(file, kind, str(body.get("targetId")))
-        row: JsonObject = {"type": kind, "id": row_id, "parentId": parent, "timestamp": _iso(file.info.updated_us)}
+        row: JsonObject = {"type": kind, "id": row_id, "parentId": parent, "timestamp": iso_time(file.info.updated_us)}
         rows.insert(at, (row_id, {**row, **body}))
         at += 1
         parent = row_id if is_name_row else parent

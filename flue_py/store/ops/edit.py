@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flue_py.core.kinds import SHOWN_KINDS
-from flue_py.core.log import Edit, EditKind, Note
+from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
@@ -51,17 +51,6 @@ def update_session(
         _write_row_value(tx, state, edit)
     write_edits(tx, sources, state, edits, note)
     return require_session(tx, session_id)
-
-
-def row_value(info: SessionInfo, what: str) -> str | None:
-    """Return what an edit of a session's row tells of it, as text."""
-    if what == "title":
-        return info.title
-    if what == "auto_title":
-        return info.auto_title
-    if what == "metadata":
-        return info.metadata_text
-    return None if info.completed_us is None else str(info.completed_us)
 
 
 def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:

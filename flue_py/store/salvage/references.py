@@ -1,4 +1,4 @@
-"""What payloads say of other entries, such as the first that a compaction keeps, where those were given other ids."""
+"""Replace ids in payloads after a rename, such as the first entry that a compaction keeps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from flue_py.store.schema.payloads import StoredPayload, pack
 
 
 def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[str, ...], StoredPayload | None]:
-    """Put the new names of entries into a payload that has the old ones, with a new digest.
+    """Replace old names of entries in a payload, and compute its new digest.
 
-    Return the fields that were changed, and how the payload is stored now; nothing where it stays as it is.
+    Return the fields that were changed, and how the payload is stored now; nothing if it stays as it is.
     """
     references = kind_of(entry.kind).references
     if not found.renamed or not references:

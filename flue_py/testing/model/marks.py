@@ -9,13 +9,12 @@ from typing import Literal
 import pydantic_core
 
 from flue_py.core.kinds import SHOWN_KINDS
-from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable
+from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable, row_value
 from flue_py.core.sessions import (
     STORED,
     Change,
     LeafChoice,
     MoveReason,
-    SessionInfo,
     Stored,
     check_entry_label,
 )
@@ -23,13 +22,6 @@ from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.testing.model.ledger import ModelLedger
 from flue_py.testing.model.pins import group_of, pins_in_effect
 from flue_py.testing.model.rows import MoveNote, Row, Session
-
-
-def row_value(info: SessionInfo, what: str) -> str | None:
-    """Return what an edit of a session's row tells of it, as text."""
-    completed = None if info.completed_us is None else str(info.completed_us)
-    values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
-    return completed if what == "completed" else values[what]
 
 
 class ModelMarks(ModelLedger):

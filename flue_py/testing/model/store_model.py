@@ -18,7 +18,7 @@ from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.log import NO_NOTE, Edit, Note
+from flue_py.core.log import NO_NOTE, Edit, Note, row_value
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -50,7 +50,7 @@ from flue_py.errors import (
     TaskDepthExceeded,
 )
 from flue_py.testing.model.budgets import ModelBudgets, unused
-from flue_py.testing.model.marks import ModelMarks, row_value
+from flue_py.testing.model.marks import ModelMarks
 from flue_py.testing.model.pins import with_pins
 from flue_py.testing.model.rows import (
     Content,

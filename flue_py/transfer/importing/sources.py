@@ -12,7 +12,6 @@ from typing import BinaryIO
 from flue_py.core.bounds import json_weight
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.errors import InvalidArgument, UnreadableFile, shown
-from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.streaming import RowReader, SessionPart, whole_session
 from flue_py.formats.registry import Format, find_format, format_names, recognize
@@ -95,7 +94,7 @@ class ImportSource:
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
-            if self._format.reader is None or self.size <= min(self._format.whole_up_to, self._limits.document_bytes):
+            if self._format.reader is None:
                 self._waiting = self._parse_whole(self._file)
                 return
             self._reader = self._format.make_reader(self.path.name)
@@ -270,11 +269,6 @@ def _joined(reports: list[ParseReport]) -> ParseReport:
 
 def _count(counted: int | None, notes: tuple[object, ...]) -> int:
     return len(notes) if counted is None else counted
-
-
-def parts_of(parsed: ParsedSession) -> list[SessionPart]:
-    """Return a parsed session as what a batch holds."""
-    return [whole_session(parsed)]
 
 
 def checked_format(name: str) -> str:
