@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flue_py import sessions
 from flue_py.core.calls import program_of
 from flue_py.core.entries import (
     EXCLUSION,
@@ -26,6 +25,7 @@ from flue_py.errors import InvalidEntry
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_messages, checked_place
 from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.handle import Result
+from flue_py.sessions.incoming import incoming_message, incoming_messages
 from flue_py.sessions.marking import Marking
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Appending(Contexts, Marking):
         back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
         `IdempotencyConflict`. O(1).
         """
-        incoming = sessions.incoming.incoming_message(message, source)
+        incoming = incoming_message(message, source)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 
     async def append_messages(
@@ -78,7 +78,7 @@ class Appending(Contexts, Marking):
         An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
         leaf. O(len(messages)).
         """
-        incoming = sessions.incoming.incoming_messages(checked_messages(messages), source)
+        incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 

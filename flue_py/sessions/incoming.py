@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from flue_py import wire
 from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
-from flue_py.core.shapes import Shape, shape_of
-from flue_py.wire.foreign import Converted, beside_ours, convert
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
-
+    from flue_py.core.shapes import Shape
+    from flue_py.wire import Converted
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -60,7 +60,7 @@ def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
 ) -> Incoming:
     shapes = [
-        shape_of(message, path) if isinstance(message, Mapping) else None
+        wire.shape_of(message, path) if isinstance(message, Mapping) else None
         for message, path in zip(messages, where, strict=True)
     ]
     in_use = {shape for shape in shapes if shape is not None}
@@ -72,10 +72,10 @@ def _incoming(
         if shape is not None and isinstance(message, Mapping):
             # What is not JSON is told with the path where it was given, before it moves.
             encode_json(message, path)
-            entries += [_entry(each, path, source) for each in convert(dict(message), shape, names, path)]
+            entries += [_entry(each, path, source) for each in wire.convert(dict(message), shape, names, path)]
         else:
             entry = entry_of_message(message, source, path)
-            beside = beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
+            beside = wire.beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
             entries.append(_beside(entry, beside))
         starts.append(len(entries))
     return Incoming(entries, starts, shapes)

@@ -16,8 +16,8 @@ from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, Chain, message_entry
 from flue_py.formats.kit.lists import list_session, list_session_id
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
-from flue_py.wire.anthropic import messages_from_anthropic
-from flue_py.wire.anthropic_blocks import (
+from flue_py.wire.anthropic import (
+    messages_from_anthropic,
     part_from_block,
 )
 from flue_py.wire.openai_chat import calls_in

@@ -38,7 +38,7 @@ from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.rows import Notes, is_name, unusable_id
 from flue_py.formats.kit.streaming import Recent, SessionPart
 from flue_py.formats.kit.values import one_text, read_moment
-from flue_py.wire.responses_content import (
+from flue_py.wire.codex_items import (
     KEPT_BY_COMPACTION,
     Counts,
     call_ids,

@@ -14,7 +14,7 @@ from flue_py.formats.codex.rows import CodexRow
 from flue_py.formats.kit.encoding import Content, with_call
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.values import read_moment
-from flue_py.wire.responses_content import (
+from flue_py.wire.codex_items import (
     TOKEN_KINDS,
     Counts,
     counted_usage,
