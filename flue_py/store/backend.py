@@ -410,10 +410,9 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
 
     async def read_tree(self, session_id: str) -> list[Entry]:
-        """Return every entry that the session sees: those it inherited, then its own in the order they were added.
+        """Return every entry that the session sees: what it inherited root first, then its own as they were added.
 
-        The inherited ones are in order of depth, those of one depth in order of id. Raises nothing of its own.
-        O(entries).
+        Raises nothing of its own. O(entries).
         """
         return await self._runner.read(lambda tx: ops.read.read_tree(tx, session_id))
 

@@ -444,7 +444,7 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         entries.append(_entry(tx, state, row, parent, creators))
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
-    return sorted(inherited, key=attrgetter("depth", "id")) + sorted(own, key=attrgetter("revision", "ordinal"))
+    return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 
 def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:

@@ -136,7 +136,6 @@ class ModelMarks(ModelLedger):
                 marks.pop(entry_id, None)
             else:
                 marks[entry_id] = edit.after
-                session.marked_us[entry_id, edit.what] = session.info.updated_us
 
     def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
         if retracted == (entry_id in session.retracted):
@@ -162,7 +161,7 @@ class ModelMarks(ModelLedger):
         to: LeafChoice = STORED,
         note: MoveNote | None = None,
     ) -> None:
-        """Count one revision, record the change, and wake those who watch."""
+        """Count one revision, and record the change."""
         now = self._sources.now_us()
         before = session.info.leaf_id
         leaf = before if isinstance(to, Stored) else to
@@ -175,4 +174,3 @@ class ModelMarks(ModelLedger):
             change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
             session.notes[revision] = note or MoveNote(None, None)
         session.changes.append(change)
-        self._notify(session.info.id)
