@@ -64,7 +64,7 @@ GROUPS = {
         "BundleCounts",
     ),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
-    "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "BudgetLeft", "CopyProgress"),
+    "Copying a store": ("copy_store", "CopyReport", "CopyRefusal", "BudgetLeft", "CopyProgress"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
 }

@@ -159,6 +159,8 @@ class BudgetContract:
         await add(backend, child.id, assistant(tokens=5, dollars=0.25))
         gone = await backend.create_task(parent.id, "u", NewSession())
         await add(backend, gone.id, assistant(tokens=3, dollars=0.5))
+        below = await backend.create_task(gone.id, "v", NewSession())
+        await add(backend, below.id, assistant(tokens=2, dollars=0.05))
         await backend.delete_tree(gone.id)
         fork = await backend.fork(parent.id, STORED, NewSession())
         await add(backend, fork.id, assistant(tokens=100))
@@ -169,9 +171,9 @@ class BudgetContract:
         await backend.move(parent.id, None)
         expected: list[tuple[Covers, str | None, int, int]] = [
             ("session", parent.id, 10, 10),
-            ("tasks", parent.id, 18, 85),
+            ("tasks", parent.id, 20, 90),
             ("session", child.id, 5, 25),
-            ("scope", None, 118, 85),
+            ("scope", None, 120, 90),
         ]
         for covers, session_id, tokens, cents in expected:
             made = await backend.set_budget(NewBudget(covers, "tokens", 1, session_id, "s", "ledger"))

@@ -1,4 +1,4 @@
-"""Moving house: a tree crosses whole, and answers in the other store as it did in the first."""
+"""The contract: a copied tree is whole, and answers in the other store as it did in the first."""
 
 from __future__ import annotations
 

@@ -338,6 +338,14 @@ class ReadContract:
         assert await backend.match_entry_ids(fork.id, "ab", 9) == ["ab1", "ab2", "ab9"]
         assert await backend.match_entry_ids(fork.id, "", 9) == ["ab1", "ab2", "ab9"]
 
+    async def test_of_many_ids_that_begin_alike_those_the_session_sees_are_found(self, backend: Backend) -> None:
+        session = await new_session(backend, placed(user(), "a"))
+        fork = await backend.fork(session.id, "a", NewSession())
+        await add(backend, session.id, *(placed(user(), f"x{number:03}") for number in range(150)))
+        await add(backend, fork.id, placed(user(), "x1"), placed(user(), "x2"))
+        assert await backend.match_entry_ids(fork.id, "x", 9) == ["x1", "x2"]
+        assert len(await backend.match_entry_ids(session.id, "x", 200)) == 150
+
     async def test_an_ancestor_is_an_entry_on_the_way_to_the_root_or_the_entry_itself(self, backend: Backend) -> None:
         session = await new_session(backend)
         first, second, third = await add(backend, session.id, *talk(3))
@@ -384,6 +392,13 @@ class ReadContract:
                 assert change.from_id == leaf
                 leaf = change.to_id
         assert leaf == path[1]
+
+    async def test_the_feed_tells_the_entries_of_a_revision_in_the_order_they_came(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        entries = [placed(user(), "c"), placed(user(), "b", "c"), placed(user(), "a"), placed(user(), "d", "a")]
+        await backend.import_entries(session.id, entries, leaf="b")
+        (change,) = await backend.changes(session.id, 0, 9)
+        assert ids_of(change.entries) == ["c", "b", "a", "d"]
 
     async def test_the_feed_can_be_resumed_anywhere(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -443,6 +458,10 @@ class ReadContract:
             await anext(told)
             await backend.delete_tree(session.id)
             await anext(told)
+
+    async def test_a_watcher_of_a_session_that_is_not_there_is_told_at_once(self, backend: Backend) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(aiter(backend.notifications(UNKNOWN)))
 
     async def test_watching_ends_when_the_store_closes(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())

@@ -162,7 +162,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     @rule(session=callers, asked=amounts, ttl_us=times)
     def reserve_again(self, session: str, asked: Amounts, ttl_us: int) -> None:
-        """Reserve once more: it is what is done most."""
+        """Reserve once more: most calls are reservations."""
         self.reserve_anything(session, asked, ttl_us)
 
     @rule(session=callers, asked=amounts, ttl_us=times)

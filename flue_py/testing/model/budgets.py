@@ -138,7 +138,7 @@ class ModelBudgets(ModelReads):
         return budget
 
     def _forget_budgets(self, budget_ids: Iterable[str]) -> None:
-        """Delete budgets, and of the reservations what is in them."""
+        """Delete budgets, with what is reserved in them."""
         for budget_id in budget_ids:
             del self._budgets[budget_id]
             for reservation in list(self._reservations.values()):
@@ -227,7 +227,7 @@ class ModelBudgets(ModelReads):
 
 
 def unused(draw: Callable[[], str], *taken: Container[str]) -> str:
-    """Return a fresh id, asking again while it is taken. Raises `InvalidArgument` where there is no end of it."""
+    """Return a fresh id, drawing again while it is taken. Raises `InvalidArgument` after 1,000 draws."""
     drawn = ""
     for _ in range(_ID_ATTEMPTS):
         drawn = draw()

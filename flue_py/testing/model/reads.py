@@ -1,4 +1,4 @@
-"""The reading half of the model: nothing here changes what is stored."""
+"""The reads of the model. Nothing here changes what is stored."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class ModelReads:
 
 
 def _leaf(session: Session, leaf: LeafChoice) -> str | None:
-    """Return the leaf to read at. Raises `EntryNotFound` where the session does not see it."""
+    """Return the leaf to read at. Raises `EntryNotFound` if the session does not see it."""
     if isinstance(leaf, Stored):
         return session.info.leaf_id
     session.check_sees(leaf)

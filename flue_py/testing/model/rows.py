@@ -182,7 +182,7 @@ class Session:
             raise EntryNotFound(self.info.id, entry_id)
 
     def check_leaf(self, expected: LeafChoice) -> None:
-        """Raise `LeafConflict` where the stored leaf is not the expected one."""
+        """Raise `LeafConflict` if the stored leaf is not the expected one."""
         if not isinstance(expected, Stored) and expected != self.info.leaf_id:
             raise LeafConflict(self.info.id, expected, self.info.leaf_id)
 

@@ -416,7 +416,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         return session
 
     def _replay(self, session: Session, key: str | None, content: Content | None) -> Appended | Moved | str | None:
-        """Return the first result of an idempotency key, or None where it is new."""
+        """Return the first result of an idempotency key, or None if it is new."""
         check_name(key, "idempotency key")
         request = None if key is None else session.requests.get(key)
         if request is None:
