@@ -5,3 +5,13 @@ style in the words terminals share ("bold", "green", "dim"); the caller that pri
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flue_py.lazy import lazy_modules
+
+if TYPE_CHECKING:
+    from flue_py.render import report, report_data, views
+
+__all__ = ["report", "report_data", "views"]
+__getattr__ = lazy_modules(__name__)

@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from flue_py import wire
-from flue_py.core.entries import EXCLUSION, NewEntry, entry_of_message
+from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
-from flue_py.errors import InvalidEntry
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -55,13 +54,6 @@ def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], sou
     Raises `InvalidEntry` naming the message and the field (``messages[1].content``). O(size).
     """
     return _incoming(messages, [f"messages[{number}]" for number in range(len(messages))], source)
-
-
-def checked_custom_kind(kind: str) -> str:
-    """Return the kind of a custom entry. Raises `InvalidEntry` for one that has a method of its own."""
-    if kind == EXCLUSION:
-        raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-    return kind
 
 
 def _incoming(

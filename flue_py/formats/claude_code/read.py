@@ -53,9 +53,10 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class ClaudeCodeReader:
-    """Reads a transcript row by row (see `RowReader`). ``name`` is that of the file."""
+    """Reads a transcript row by row (see `Reader`). ``name`` is that of the file."""
 
     needs_scan = False
+    needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
         self._name = name

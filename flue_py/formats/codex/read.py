@@ -61,9 +61,10 @@ _MAX_TURNS = 1_000
 
 
 class CodexReader:
-    """Reads a rollout row by row (see `RowReader`). ``name`` is that of the file."""
+    """Reads a rollout row by row (see `Reader`). ``name`` is that of the file."""
 
     needs_scan = False
+    needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
         self._name = name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import pydantic_core
@@ -16,6 +17,7 @@ from flue_py.formats.flue.document import VERSION, parse_session_document, sessi
 from flue_py.formats.kit.parsed import ParsedSession, TaskOf
 from flue_py.formats.kit.report import LineNote, ParseReport
 from flue_py.formats.kit.rows import is_name
+from flue_py.formats.kit.streaming import DocumentReader
 from flue_py.formats.kit.values import one_text
 
 FORMAT = "flue"
@@ -76,6 +78,9 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
             parent=parent, tasks=tuple(tasks), restates=True,
         )
     ]  # fmt: skip
+
+
+read_flue = partial(DocumentReader, parse_flue)
 
 
 def _task_of(metadata: JsonObject) -> TaskOf | None:

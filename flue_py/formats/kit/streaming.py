@@ -1,4 +1,4 @@
-"""Reading a file row by row: what a reader hands over, and how it remembers ids without remembering rows.
+"""Reading a file: what a reader hands over, and how it remembers ids without remembering rows.
 
 A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
 before children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -17,8 +17,9 @@ from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import NewSession
+from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.parsed import LabelChange, ParsedSession, TaskOf
-from flue_py.formats.kit.report import ParseReport
+from flue_py.formats.kit.report import ParseReport, joined
 
 Value = TypeVar("Value")
 
@@ -69,11 +70,14 @@ class SessionPart:
     settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class RowReader(Protocol):
-    """Reads one file, row by row."""
+class Reader(Protocol):
+    """Reads one file."""
 
     needs_scan: bool
     """Whether every line has to be given to `scan` before the first one is given to `feed`."""
+
+    needs_whole: bool
+    """Whether the whole file is given to `feed` at once, as line 1: it means nothing in parts."""
 
     @property
     def ready(self) -> int:
@@ -98,7 +102,7 @@ class RowReader(Protocol):
         """Return what came of the rows."""
 
 
-def read_lines(reader: RowReader, lines: Sequence[bytes]) -> list[SessionPart]:
+def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
     """Return the parts of a file of which all lines are at hand. Raises `UnreadableFile`. O(size)."""
     if reader.needs_scan:
         for number, raw in enumerate(lines, 1):
@@ -106,6 +110,44 @@ def read_lines(reader: RowReader, lines: Sequence[bytes]) -> list[SessionPart]:
     for number, raw in enumerate(lines, 1):
         reader.feed(number, raw)
     return reader.finish(take_all=True)
+
+
+class DocumentReader:
+    """Reads a file that is one document (see `Reader`), by a function of its bytes and its name."""
+
+    needs_scan = False
+    needs_whole = True
+
+    def __init__(self, parse: Callable[[bytes, str], Sequence[ParsedSession]], name: str) -> None:
+        self._parse = parse
+        self._name = name
+        self._sessions: Sequence[ParsedSession] = ()
+        self._reports: list[ParseReport] = []
+        self.ready = 0
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Nothing has to be known in advance."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read the document. Raises `UnreadableFile` where it is not of this format."""
+        self._sessions = self._parse(raw, self._name)
+        self._reports = list({id(session.report): session.report for session in self._sessions}.values())
+        self.ready = sum(len(session.entries) for session in self._sessions)
+
+    def take(self) -> list[SessionPart]:
+        """Return the sessions, once."""
+        sessions, self._sessions, self.ready = self._sessions, (), 0
+        return [whole_session(session) for session in sessions]
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return the sessions that were not taken. Raises `UnreadableFile` where there was none."""
+        if not self._reports:
+            raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
+        return self.take()
+
+    def report(self) -> ParseReport:
+        """Return what came of the document."""
+        return joined(self._reports)
 
 
 def whole_session(parsed: ParsedSession) -> SessionPart:

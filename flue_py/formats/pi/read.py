@@ -42,9 +42,10 @@ def looks_like_pi(first_bytes: bytes, path: str) -> bool:
 
 
 class PiReader:
-    """Reads a pi session file row by row (see `RowReader`)."""
+    """Reads a pi session file row by row (see `Reader`)."""
 
     needs_scan = True
+    needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
         self._name = name

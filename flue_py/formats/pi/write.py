@@ -22,7 +22,7 @@ from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
-from flue_py.formats.kit.exported import Exported, json_line
+from flue_py.formats.kit.exported import Exported, SessionTree, json_line
 from flue_py.formats.kit.values import iso_time
 from flue_py.formats.pi.context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.pi.entries import (
@@ -57,29 +57,24 @@ class _File:
         return version if isinstance(version, int) else 1
 
 
-def export_pi(
-    info: SessionInfo,
-    entries: Sequence[Entry],
-    leaf_id: str | None,
-    labels: Mapping[str, str] | None = None,
-    costs: Mapping[str, EntryCost] | None = None,
-) -> Exported:
-    """Return a session as a pi file: its row, every entry it sees (`Session.get_tree`), a leaf, and its labels.
+def export_pi(session: SessionTree) -> Exported:
+    """Return a session as a pi file, with its labels.
 
-    ``costs`` are what the ledger knows of the entries (`Session.entry_costs`): a cost that was priced goes out as one
-    that was reported. Off the active path entries keep their order, and come first where the leaf is not the last of
-    them. Labels and a title that no entry sets get rows of their own. Cost: O(entries).
+    A cost that was priced goes out as one that was reported. Off the active path entries keep their order, and come
+    first where the leaf is not the last of them. Labels and a title that no entry sets get rows of their own. Cost:
+    O(entries).
     """
-    left = Leftovers()
-    file = _File(info, _header_of(info), left, costs or {}, {entry.id for entry in entries})
-    ordered = _active_path_last(entries, leaf_id)
-    rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in ordered]
-    if entries and leaf_id is None:
+    info, entries, left = session.info, session.entries, Leftovers()
+    file = _File(info, _header_of(info), left, session.costs, {entry.id for entry in entries})
+    rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in _active_path_last(session)]
+    if entries and session.leaf_id is None:
         left.note("that the leaf is before the first entry: pi continues at the last row")
-    _set_names(rows, entries, file, labels or {})
+    _set_names(rows, entries, file, session.labels)
+    for _ in session.tasks:
+        left.note("a link to a task session")
     lines = [json_line(_header(file))]
     lines += [row if isinstance(row, str) else json_line(row) for _, row in rows]
-    return Exported(FORMAT, "\n".join(lines) + "\n", left.notes())
+    return Exported(FORMAT, "\n".join(lines) + "\n", left.notes(), is_rows=True)
 
 
 def _header_of(info: SessionInfo) -> JsonObject | None:
@@ -103,15 +98,11 @@ def _header(file: _File) -> JsonObject:
     }
 
 
-def _active_path_last(entries: Sequence[Entry], leaf_id: str | None) -> list[Entry]:
-    if leaf_id is None or not entries or entries[-1].id == leaf_id:
+def _active_path_last(session: SessionTree) -> list[Entry]:
+    entries = session.entries
+    if session.leaf_id is None or not entries or entries[-1].id == session.leaf_id:
         return list(entries)
-    by_id = {entry.id: entry for entry in entries}
-    path = set()
-    at = by_id.get(leaf_id)
-    while at is not None:
-        path.add(at.id)
-        at = by_id.get(at.parent_id or "")
+    path = {entry.id for entry in session.path()}
     return [entry for entry in entries if entry.id not in path] + [entry for entry in entries if entry.id in path]
 
 
