@@ -37,6 +37,7 @@ from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions import opening
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
+from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.transfer import salvaging
 from flue_py.transfer.salvaging import salvage_file
@@ -131,6 +132,11 @@ class _Twin(Generic[Original_co]):
         return repr(self._original)
 
 
+def _parts(twin: _Twin[Original]) -> tuple[_LoopThread, Original]:
+    """Return where a twin's calls go, and what it stands for: for the descriptors and functions below."""
+    return twin._portal, twin._original  # noqa: SLF001 - a public attribute would be a name of every session
+
+
 class _Blocking(Generic[Original, P, Returned, Result]):
     """A method that calls its asynchronous namesake on the event loop, waits, and adapts what comes back."""
 
@@ -152,10 +158,11 @@ class _Blocking(Generic[Original, P, Returned, Result]):
     ) -> Callable[P, Result] | _Blocking[Original, P, Returned, Result]:
         if twin is None:
             return self
-        bound = partial(self._method, twin._original)
+        portal, original = _parts(twin)
+        bound = partial(self._method, original)
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-            return self._adapt(twin._portal, twin._portal.call(bound, *args, **kwargs))
+            return self._adapt(portal, portal.call(bound, *args, **kwargs))
 
         update_wrapper(call, self._method)
         call.__dict__["__wrapped__"] = bound  # its signature has no self
@@ -208,11 +215,12 @@ class _Entering(Generic[Original, P, Returned]):
     ) -> Callable[P, AbstractContextManager[Returned]] | _Entering[Original, P, Returned]:
         if twin is None:
             return self
-        bound = partial(self._method, twin._original)
+        portal, original = _parts(twin)
+        bound = partial(self._method, original)
 
         def enter(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Returned]:
-            twin._portal.require_running()
-            return twin._portal.entering(bound(*args, **kwargs))
+            portal.require_running()
+            return portal.entering(bound(*args, **kwargs))
 
         update_wrapper(enter, self._method)
         enter.__dict__["__wrapped__"] = bound  # its signature has no self
@@ -351,6 +359,10 @@ class Store(_Twin[AsyncStore]):
     def limits(self) -> Limits:
         return self._original.limits
 
+    @property
+    def backend(self) -> Backend:
+        return self._original.backend
+
     create_session = _making(AsyncStore.create_session)
     open_session = _making(AsyncStore.open_session)
     get_session = _finding(AsyncStore.get_session)
@@ -393,7 +405,8 @@ def _function(
         if not isinstance(twin, _Twin):
             what = f"{original.__name__}: {shown(twin)} is not of flue_py.sync"
             raise InvalidArgument(f"{what}; use flue_py.sync.open, or await flue_py.{original.__name__}")
-        return twin._portal.call(partial(original, twin._original), *args, **kwargs)
+        portal, session_or_store = _parts(twin)
+        return portal.call(partial(original, session_or_store), *args, **kwargs)
 
     update_wrapper(call, original)
     return call

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from flue_py.cli.progress import progress_bar
-from flue_py.core.entries import COMPACTION, Entry
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import SessionInfo
 from flue_py.render.views import needs_source
 from flue_py.sessions.session import Session
@@ -62,7 +63,7 @@ async def marks_of(session: Session) -> dict[str, str]:
 
 def entry_sizes(entries: Iterable[Entry], *, count: bool) -> dict[str, int]:
     """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
-    items = (ContextEntry(entry) for entry in entries if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION)
+    items = (ContextEntry(entry) for entry in entries if entry.kind in SHOWN_KINDS)
     return {entry_id: size.tokens for entry_id, size in item_sizes(items, count=count).items()}
 
 

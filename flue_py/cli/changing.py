@@ -9,7 +9,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import Appended, Moved
 from flue_py.render.lines import counted
 from flue_py.render.rows import moved_row
-from flue_py.sessions.effects import MarkEffect
+from flue_py.sessions.marking import MarkEffect
 from flue_py.sessions.session import Session
 
 

@@ -39,7 +39,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 @dataclass(frozen=True)
 class Statement:
-    """One SQL statement; ``postgres`` is its text where PostgreSQL needs another (see the top of `queries`)."""
+    """One SQL statement; ``postgres`` is its text where PostgreSQL needs another (see `sql.dialects`)."""
 
     sql: str
     postgres: str | None = None

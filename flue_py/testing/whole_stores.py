@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, NewSession, SessionInfo
 from flue_py.core.trees import TreeCopy
 from flue_py.sessions.store import Store
@@ -72,9 +73,9 @@ async def make_everything(backend: Backend) -> SessionInfo:
     path = await path_ids(backend, session.id)
     await backend.append(session.id, [compaction(path[1], tokens=7, dollars=0.5)], idempotency_key="compact")
     await backend.append(session.id, [user("aside")], expected=path[2], on_conflict="branch")
-    await backend.move(session.id, path[3], by="somebody", idempotency_key="go back")
+    await backend.move(session.id, path[3], note=Note("somebody"), idempotency_key="go back")
     await backend.undo(session.id)
-    await backend.set_label(session.id, path[0], "the start", by="somebody", why="to find it")
+    await backend.set_label(session.id, path[0], "the start", note=Note("somebody", "to find it"))
     await backend.set_pin(session.id, path[1], True)
     (failed,) = await add(backend, session.id, assistant("failed", tokens=5, dollars=0.1))
     await backend.retract(session.id, failed)

@@ -12,7 +12,7 @@ from pathlib import Path
 from flue_py.core.limits import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
 from flue_py.errors import FlueError, SessionNotFound, StoreUnavailable, UnreadableFile
-from flue_py.sessions.arguments import HasId, checked_flag, checked_limits, checked_path, id_of
+from flue_py.sessions.arguments import HasId, checked_flag, checked_limits, checked_path, checked_session
 from flue_py.sessions.opening import open as open_store
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import Part
@@ -72,7 +72,7 @@ async def write_bundle(
     """
     target = checked_path(path, "path")
     checked_flag(keep_paths, "keep_paths")
-    heads = await _chosen_trees(store, [id_of(session) for session in sessions])
+    heads = await _chosen_trees(store, [checked_session(session) for session in sessions])
     part = await to_thread(Part, target, overwrite=checked_flag(overwrite, "overwrite"))
     with part:
         try:
@@ -115,14 +115,14 @@ async def _chosen_trees(store: Store, ids: Sequence[str]) -> list[TreeHead]:
                 continue
             chosen[head.tree_id] = head
             for session in head.sessions:
-                waiting += [link.child_id for link in await store._backend.task_links(session.id)]
+                waiting += [link.child_id for link in await store.backend.task_links(session.id)]
         heads = list(chosen.values())
     return sorted(heads, key=lambda head: min((session.created_at, session.id) for session in head.sessions))
 
 
 async def _all_heads(store: Store) -> AsyncIterator[TreeHead]:
     after = -1
-    while page := await store._backend.list_trees(after, _PAGE):
+    while page := await store.backend.list_trees(after, _PAGE):
         after = page[-1].tree_id
         for head in page:
             yield head
@@ -130,7 +130,7 @@ async def _all_heads(store: Store) -> AsyncIterator[TreeHead]:
 
 async def _copies(store: Store, heads: Sequence[TreeHead]) -> AsyncIterator[TreeCopy]:
     for head in heads:
-        copy = await store._backend.read_whole_tree(head.tree_id)
+        copy = await store.backend.read_whole_tree(head.tree_id)
         if copy is None:  # deleted meanwhile
             continue
         await to_thread(_check_payloads, copy)
@@ -148,7 +148,7 @@ async def _gone_payers(store: Store, trees: set[int] | None, brought: set[int]) 
     """Yield what sessions that are gone have paid for these trees, or for any, but for those in ``brought``."""
     after = -1
     found: list[GonePayer] = []
-    while page := await store._backend.list_gone_payers(after, _GONE_PAGE):
+    while page := await store.backend.list_gone_payers(after, _GONE_PAGE):
         after = page[-1].payer.session_key
         found += [
             gone for gone in page if (trees is None or gone.tree_id in trees) and gone.payer.session_key not in brought
@@ -198,12 +198,12 @@ async def _load(scratch: Store, reader: BundleReader, name: str) -> BundleCounts
             gone.append(part)
             continue
         try:
-            standing = await scratch._backend.write_whole_tree(part)
+            standing = await scratch.backend.write_whole_tree(part)
         except (FlueError, LookupError, ValueError) as error:
             raise UnreadableFile(f"{name}: a tree of it makes no sense ({error}); nothing was imported") from error
         if standing.state != "missing":
             raise UnreadableFile(f"{name} has session {part.sessions[0].id!r} twice; nothing was imported")
-    await scratch._backend.write_gone_payers(gone)
+    await scratch.backend.write_gone_payers(gone)
     return reader.counts
 
 

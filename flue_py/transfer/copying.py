@@ -128,7 +128,7 @@ async def copy_store(
     checked_flag(verify, "verify")
     if source is target or _is_same(await source.info(), await target.info()):
         raise InvalidArgument("source and target are the same store; name another target")
-    copying = _Copying(source._backend, target._backend, progress or _tell_nobody)
+    copying = _Copying(source.backend, target.backend, progress or _tell_nobody)
     return await copying.run(verify=verify)
 
 

@@ -273,9 +273,9 @@ def test_several_odd_arguments_at_once_are_refused_like_one(data: st.DataObject)
                 parameters = [name for name in inspect.signature(call).parameters if method != "watch"]
                 chosen = data.draw(st.sets(st.sampled_from(parameters))) if parameters else set()
                 given = {**methods[method], **{name: data.draw(odd_or_text).value for name in chosen}}
-                before = await store_snapshot(store._backend)
+                before = await store_snapshot(store.backend)
                 if await outcome_of(call, given) != "accepted":
-                    assert await store_snapshot(store._backend) == before
+                    assert await store_snapshot(store.backend) == before
                 await session.refresh()
 
     asyncio.run(run())
@@ -567,12 +567,12 @@ def test_an_entry_with_any_field_odd_is_imported_or_refused(field: str) -> None:
         async with made(":memory:") as (store, session, _, _):
             for odd in ARGUMENTS.values():
                 entries: Any = [replace(SOUND, **{field: odd})]
-                before = await store_snapshot(store._backend)
+                before = await store_snapshot(store.backend)
                 try:
                     await session.import_entries(entries, leaf=None)
                 except FlueError as error:
                     check_refusal(error)
-                    assert await store_snapshot(store._backend) == before
+                    assert await store_snapshot(store.backend) == before
                 else:
                     await session.fork()
 

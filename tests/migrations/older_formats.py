@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.listing import Ordering
+from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, NewSession, SessionInfo
 from flue_py.core.usage import UsageTotals
 from flue_py.sessions.store import Store
@@ -101,7 +102,7 @@ async def make(path: Path, number: int) -> None:
         await backend.append(fork.id, talk(6, start=10), idempotency_key="six")
         await backend.append(fork.id, [compaction(ids[1], "shorter", tokens=100, dollars=0.25), *talk(2)])
         await backend.move(fork.id, ids[0], reason="rewind")
-        await backend.undo(fork.id, by="somebody")
+        await backend.undo(fork.id, note=Note("somebody"))
         await backend.undo(fork.id)
         await backend.redo(fork.id)
         child = await backend.create_task(main.id, "review", NewSession(metadata_text='{"role": "reviewer"}'))
@@ -124,8 +125,8 @@ async def make(path: Path, number: int) -> None:
 
 async def _make_format_2(backend: Backend, main: str, fork: str, folder: Path) -> None:
     """Make what format 2 added: budgets, edits with reasons, a call without a price; and imports with sub-agents."""
-    await backend.update_session(fork, auto_title="Made by a program", by="a program", why="it had none")
-    await backend.undo(fork, by="somebody", why="not so")
+    await backend.update_session(fork, auto_title="Made by a program", note=Note("a program", "it had none"))
+    await backend.undo(fork, note=Note("somebody", "not so"))
     await backend.record_call(
         fork, PaidCall(UsageTotals(input=9, total_tokens=9), "a", "m", "no price", outcome="error")
     )

@@ -95,7 +95,7 @@ async def check(source: Path | str, target: Path | str, folder: Path) -> None:
             assert await shape(ours, task) == await at_once(task, folder)
         second = await flue_py.copy_store(ours, theirs)
         assert (second.refused, second.trees_copied, second.trees_refreshed, second.is_complete) == ((), 0, 6, True)
-        assert await told(theirs._backend) == await told(ours._backend)
+        assert await told(theirs.backend) == await told(ours.backend)
         third = await flue_py.copy_store(ours, theirs)
         assert (third.refused, third.trees_refreshed, third.is_complete) == ((), 0, True)
         for name, rows in grown().items():

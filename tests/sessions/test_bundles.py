@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 async def filled(store: Store) -> None:
     """Fill a store with something of everything, and with a session that has paths."""
-    await make_everything(store._backend)
+    await make_everything(store.backend)
     header: JsonObject = {"cwd": "/home/somebody/project", "parentSession": "/home/somebody/p.jsonl", "id": "x"}
     metadata: JsonObject = {"imported": {"header": header}}
     session = await store.create_session(key="paths", cwd="/home/somebody/project", metadata=metadata)

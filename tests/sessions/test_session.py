@@ -354,7 +354,7 @@ async def test_of_two_handles_that_merge_metadata_at_once_neither_loses_what_the
 
 
 async def test_merged_metadata_are_held_to_the_limit_as_a_whole(store: Store) -> None:
-    session = await Store(store._backend, Limits(metadata_bytes=60)).create_session(metadata={"a": "x" * 30})
+    session = await Store(store.backend, Limits(metadata_bytes=60)).create_session(metadata={"a": "x" * 30})
     with pytest.raises(InvalidArgument, match="metadata"):
         await session.set_metadata({"b": "y" * 30}, merge=True)
     assert (await session.refresh()).metadata == {"a": "x" * 30}

@@ -67,7 +67,7 @@ async def finish(backend: Backend) -> None:
 class TestMovingHouse(MovingHouseContract):
     """The contract of moving house, from one store of a kind to another of it."""
 
-    @pytest.fixture(params=[pytest.param(kind, marks=slow_where(KINDS[kind].share < 0.4)) for kind in KINDS])
+    @pytest.fixture(params=[pytest.param(kind, marks=slow_where(kind != "memory")) for kind in KINDS])
     def open_backend(self, request: pytest.FixtureRequest) -> OpenBackend:
         return KINDS[request.param].opening(request)
 
@@ -145,7 +145,7 @@ def test_a_history_goes_on_wherever_it_is_moved(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=slow_where(KINDS[kind].share < 0.4)) for kind in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=slow_where(kind != "memory")) for kind in KINDS])
 async def test_a_copy_that_broke_off_is_taken_up_again(
     open_kind: Opening, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,7 +251,7 @@ async def test_a_read_during_which_the_file_is_written_is_told_to_be_tried_again
     async with opened(path) as backend:
         await new_session(backend, *talk(2))
     async with flue_py.open(path, read_only=True) as store:
-        runner = store._backend._runner  # type: ignore[attr-defined]
+        runner = store.backend._runner  # type: ignore[attr-defined]
 
         def write_meanwhile(_: Transaction) -> None:
             with closing(sqlite3.connect(path)) as other:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from flue_py.core.listing import ORDERS, Ordering, SessionOrder
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.store.backend import Backend
-from flue_py.store.sql import queries
+from flue_py.store.sql import listing as listing_sql
 from flue_py.store.sql.ledger import ledger_sums
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import (
@@ -348,7 +348,7 @@ def test_the_ledger_of_some_sessions_is_found_by_an_index(store: Store) -> None:
 def test_a_page_of_a_listing_is_read_from_indexes(
     store: Store, order: SessionOrder, descending: bool, is_first: bool
 ) -> None:
-    statement = queries.session_page(
+    statement = listing_sql.session_page(
         Ordering(order, descending), frozenset({"scope", "kind", "min_cost"}), is_first=is_first
     )
     values = dict.fromkeys(statement.parameters, 1)

@@ -39,7 +39,8 @@ from flue_py.store.engine import open_engine
 from flue_py.store.ops import append as appending
 from flue_py.store.ops import edit as editing
 from flue_py.store.seam import CommittedBeforeCancellation, IdTaken, Sources, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite import runner as sqlite
 from flue_py.store.sqlite.file import begin_immediate
 from flue_py.store.sqlite.runner import open_sqlite
@@ -171,7 +172,7 @@ def failing_late(error: BaseException) -> Callable[..., None]:
         tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note
     ) -> None:
         appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
-        tx.run(queries.UPDATE_TITLE, {"title": "never", "session_key": 1})
+        tx.run(sessions_sql.UPDATE_TITLE, {"title": "never", "session_key": 1})
         raise error
 
     return set_label
@@ -733,9 +734,9 @@ async def test_a_read_is_one_snapshot_however_long_it_takes(path: Path) -> None:
         gate = Gate()
 
         def count_twice(tx: Transaction) -> list[Any]:
-            first = tx.first(queries.COUNTS, {})
+            first = tx.first(store_sql.COUNTS, {})
             gate.hold()
-            return [first, tx.first(queries.COUNTS, {})]
+            return [first, tx.first(store_sql.COUNTS, {})]
 
         reading = asyncio.create_task(runner_of(backend).read(count_twice))
         await gate.reached.wait()

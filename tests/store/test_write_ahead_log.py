@@ -20,7 +20,7 @@ import pytest
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite import file as sqlite_file
 from flue_py.store.sqlite.file import BUSY_POLL_MS, LogKeeper, connect
 from flue_py.testing.samples import add, new_session, path_ids, user
@@ -96,7 +96,7 @@ class Reading:
         gate = Gate()
 
         def read(tx: Transaction) -> None:
-            assert tx.first(queries.READ_STATE, {"name": "format"}) is not None
+            assert tx.first(store_sql.READ_STATE, {"name": "format"}) is not None
             gate.hold()
 
         reading = asyncio.create_task(self._runner.read(read))

@@ -11,9 +11,10 @@ from flue_py.cli.output import Answer
 from flue_py.cli.running import command
 from flue_py.core.sessions import LeafChoice
 from flue_py.errors import InvalidArgument
+from flue_py.formats.registry import FORMATS, export_names, known_format
 from flue_py.sessions.session import Session
 from flue_py.store.files.private import write_whole
-from flue_py.transfer.exporting import EXPORT_FORMATS, export_session
+from flue_py.transfer.exporting import export_session
 
 
 class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
@@ -21,9 +22,10 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the format. Raises `click.UsageError`, which says where it belongs."""
-        if value not in EXPORT_FORMATS:
+        found = known_format(value)
+        if found is None or found.write is None or found.name != value:
             raise click.UsageError(
-                f"{value!r} is not a format that can be exported: {', '.join(EXPORT_FORMATS)}; "
+                f"{value!r} is not a format that can be exported: {', '.join(export_names())}; "
                 "FORMAT comes before SESSION",
                 ctx,
             )
@@ -36,7 +38,7 @@ def _check(output: Path | None, **_: object) -> None:
 
 
 @command(check=_check, json=False)
-@click.argument("wanted", metavar="FORMAT", type=_Format(EXPORT_FORMATS))
+@click.argument("wanted", metavar="FORMAT", type=_Format([each.name for each in FORMATS if each.write]))
 @session_argument
 @leaf_option("Export at this entry instead of the stored leaf.")
 @click.option(

@@ -16,7 +16,7 @@ from flue_py.cli.progress import BYTES, progress_bar
 from flue_py.cli.running import command, run
 from flue_py.cli.wording import in_commands
 from flue_py.errors import FixTheCall, FlueError
-from flue_py.formats.registry import canonical_name, format_names
+from flue_py.formats.registry import FORMATS, canonical_name, format_names, known_format
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.places import find_files, usual_places
@@ -60,7 +60,7 @@ def import_(
     imported is reported, and the others are imported all the same.
     """
     wanted = AUTO if named is None else canonical_name(named)
-    if named is not None and wanted not in (AUTO, *format_names()):
+    if named is not None and wanted != AUTO and known_format(wanted) is None:
         if not Path(named).exists():
             formats = ", ".join((AUTO, *format_names()))
             raise click.UsageError(f"{named!r} is neither a file or folder that is there, nor a format: {formats}")
@@ -87,7 +87,7 @@ def import_(
     )
 
 
-import_.help = (import_.help or "").replace("{formats}", ", ".join(format_names()))
+import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for each in FORMATS))
 
 
 def _started(

@@ -34,8 +34,10 @@ from flue_py.store.ops.state import content_digest, read_state, replayed_result,
 from flue_py.store.schema.payloads import pack
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Row, Sources, Transaction
-from flue_py.store.sql import ledger as ledger_queries
-from flue_py.store.sql import queries
+from flue_py.store.sql import append as append_sql
+from flue_py.store.sql import ledger as ledger_sql
+from flue_py.store.sql import move as move_sql
+from flue_py.store.sql import state as state_sql
 
 
 def append(
@@ -73,11 +75,11 @@ class PlannedAppend:
         if self.batch is not None:
             self.batch.write(tx, result.leaf_id)
             if self.move is not None:
-                tx.run(queries.INSERT_MOVE, self.move)
+                tx.run(move_sql.INSERT_MOVE, self.move)
             else:
                 tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
         if (request := self.request) is not None:
-            tx.run(queries.INSERT_REQUEST, request)
+            tx.run(state_sql.INSERT_REQUEST, request)
         return result
 
     @property
@@ -141,7 +143,7 @@ def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> App
     """Return the first result of an append (see `Backend.recall_append`)."""
     state = read_state(tx, session_id)
     where = {"session_key": state.key, "idempotency_key": idempotency_key}
-    row = tx.first(queries.REQUEST, where) if is_storable(idempotency_key) else None
+    row = tx.first(state_sql.REQUEST, where) if is_storable(idempotency_key) else None
     return None if row is None or row[0] != "append" else _replayed(str(row[2]))
 
 
@@ -182,7 +184,7 @@ def _import_entries(
     if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
     batch.write(tx, leaf)
-    tx.run(queries.INSERT_MOVE, batch.move("import", state.leaf, leaf))
+    tx.run(move_sql.INSERT_MOVE, batch.move("import", state.leaf, leaf))
     replaced = sum(new.surrogates_replaced for new in entries)
     return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
@@ -290,20 +292,20 @@ class EntryBatch:
     def write(self, tx: Transaction, leaf: str | None) -> None:
         """Write the rows and the session's new state."""
         for blob in self.blobs.values():
-            tx.run(queries.INSERT_BLOB, blob)
+            tx.run(append_sql.INSERT_BLOB, blob)
         for lane in self.lanes:
-            tx.run(queries.INSERT_LANE, lane)
+            tx.run(append_sql.INSERT_LANE, lane)
         gone = take_back(tx, self._replaced)
         reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
         self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
         self.check_sums()
-        tx.insert(queries.INSERT_ENTRY, self.rows)
+        tx.insert(append_sql.INSERT_ENTRY, self.rows)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
-            tx.run(ledger_queries.INSERT_PAYER, self.payer)
-        tx.run(queries.UPDATE_AFTER_APPEND, self.session_update(leaf))
+            tx.run(ledger_sql.INSERT_PAYER, self.payer)
+        tx.run(append_sql.UPDATE_AFTER_APPEND, self.session_update(leaf))
         if gone:
             renew_sums(tx, self.state.tree_id, self.state.key)
 
@@ -342,7 +344,7 @@ class EntryBatch:
         self._spent = spent
 
     def session_update(self, leaf: str | None) -> dict[str, object]:
-        """Return the parameters of `queries.UPDATE_AFTER_APPEND`."""
+        """Return the parameters of `append_sql.UPDATE_AFTER_APPEND`."""
         return {
             "leaf": leaf,
             "revision": self.revision,
@@ -378,7 +380,7 @@ class EntryBatch:
         )
 
     def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> dict[str, object]:
-        """Return the parameters of `queries.INSERT_MOVE`: that this revision is no plain append."""
+        """Return the parameters of `move_sql.INSERT_MOVE`: that this revision is no plain append."""
         return {
             "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry, "to_entry": to_entry,
             "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us, "why": None,
@@ -416,7 +418,7 @@ class EntryBatch:
         if not self._tx.is_alone:
             return int.from_bytes(urandom(8)) >> 2
         if self._last_lane is None:
-            row = self._tx.first(queries.LAST_LANE, {"tree_id": self.state.tree_id})
+            row = self._tx.first(append_sql.LAST_LANE, {"tree_id": self.state.tree_id})
             self._last_lane = 0 if row is None or row[0] is None else int(row[0])
         self._last_lane += 1
         return self._last_lane
@@ -431,7 +433,7 @@ class EntryBatch:
         if self._taken is not None:
             return entry_id in self._taken
         where = {"tree_id": self.state.tree_id, "entry_id": entry_id}
-        return self._tx.first(queries.ENTRY_POSITION, where) is not None
+        return self._tx.first(move_sql.ENTRY_POSITION, where) is not None
 
     def _count(self, new: NewEntry, entry_id: str, at: int) -> None:
         self.ids.append(entry_id)

@@ -32,7 +32,7 @@ from flue_py.store.ops.sessions import require_session
 from flue_py.store.ops.state import read_state
 from flue_py.store.ops.usage import task_ids
 from flue_py.store.seam import Row, Sources, Transaction
-from flue_py.store.sql import budgets as queries
+from flue_py.store.sql import budgets as budgets_sql
 
 _ID_ATTEMPTS = 1_000
 
@@ -47,18 +47,19 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         scope = read_state(tx, new.session_id).scope
     now = sources.now_us()
     which = {"session_id": new.session_id, "covers": new.covers, "scope": scope, "unit": new.unit}
-    found = tx.first(queries.BUDGET_OF_SCOPE if new.session_id is None else queries.BUDGET_OF_SESSION, which)
+    found = tx.first(budgets_sql.BUDGET_OF_SCOPE if new.session_id is None else budgets_sql.BUDGET_OF_SESSION, which)
     if found is not None:
         key = found[0]
         lock_budgets(tx, [key])
-        tx.run(queries.SET_ALLOWED, {"allowed": new.allowed, "now": now, "budget_key": key})
+        tx.run(budgets_sql.SET_ALLOWED, {"allowed": new.allowed, "now": now, "budget_key": key})
     else:
         spent = _spent_so_far(tx, new, scope) if new.spent == "ledger" else new.spent
         key = tx.new_key()
         numbers = {"allowed": new.allowed, "spent": spent, "reserved": 0, "seeded": spent}
         times = {"created_at": now, "updated_at": now}
         tx.run(
-            queries.INSERT_BUDGET, {"budget_key": key, "id": _new_budget_id(tx, sources), **which, **numbers, **times}
+            budgets_sql.INSERT_BUDGET,
+            {"budget_key": key, "id": _new_budget_id(tx, sources), **which, **numbers, **times},
         )
     return _budgets(tx, [key], now)[0][1]
 
@@ -66,7 +67,7 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
 def _new_budget_id(tx: Transaction, sources: Sources) -> str:
     for _ in range(_ID_ATTEMPTS):
         drawn = sources.entry_id()
-        if tx.first(queries.BUDGET_KEY, {"id": drawn}) is None:
+        if tx.first(budgets_sql.BUDGET_KEY, {"id": drawn}) is None:
             return drawn
     raise _ids_exhausted()
 
@@ -78,12 +79,12 @@ def _ids_exhausted() -> InvalidArgument:
 def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
     """Return what the ledger has of a budget's target."""
     if new.covers == "scope":
-        row = tx.first(queries.SPENT_IN_SCOPE, {"scope": scope})
+        row = tx.first(budgets_sql.SPENT_IN_SCOPE, {"scope": scope})
     else:
         ids = [str(new.session_id)]
         if new.covers == "tasks":
             ids = sorted(task_ids(tx, str(new.session_id)))
-        row = tx.first(queries.SPENT_BY_SESSIONS, {"ids": json.dumps(ids)})
+        row = tx.first(budgets_sql.SPENT_BY_SESSIONS, {"ids": json.dumps(ids)})
     tokens, picodollars = row or (0, 0)
     spent = int(tokens if new.unit == "tokens" else picodollars)
     if spent > MAX_AMOUNT:
@@ -99,7 +100,7 @@ def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | No
 
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
-    row = tx.first(queries.BUDGET_KEY, {"id": budget_id}) if is_storable(budget_id) else None
+    row = tx.first(budgets_sql.BUDGET_KEY, {"id": budget_id}) if is_storable(budget_id) else None
     return None if row is None else int(row[0])
 
 
@@ -114,7 +115,7 @@ def list_budgets(tx: Transaction, sources: Sources, scope: str | None, after: st
     """Return budgets in the order they were made (see `Backend.list_budgets`)."""
     beyond = -1 if after is None else _require_key(tx, after)
     parameters = {"budget_key": beyond, "scope": scope, "now": sources.now_us(), "count": limit}
-    statement = queries.ALL_BUDGETS if scope is None else queries.BUDGETS_IN_SCOPE
+    statement = budgets_sql.ALL_BUDGETS if scope is None else budgets_sql.BUDGETS_IN_SCOPE
     return [_budget(row) for row in tx.rows(statement, parameters)]
 
 
@@ -126,13 +127,13 @@ def covering_budgets(tx: Transaction, sources: Sources, session_id: str) -> list
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
     info = require_session(tx, session_id)
-    return [row[0] for row in tx.rows(queries.COVERING, {"id": session_id, "scope": info.scope})]
+    return [row[0] for row in tx.rows(budgets_sql.COVERING, {"id": session_id, "scope": info.scope})]
 
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
     """Return what is held of a budget (see `Backend.held_amounts`)."""
     key = _require_key(tx, budget_id)
-    return [HeldAmount(*row) for row in tx.rows(queries.HELD, {"budget_key": key, "now": sources.now_us()})]
+    return [HeldAmount(*row) for row in tx.rows(budgets_sql.HELD, {"budget_key": key, "now": sources.now_us()})]
 
 
 class Deleting:
@@ -150,7 +151,7 @@ class Deleting:
             lock_budgets(tx, [key])
         found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
         if found:
-            tx.run(queries.DELETE_BUDGETS, {"keys": json.dumps([key])})
+            tx.run(budgets_sql.DELETE_BUDGETS, {"keys": json.dumps([key])})
             self._deleted = found[0][1]
         if self._deleted is None:
             raise BudgetNotFound(self._id)
@@ -159,24 +160,24 @@ class Deleting:
 
 def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
     """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
-    found = tx.rows(queries.BUDGETS_OF_SESSIONS, {"ids": json.dumps(list(session_ids))})
+    found = tx.rows(budgets_sql.BUDGETS_OF_SESSIONS, {"ids": json.dumps(list(session_ids))})
     if found:
         keys = [row[0] for row in found]
         lock_budgets(tx, keys)
-        tx.run(queries.DELETE_BUDGETS, {"keys": json.dumps(keys)})
+        tx.run(budgets_sql.DELETE_BUDGETS, {"keys": json.dumps(keys)})
 
 
 def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
     """Wait until nobody else changes these budgets, and keep others out until the end."""
     if keys and not tx.is_alone:
-        tx.rows(queries.LOCK_BUDGETS, {"keys": json.dumps(sorted(keys))})
+        tx.rows(budgets_sql.LOCK_BUDGETS, {"keys": json.dumps(sorted(keys))})
 
 
 def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, Budget]]:
     """Return budgets by key, in order of it. Those that are gone are left out."""
     if not keys:
         return []
-    rows = tx.rows(queries.BUDGETS_BY_KEY, {"keys": json.dumps(list(keys)), "now": now})
+    rows = tx.rows(budgets_sql.BUDGETS_BY_KEY, {"keys": json.dumps(list(keys)), "now": now})
     return [(row[-1], _budget(row)) for row in rows]
 
 
@@ -215,7 +216,7 @@ class Reserving:
             shares.append(Share(budget.id, budget.unit, amount, "held", None))
             self._set_aside(tx, key, amount, now)
             tx.run(
-                queries.INSERT_RESERVATION,
+                budgets_sql.INSERT_RESERVATION,
                 {
                     "reservation_id": reservation_id,
                     "budget_key": key,
@@ -247,14 +248,14 @@ class Reserving:
     @staticmethod
     def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
         where = {"budget_key": key, "now": now}
-        due, expired = tx.first(queries.DUE, where) or (0, 0)
+        due, expired = tx.first(budgets_sql.DUE, where) or (0, 0)
         if expired:
-            tx.run(queries.EXPIRE, where)
-        tx.run(queries.SET_ASIDE, {**where, "amount": amount, "due": due})
+            tx.run(budgets_sql.EXPIRE, where)
+        tx.run(budgets_sql.SET_ASIDE, {**where, "amount": amount, "due": due})
 
 
 def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
-    return tx.first(queries.IS_RESERVED, {"reservation_id": reservation_id}) is not None
+    return tx.first(budgets_sql.IS_RESERVED, {"reservation_id": reservation_id}) is not None
 
 
 class _Found:
@@ -262,10 +263,10 @@ class _Found:
 
     def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
         where = {"reservation_id": reservation_id}
-        rows = tx.rows(queries.SHARES, where) if is_storable(reservation_id) else ()
+        rows = tx.rows(budgets_sql.SHARES, where) if is_storable(reservation_id) else ()
         if rows and locked and not tx.is_alone:
             lock_budgets(tx, [row[0] for row in rows])
-            rows = tx.rows(queries.SHARES, where)
+            rows = tx.rows(budgets_sql.SHARES, where)
         if not rows:
             raise ReservationNotFound(reservation_id)
         self.now = now
@@ -293,8 +294,8 @@ class _Found:
             booked = None if used is None else used_of(share, used)
             freed = share.amount if share.state == "held" else 0
             where = {"budget_key": key, "now": self.now}
-            tx.run(queries.BOOK, {**where, "used": booked or 0, "freed": freed})
-            tx.run(queries.SETTLE, {**where, "reservation_id": self.id, "state": state, "used": booked})
+            tx.run(budgets_sql.BOOK, {**where, "used": booked or 0, "freed": freed})
+            tx.run(budgets_sql.SETTLE, {**where, "reservation_id": self.id, "state": state, "used": booked})
 
 
 def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> Reservation | None:
@@ -340,8 +341,8 @@ def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, 
     found = _Found(tx, reservation_id, sources.now_us())
     check_held(found.reservation, "prolonged")
     expires = max(found.expires_us, found.now + ttl_us)
-    tx.run(queries.PROLONG, {"reservation_id": reservation_id, "expires_at": expires})
+    tx.run(budgets_sql.PROLONG, {"reservation_id": reservation_id, "expires_at": expires})
     for key in found.keys:
         # Its budget has changed, and whoever has a copy of it should know.
-        tx.run(queries.BOOK, {"budget_key": key, "now": found.now, "used": 0, "freed": 0})
+        tx.run(budgets_sql.BOOK, {"budget_key": key, "now": found.now, "used": 0, "freed": 0})
     return _Found(tx, reservation_id, found.now).reservation

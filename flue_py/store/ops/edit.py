@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.log import Edit, EditKind, Note
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
-from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
 from flue_py.store.ops.pins import group_of, pins_of
@@ -15,7 +15,9 @@ from flue_py.store.ops.sessions import require_session, write_edits
 from flue_py.store.ops.state import read_state, see_entry
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import marks as marks_sql
+from flue_py.store.sql import move as move_sql
+from flue_py.store.sql import sessions as sessions_sql
 
 
 def update_session(
@@ -51,28 +53,17 @@ def update_session(
     return require_session(tx, session_id)
 
 
-def row_value(info: SessionInfo, what: str) -> str | None:
-    """Return what an edit of a session's row tells of it, as text."""
-    if what == "title":
-        return info.title
-    if what == "auto_title":
-        return info.auto_title
-    if what == "metadata":
-        return info.metadata_text
-    return None if info.completed_us is None else str(info.completed_us)
-
-
 def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
     where = {"session_key": state.key}
     if edit.what == "title":
-        tx.run(queries.UPDATE_TITLE, {**where, "title": edit.after})
+        tx.run(sessions_sql.UPDATE_TITLE, {**where, "title": edit.after})
     elif edit.what == "auto_title":
-        tx.run(queries.UPDATE_AUTO_TITLE, {**where, "auto_title": edit.after})
+        tx.run(sessions_sql.UPDATE_AUTO_TITLE, {**where, "auto_title": edit.after})
     elif edit.what == "metadata":
-        tx.run(queries.UPDATE_METADATA, {**where, "metadata": edit.after or "{}"})
+        tx.run(sessions_sql.UPDATE_METADATA, {**where, "metadata": edit.after or "{}"})
     else:
         completed_at = None if edit.after is None else int(edit.after)
-        tx.run(queries.UPDATE_COMPLETED, {**where, "completed_at": completed_at})
+        tx.run(sessions_sql.UPDATE_COMPLETED, {**where, "completed_at": completed_at})
 
 
 def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note) -> None:
@@ -92,7 +83,7 @@ def set_pin(
     """Pin an entry with what belongs to it, or let go of them (see `Backend.set_pin`)."""
     state = read_state(tx, session_id)
     see_entry(tx, state, entry_id)
-    kind = tx.rows(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})[0][2]
+    kind = tx.rows(move_sql.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})[0][2]
     check_pinnable(entry_id, kind)
     group = group_of(tx, state, entry_id, state.position)
     own = pins_of(tx, state)
@@ -108,7 +99,7 @@ def set_pin(
 
 def check_pinnable(entry_id: str, kind: str) -> None:
     """Raise `InvalidArgument` for an entry that is of no kind that a context has."""
-    if kind not in PINNABLE_KINDS:
+    if kind not in SHOWN_KINDS:
         raise InvalidArgument(
             f"entry {entry_id!r} is of kind {kind}, which is never part of a context; there is nothing to keep of it"
         )
@@ -144,7 +135,7 @@ def restore_edits(
 
 
 def _mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
-    row = tx.first(queries.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": kind})
+    row = tx.first(marks_sql.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": kind})
     return None if row is None else row[0]
 
 
@@ -153,6 +144,6 @@ def _put_mark(
 ) -> None:
     mark = {"session_key": state.key, "entry_id": entry_id, "kind": kind}
     if value is None:
-        tx.run(queries.DROP_MARK, mark)
+        tx.run(marks_sql.DROP_MARK, mark)
     else:
-        tx.run(queries.PUT_MARK, {**mark, "value": value, "at": sources.now_us()})
+        tx.run(marks_sql.PUT_MARK, {**mark, "value": value, "at": sources.now_us()})

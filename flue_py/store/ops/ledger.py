@@ -16,8 +16,8 @@ from flue_py.store.ops.path_sums import renew_sums
 from flue_py.store.ops.state import read_state
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql import ledger as ledger_queries
-from flue_py.store.sql import queries
+from flue_py.store.sql import append as append_sql
+from flue_py.store.sql import ledger as ledger_sql
 
 _MANY = 8
 
@@ -33,7 +33,7 @@ def insert_calls(
         return _insert_many(tx, tree_id, calls, conflict)
     new = []
     for call in calls:
-        if tx.run(ledger_queries.INSERT_CALL, {"tree_id": tree_id, **call._asdict()}):
+        if tx.run(ledger_sql.INSERT_CALL, {"tree_id": tree_id, **call._asdict()}):
             new.append(call)
         else:
             _compare(_known(tx, call), call, conflict)
@@ -47,7 +47,7 @@ def _insert_many(
     known: dict[tuple[str, str, str], CallRow] = {}
     for scope in {call.scope for call in calls}:
         names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
-        found = tx.rows(ledger_queries.FIND_CALLS, {"scope": scope, "ids": names})
+        found = tx.rows(ledger_sql.FIND_CALLS, {"scope": scope, "ids": names})
         known.update((call.identity, call) for call in map(CallRow._make, found))
     new = []
     for call in calls:
@@ -56,7 +56,7 @@ def _insert_many(
             new.append(call)
         else:
             _compare(first, call, conflict)
-    tx.insert(ledger_queries.INSERT_CALL, [(tree_id, *call) for call in new])
+    tx.insert(ledger_sql.INSERT_CALL, [(tree_id, *call) for call in new])
     return new
 
 
@@ -66,7 +66,7 @@ def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -
     for call, names in calls:
         for known in replaced_by(call, names, partial(_call_of, tx, call)):
             where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
-            tx.run(ledger_queries.DELETE_CALL, where)
+            tx.run(ledger_sql.DELETE_CALL, where)
             gone.append(known)
     return gone
 
@@ -79,7 +79,7 @@ def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[Call
     """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
     state = read_state(tx, session_id)
     where = {"session_key": state.key, "entry_id": entry_id}
-    return [CallRow._make(row) for row in tx.rows(ledger_queries.CALLS_OF_ENTRY, where)]
+    return [CallRow._make(row) for row in tx.rows(ledger_sql.CALLS_OF_ENTRY, where)]
 
 
 def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
@@ -108,7 +108,7 @@ def _known(tx: Transaction, call: CallRow) -> CallRow:
 def find_call(tx: Transaction, scope: str, identity: CallId) -> CallRow | None:
     """Return a call of the ledger, or None."""
     where = {"scope": scope, "provider": identity.provider, "call_id": identity.call_id}
-    row = tx.first(ledger_queries.FIND_CALL, where)
+    row = tx.first(ledger_sql.FIND_CALL, where)
     return None if row is None else CallRow._make(row)
 
 
@@ -117,7 +117,7 @@ def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> lis
     if not all(is_storable(name) for name in (scope, *(name for identity in identities for name in identity))):
         return []
     where = {"scope": scope, "ids": json.dumps(identities)}
-    return [CallRow._make(row) for row in tx.rows(ledger_queries.FIND_CALLS, where)]
+    return [CallRow._make(row) for row in tx.rows(ledger_sql.FIND_CALLS, where)]
 
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
@@ -160,14 +160,14 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
     spent = paid_by(new).minus(paid_by(gone))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
-    tx.run(ledger_queries.INSERT_PAYER, payer_row(state))
+    tx.run(ledger_sql.INSERT_PAYER, payer_row(state))
     update = {
         "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
         "first_message": None, "spent_tokens": spent.tokens, "spent_cost": spent.picodollars,
         "unpriced_calls": spent.unpriced_calls, "unknown_calls": spent.unknown_calls, "newest": None,
         "session_key": state.key,
     }  # fmt: skip
-    tx.run(queries.UPDATE_AFTER_APPEND, update)
+    tx.run(append_sql.UPDATE_AFTER_APPEND, update)
     if gone:
         renew_sums(tx, state.tree_id, state.key)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

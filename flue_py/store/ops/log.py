@@ -28,7 +28,8 @@ from flue_py.store.ops.state import find_held, read_state
 from flue_py.store.schema.payloads import decode_payload
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Row, Sources, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import log as log_sql
+from flue_py.store.sql import sessions as sessions_sql
 
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
@@ -40,11 +41,11 @@ def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -
 
 def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
     where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = {row[0]: _logged_move(row) for row in tx.rows(queries.LOGGED_MOVES, where)}
-    edits = _by_revision(tx.rows(queries.EDITS_AFTER, where))
+    moves = {row[0]: _logged_move(row) for row in tx.rows(log_sql.LOGGED_MOVES, where)}
+    edits = _by_revision(tx.rows(log_sql.EDITS_AFTER, where))
     keys = json.dumps(list(range(after + 1, last + 1)))
     asked = {"session_key": state.key, "keys": keys, "count": LOGGED_IDS}
-    entries = _by_revision(tx.rows(queries.LOGGED_ENTRIES, asked))
+    entries = _by_revision(tx.rows(log_sql.LOGGED_ENTRIES, asked))
     return [
         make_line(
             state.id,
@@ -133,7 +134,7 @@ def _go_to(
     moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
     if brought_back:
         edit = Edit("retracted", None, to_json(brought_back).decode())
-        tx.run(queries.INSERT_EDIT, edit_row(state.key, moved.revision, edit, note, sources.now_us()))
+        tx.run(sessions_sql.INSERT_EDIT, edit_row(state.key, moved.revision, edit, note, sources.now_us()))
     return True
 
 

@@ -27,7 +27,9 @@ from flue_py.store.ops.state import (
 )
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import log as log_sql
+from flue_py.store.sql import marks as marks_sql
+from flue_py.store.sql import move as move_sql
 
 
 class Operation(NamedTuple):
@@ -86,7 +88,7 @@ def write_move(
     revision = state.revision + 1
     at = sources.now_us()
     tx.run(
-        queries.UPDATE_LEAF,
+        move_sql.UPDATE_LEAF,
         {
             "leaf": to,
             "revision": revision,
@@ -97,7 +99,7 @@ def write_move(
         },
     )
     tx.run(
-        queries.INSERT_MOVE,
+        move_sql.INSERT_MOVE,
         {
             "session_key": state.key,
             "revision": revision,
@@ -118,7 +120,7 @@ def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str, n
     state = read_state(tx, session_id)
     if entry_id != state.leaf or state.position is None:
         return None
-    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
+    row = tx.first(move_sql.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
     if row is None or row[2] != "message" or _has_visible_child(tx, state, state.position):
         return None
     back_to = parent_id(tx, state.tree_id, state.position.lane_id, state.position.depth)
@@ -129,14 +131,14 @@ def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str, n
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
     tx.run(
-        queries.PUT_MARK,
+        marks_sql.PUT_MARK,
         {"session_key": state.key, "entry_id": entry_id, "kind": "retracted", "value": None, "at": sources.now_us()},
     )
 
 
 def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
     place = {"tree_id": state.tree_id, "lane_id": position.lane_id, "depth": position.depth + 1}
-    children = [*tx.rows(queries.CHILD_IN_LANE, place), *tx.rows(queries.CHILDREN_IN_OTHER_LANES, place)]
+    children = [*tx.rows(move_sql.CHILD_IN_LANE, place), *tx.rows(move_sql.CHILDREN_IN_OTHER_LANES, place)]
     for child_id, _, lane_id, depth, owner_key in children:
         is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
         if is_seen and not is_retracted(tx, state, child_id):
@@ -190,7 +192,7 @@ def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
     dropped = [
         entry_id
         for entry_id in ids
-        if tx.run(queries.DROP_MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
+        if tx.run(marks_sql.DROP_MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
     ]
     return sum(_own_entries(tx, state, entry_id) for entry_id in dropped)
 
@@ -213,7 +215,7 @@ def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revis
 def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
     """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
     where = {"session_key": state.key, "revision": revision - 1, "last_revision": revision}
-    for row in tx.rows(queries.EDITS_AFTER, where):
+    for row in tx.rows(log_sql.EDITS_AFTER, where):
         if row[1] == "retracted":
             return decode_ids(row[3])
     return []
@@ -228,7 +230,7 @@ def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
 def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
     """Return the entries on the path to a place that the session has retracted, the deepest first."""
     found = []
-    for (entry_id,) in tx.rows(queries.RETRACTED_IDS, {"session_key": state.key}):
+    for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, {"session_key": state.key}):
         held, _ = find_held(tx, state, entry_id)
         if held is not None and _is_on_path(tx, state, held, position):
             found.append((held.depth, entry_id))
@@ -240,11 +242,11 @@ def _is_on_path(tx: Transaction, state: SessionState, held: Position, of: Positi
         return held.depth <= of.depth
     where = {"tree_id": state.tree_id, "lane_id": of.lane_id, "depth": of.depth}
     lane = {"other_lane": held.lane_id, "other_depth": held.depth}
-    return tx.first(queries.IS_ON_PATH, {**where, **lane}) is not None
+    return tx.first(move_sql.IS_ON_PATH, {**where, **lane}) is not None
 
 
 def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
-    row = tx.first(queries.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
+    row = tx.first(move_sql.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
     return int(row is not None and row[1] == state.key)
 
 
@@ -294,8 +296,8 @@ class _Record(NamedTuple):
 def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
     """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
     where = {"session_key": state.key, "revision": revision}
-    moved = tx.first(queries.LAST_MOVE, where)
-    appended = tx.first(queries.LAST_APPEND, where)
+    moved = tx.first(move_sql.LAST_MOVE, where)
+    appended = tx.first(move_sql.LAST_APPEND, where)
     appended_at = 0 if appended is None or appended[0] is None else int(appended[0])
     # An import and an append to a branch have both entries and a move at their revision; the move names them.
     if moved is not None and moved[0] >= appended_at:
@@ -305,11 +307,11 @@ def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Reco
 
 def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
     where = {"session_key": state.key, "revision": revision}
-    moved = tx.first(queries.LAST_MOVE, where)
+    moved = tx.first(move_sql.LAST_MOVE, where)
     if moved is not None and moved[0] == revision:
         return Operation(revision, moved[1], moved[3], moved[4])
-    first = tx.first(queries.FIRST_OF_REVISION, where)
-    last = tx.first(queries.LAST_OF_REVISION, where)
+    first = tx.first(move_sql.FIRST_OF_REVISION, where)
+    last = tx.first(move_sql.LAST_OF_REVISION, where)
     if first is None or last is None:
         raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
     return Operation(revision, "append", parent_id(tx, state.tree_id, first[1], first[2]), last[0])
@@ -317,10 +319,10 @@ def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operat
 
 def parent_id(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the parent of the entry at a place; None for a root."""
-    row = tx.first(queries.ID_AT, {"tree_id": tree_id, "lane_id": lane_id, "depth": depth - 1})
+    row = tx.first(move_sql.ID_AT, {"tree_id": tree_id, "lane_id": lane_id, "depth": depth - 1})
     if row is None:
-        lane = tx.first(queries.PARENT_LANE, {"tree_id": tree_id, "lane_id": lane_id})
+        lane = tx.first(move_sql.PARENT_LANE, {"tree_id": tree_id, "lane_id": lane_id})
         if lane is None or lane[0] is None:
             return None
-        row = tx.first(queries.ID_AT, {"tree_id": tree_id, "lane_id": lane[0], "depth": lane[1]})
+        row = tx.first(move_sql.ID_AT, {"tree_id": tree_id, "lane_id": lane[0], "depth": lane[1]})
     return None if row is None else str(row[0])

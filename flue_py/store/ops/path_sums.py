@@ -5,8 +5,8 @@ from __future__ import annotations
 from flue_py.core.call_rows import CallRow
 from flue_py.core.usage import NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.store.seam import Transaction
-from flue_py.store.sql import ledger as ledger_queries
-from flue_py.store.sql import queries
+from flue_py.store.sql import ledger as ledger_sql
+from flue_py.store.sql import sessions as sessions_sql
 
 NOBODY = -1
 """The key of no session: what this transaction changes anyway is none of the tree's."""
@@ -21,25 +21,23 @@ def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) ->
     has to read it again. O(tree).
     """
     where = {"tree_id": tree_id}
-    sessions: dict[int, str] = dict(tx.rows(queries.SESSION_IDS, where))
+    sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, where))
     for session_id in sessions.values():
         tx.states.pop(session_id, None)
     if session_key is not None and not tx.is_alone:
-        tx.run(ledger_queries.OUTDATE_STATES, {**where, "session_key": session_key})
+        tx.run(ledger_sql.OUTDATE_STATES, {**where, "session_key": session_key})
     own: dict[tuple[int, str], Paid] = {}
-    for call in map(CallRow._make, tx.rows(ledger_queries.BOOKED_CALLS, where)):
+    for call in map(CallRow._make, tx.rows(ledger_sql.BOOKED_CALLS, where)):
         booked_on = (call.session_key, call.entry_id or "")
         own[booked_on] = own.get(booked_on, NOTHING_PAID).plus(call.paid)
-    forks: dict[int, tuple[int | None, int]] = {
-        row[0]: (row[1], row[2]) for row in tx.rows(ledger_queries.FORKS, where)
-    }
+    forks: dict[int, tuple[int | None, int]] = {row[0]: (row[1], row[2]) for row in tx.rows(ledger_sql.FORKS, where)}
     sums: dict[tuple[int | None, int], Paid] = {}
     changed: list[dict[str, object]] = []
-    for lane_id, depth, creator, entry_id, *stored in tx.rows(ledger_queries.PATHS, where):
+    for lane_id, depth, creator, entry_id, *stored in tx.rows(ledger_sql.PATHS, where):
         fork = forks.get(lane_id, (None, -1))
         above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), NOTHING_PAID)
         paid = sums[lane_id, depth] = above.plus(own.get((creator, entry_id), NOTHING_PAID))
         if paid != tuple(stored):
             place = {"tree_id": tree_id, "lane_id": lane_id, "depth": depth}
             changed.append({**place, **dict(zip(PAID_COLUMNS, paid, strict=True))})
-    tx.run_many(ledger_queries.UPDATE_SUMS, changed)
+    tx.run_many(ledger_sql.UPDATE_SUMS, changed)

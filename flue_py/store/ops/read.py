@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, cast
 
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
+from flue_py.core.kinds import CONTEXT_KINDS
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
-from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
+from flue_py.core.projection import context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     Change,
     LeafChoice,
@@ -42,11 +43,17 @@ from flue_py.store.ops.state import (
 from flue_py.store.schema.payloads import MISMATCH, damaged_entry, decode_payload, unpack, unpack_blob
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Row, Statement, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import listing as listing_sql
+from flue_py.store.sql import marks as marks_sql
+from flue_py.store.sql import move as move_sql
+from flue_py.store.sql import read as read_sql
+from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql import state as state_sql
+from flue_py.store.sql import tasks as tasks_sql
 
-# Where these columns are in queries.ENTRY_COLUMNS; the depth is first in whatever is read along a path.
+# Where these columns are in parts_sql.ENTRY_COLUMNS; the depth is first in whatever is read along a path.
 _DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
-# The same in the rows of queries.LATEST_COMPACTION. Every row that has a payload ends as `checked_payload` says.
+# The same in the rows of read_sql.LATEST_COMPACTION. Every row that has a payload ends as `checked_payload` says.
 _COMPACTION_LANE, _COMPACTION_ID = 1, 2
 _LAST_DEPTH = 2**62
 
@@ -103,19 +110,19 @@ def named_on_path(
     """Return those of some entries that lie on the path to a place, no deeper than ``last_depth``, root first."""
     named = json.dumps(sorted(each for each in ids if is_storable(each)))
     where = {**_spans_of(state, position), "ids": named, "last_depth": last_depth}
-    return _scattered(tx, state, tx.rows(queries.NAMED_ON_PATH, where))
+    return _scattered(tx, state, tx.rows(read_sql.NAMED_ON_PATH, where))
 
 
 def exclusions_on_path(tx: Transaction, state: SessionState, position: Position, last_depth: int) -> list[Entry]:
     """Return the exclusions on the path to a place, no deeper than ``last_depth``, root first."""
     where = {**_spans_of(state, position), "last_depth": last_depth}
-    return _scattered(tx, state, tx.rows(queries.EXCLUSIONS_ON_PATH, where))
+    return _scattered(tx, state, tx.rows(read_sql.EXCLUSIONS_ON_PATH, where))
 
 
 def path_stretch(tx: Transaction, state: SessionState, position: Position, above: int, last: int) -> list[Entry]:
     """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
     where = {**_spans_of(state, position), "low_depth": above, "last_depth": last}
-    return _scattered(tx, state, tx.rows(queries.PATH_STRETCH, where))
+    return _scattered(tx, state, tx.rows(read_sql.PATH_STRETCH, where))
 
 
 def _scattered(tx: Transaction, state: SessionState, rows: Sequence[Row]) -> list[Entry]:
@@ -146,7 +153,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         messages = None
         if not pinned:
             with collector_held(position.depth - first + 1):
-                rows = _rows_of_path(tx, state, position, first - 1, queries.LANE_BODIES, queries.SPANS_BODIES)
+                rows = _rows_of_path(tx, state, position, first - 1, read_sql.LANE_BODIES, read_sql.SPANS_BODIES)
                 messages = _messages(tx, state.tree_id, rows, summary_depth)
     if messages is None:
         # What is pinned, excluded or damaged is told by ids, which are not among the bodies.
@@ -157,19 +164,19 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
 
 
 def _read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
-    state, (epoch,) = read_state_with(tx, session_id, queries.SESSION_AND_EPOCH)
+    state, (epoch,) = read_state_with(tx, session_id, state_sql.SESSION_AND_EPOCH)
     return state, int(epoch or 0)
 
 
 def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Row | None]:
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
-    state, found = read_state_with(tx, session_id, queries.SESSION_AND_COMPACTION)
+    state, found = read_state_with(tx, session_id, read_sql.SESSION_AND_COMPACTION)
     return state, int(found[0] or 0), None if found[1] is None else found[1:]
 
 
 def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Row | None:
     tx.require_snapshot()
-    return None if position is None else tx.first(queries.LATEST_COMPACTION, _spans_of(state, position))
+    return None if position is None else tx.first(read_sql.LATEST_COMPACTION, _spans_of(state, position))
 
 
 def latest_compaction_fields(tx: Transaction, state: SessionState, position: Position | None) -> JsonObject | None:
@@ -224,7 +231,7 @@ def _kept_by(tx: Transaction, state: SessionState, compaction: Row) -> tuple[int
     if not isinstance(first_kept, str) or not is_storable(first_kept):
         return at_compaction, pinned
     where = {**_place_of(state, compaction[_COMPACTION_LANE], at_compaction), "entry_id": first_kept}
-    row = tx.first(queries.DEPTH_ON_PATH, where)
+    row = tx.first(read_sql.DEPTH_ON_PATH, where)
     return at_compaction if row is None else int(row[0]), pinned
 
 
@@ -245,7 +252,7 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
 
 
 def _entries_of_path(tx: Transaction, state: SessionState, position: Position, above: int) -> list[Entry]:
-    rows = _rows_of_path(tx, state, position, above, queries.LANE_RANGE, queries.SPANS_RANGE)
+    rows = _rows_of_path(tx, state, position, above, read_sql.LANE_RANGE, read_sql.SPANS_RANGE)
     if not rows:
         return []
     parent = None
@@ -282,7 +289,7 @@ def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict
     if all(row[_CREATOR] == state.key for row in rows):
         return {state.key: state.id}
     tx.require_snapshot()
-    return dict(cast("Sequence[tuple[int, str]]", tx.rows(queries.SESSION_IDS, {"tree_id": state.tree_id})))
+    return dict(cast("Sequence[tuple[int, str]]", tx.rows(sessions_sql.SESSION_IDS, {"tree_id": state.tree_id})))
 
 
 def _entry(tx: Transaction, state: SessionState, row: Row, parent: str | None, creators: dict[int, str]) -> Entry:
@@ -312,7 +319,7 @@ def _apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | No
     """Return the text of a payload that is packed in its row, or a blob."""
     if packed is not None:
         return unpack(packed)
-    row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
+    row = tx.first(read_sql.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
     if row is None:
         tx.require_snapshot()
     return unpack_blob(b"" if blob is None else blob, None if row is None else row[0])
@@ -326,13 +333,13 @@ def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position 
     if found.lane_id == of.lane_id:
         return found if found.depth <= of.depth else None
     where = {**_spans_of(state, of), "other_lane": found.lane_id, "other_depth": found.depth}
-    return found if tx.first(queries.IS_ON_PATH, where) is not None else None
+    return found if tx.first(move_sql.IS_ON_PATH, where) is not None else None
 
 
 def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
     if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
-        row = tx.first(queries.WINDOW, {"id": session_id, "entry_id": since})
+        row = tx.first(read_sql.WINDOW, {"id": session_id, "entry_id": since})
         if row is not None:
             require_meant(session_id, row[0])
         window = _window_in_lane(row, since)
@@ -365,7 +372,7 @@ def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None
 
 
 def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
-    """Return the window of a row of `queries.WINDOW`, or None where its ends are not one above the other in a lane."""
+    """Return the window of a row of `read_sql.WINDOW`, or None where its ends are not one above the other in a lane."""
     if row is None:
         return None
     before, until = _Sums.of(row[2:19]), _Sums.of(row[19:36])
@@ -402,7 +409,7 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     _, position = place(tx, state, leaf)
     if position is None:
         return []
-    rows = sorted(tx.rows(queries.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
+    rows = sorted(tx.rows(read_sql.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
     creators = _creators(tx, state, rows)
     said = (_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows)
     return [entry for entry in said if begins_turn(entry)]
@@ -419,11 +426,11 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     }
     rows: list[Row] = []
     forks: dict[int, tuple[int | None, int]] = {}
-    for lane_id, high, parent_lane, fork_depth in tx.rows(queries.HELD_SPANS, held):
+    for lane_id, high, parent_lane, fork_depth in tx.rows(read_sql.HELD_SPANS, held):
         where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": -1, "high": min(high, _LAST_DEPTH)}
-        rows.extend(tx.rows(queries.LANE_RANGE, where))
+        rows.extend(tx.rows(read_sql.LANE_RANGE, where))
         forks[lane_id] = (parent_lane, fork_depth)
-    retracted = {row[0] for row in tx.rows(queries.RETRACTED_IDS, {"session_key": state.key})}
+    retracted = {row[0] for row in tx.rows(marks_sql.RETRACTED_IDS, {"session_key": state.key})}
     ids = {(row[_LANE], row[_DEPTH]): row[_ID] for row in rows}
     creators = _creators(tx, state, rows)
     entries = []
@@ -437,7 +444,7 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         entries.append(_entry(tx, state, row, parent, creators))
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
-    return sorted(inherited, key=attrgetter("depth", "id")) + sorted(own, key=attrgetter("revision", "ordinal"))
+    return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 
 def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
@@ -445,7 +452,7 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     state = read_state(tx, session_id)
     if find_visible(tx, state, entry_id) is None:
         return None
-    row = tx.first(queries.ENTRY_BY_ID, {"tree_id": state.tree_id, "entry_id": entry_id})
+    row = tx.first(read_sql.ENTRY_BY_ID, {"tree_id": state.tree_id, "entry_id": entry_id})
     if row is None:
         return None
     parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
@@ -466,7 +473,7 @@ def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -
     after = prefix
     while len(matches) < limit:
         where = {"tree_id": state.tree_id, "prefix": after, "end_prefix": end_of_prefix(prefix), "count": 64}
-        rows = tx.rows(queries.ENTRY_IDS_FROM, where)
+        rows = tx.rows(listing_sql.ENTRY_IDS_FROM, where)
         for (entry_id,) in rows:
             if len(matches) < limit and find_visible(tx, state, entry_id) is not None:
                 matches.append(entry_id)
@@ -498,13 +505,13 @@ def common_ancestor(
     _, other_position = place(tx, other, other_leaf)
     if state.tree_id != other.tree_id or position is None or other_position is None:
         return None
-    spans = dict(cast("Sequence[tuple[int, int]]", tx.rows(queries.SPANS, _spans_of(state, position))))
-    others = tx.rows(queries.SPANS, _spans_of(other, other_position))
+    spans = dict(cast("Sequence[tuple[int, int]]", tx.rows(read_sql.SPANS, _spans_of(state, position))))
+    others = tx.rows(read_sql.SPANS, _spans_of(other, other_position))
     shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
     if not shared:
         return None
     depth, lane_id = max(shared)
-    row = tx.first(queries.ID_AT, _place_of(state, lane_id, depth))
+    row = tx.first(move_sql.ID_AT, _place_of(state, lane_id, depth))
     return None if row is None else str(row[0])
 
 
@@ -513,10 +520,10 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     state = read_state(tx, session_id)
     last = min(after + limit, state.revision)
     where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = {row[0]: row for row in tx.rows(queries.MOVES_AFTER, where)}
+    moves = {row[0]: row for row in tx.rows(read_sql.MOVES_AFTER, where)}
     added: dict[int, list[Entry]] = {}
     own = {state.key: state.id}
-    for row in tx.rows(queries.ENTRIES_OF_REVISIONS, where):
+    for row in tx.rows(read_sql.ENTRIES_OF_REVISIONS, where):
         parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
         added.setdefault(row[_REVISION], []).append(_entry(tx, state, row, parent, own))
     return [
@@ -551,7 +558,7 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
         parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
     if "completed" in asked:
         parameters["completed"] = int(where.completed is True)
-    statement = queries.session_page(ordering, frozenset(asked), is_first=last is None)
+    statement = listing_sql.session_page(ordering, frozenset(asked), is_first=last is None)
     rows = tx.rows(statement, {name: parameters[name] for name in statement.parameters})
     page = tuple(session_info(row) for row in rows[:limit])
     if len(rows) <= limit:
@@ -565,25 +572,25 @@ def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
     if not is_storable(prefix):
         return []
     where = {"prefix": prefix, "end_prefix": end_of_prefix(prefix), "count": limit}
-    return [row[0] for row in tx.rows(queries.SESSION_IDS_FROM, where)]
+    return [row[0] for row in tx.rows(listing_sql.SESSION_IDS_FROM, where)]
 
 
 def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return a session's task links, in the order they were made."""
     require_session(tx, session_id)
-    return [TaskLink(*row) for row in tx.rows(queries.LINKS_OF, {"id": session_id})]
+    return [TaskLink(*row) for row in tx.rows(tasks_sql.LINKS_OF, {"id": session_id})]
 
 
 def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return the links that point to a session, by parent id."""
     require_session(tx, session_id)
-    return [TaskLink(*row) for row in tx.rows(queries.LINKS_TO, {"id": session_id})]
+    return [TaskLink(*row) for row in tx.rows(tasks_sql.LINKS_TO, {"id": session_id})]
 
 
 def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
     """Return a session's marks, by entry id and kind."""
     state = read_state(tx, session_id)
-    return [Mark(*row) for row in tx.rows(queries.MARKS, {"session_key": state.key})]
+    return [Mark(*row) for row in tx.rows(marks_sql.MARKS, {"session_key": state.key})]
 
 
 def read_revision(tx: Transaction, session_id: str) -> int | None:

@@ -29,17 +29,19 @@ from flue_py.store.ops.state import (
 )
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Row, Sources, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql import state as state_sql
+from flue_py.store.sql import tasks as tasks_sql
 
 
 def session_info(row: Row) -> SessionInfo:
-    """Return a row of `queries.SESSION_COLUMNS` as a `SessionInfo`."""
-    return SessionInfo(*row[: len(queries.SESSION_COLUMNS)])
+    """Return a row of `sessions_sql.SESSION_COLUMNS` as a `SessionInfo`."""
+    return SessionInfo(*row[: len(sessions_sql.SESSION_COLUMNS)])
 
 
 def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
     """Return a session, or None (see `Backend.get_session`)."""
-    row = tx.first(queries.SESSION_BY_ID, {"id": session_id}) if is_storable(session_id) else None
+    row = tx.first(sessions_sql.SESSION_BY_ID, {"id": session_id}) if is_storable(session_id) else None
     if row is None or (scope is not None and row[1] != scope):
         return None
     info = session_info(row)
@@ -51,7 +53,7 @@ def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
     """Return the session with a key, or None."""
     if not (is_storable(key) and is_storable(scope)):
         return None
-    row = tx.first(queries.SESSION_BY_KEY, {"key": key, "scope": scope})
+    row = tx.first(sessions_sql.SESSION_BY_KEY, {"key": key, "scope": scope})
     return None if row is None else session_info(row)
 
 
@@ -70,12 +72,12 @@ def create_session(tx: Transaction, sources: Sources, new: NewSession) -> Sessio
 
 
 def _insert_session(tx: Transaction, row: dict[str, object]) -> SessionInfo:
-    tx.run(queries.INSERT_SESSION, row)
+    tx.run(sessions_sql.INSERT_SESSION, row)
     return _info_of(row)
 
 
 def _info_of(row: dict[str, object]) -> SessionInfo:
-    return session_info(tuple(row[column] for column in queries.SESSION_COLUMNS))
+    return session_info(tuple(row[column] for column in sessions_sql.SESSION_COLUMNS))
 
 
 def _plan_session(
@@ -89,7 +91,7 @@ def _plan_session(
     leaf: str | None = None,
     task_depth: int = 0,
 ) -> dict[str, object]:
-    """Return the parameters of `queries.INSERT_SESSION`. Raises `SessionExists`."""
+    """Return the parameters of `sessions_sql.INSERT_SESSION`. Raises `SessionExists`."""
     if new.key is not None:
         taken = find_session(tx, new.key, scope)
         if taken is not None:
@@ -100,7 +102,7 @@ def _plan_session(
             )
     session_id = sources.session_id() if new.id is None else new.id
     # A generated id that is taken meets the unique key, and the transaction is run again with another.
-    if new.id is not None and tx.first(queries.SESSION_BY_ID, {"id": session_id}) is not None:
+    if new.id is not None and tx.first(sessions_sql.SESSION_BY_ID, {"id": session_id}) is not None:
         raise SessionExists(session_id)
     session_key = tx.new_key()
     now = sources.now_us()
@@ -132,7 +134,7 @@ def fork(
 
 @dataclass(frozen=True)
 class PlannedFork:
-    """A fork that was checked and not yet written: ``row`` are the parameters of `queries.INSERT_SESSION`."""
+    """A fork that was checked and not yet written: ``row`` are the parameters of `sessions_sql.INSERT_SESSION`."""
 
     source: SessionState
     row: dict[str, object]
@@ -148,7 +150,7 @@ class PlannedFork:
         """Write it; return the session."""
         info = _insert_session(tx, self.row)
         if (request := self.request) is not None:
-            tx.run(queries.INSERT_REQUEST, request)
+            tx.run(state_sql.INSERT_REQUEST, request)
         return info
 
     @property
@@ -231,7 +233,7 @@ def create_task(
 
 
 def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
-    for (child_id,) in tx.rows(queries.TASK_CHILD, {"parent_key": state.key, "task_id": task_id}):
+    for (child_id,) in tx.rows(tasks_sql.TASK_CHILD, {"parent_key": state.key, "task_id": task_id}):
         info = get_session(tx, child_id, None)
         if info is not None:
             return info
@@ -247,7 +249,7 @@ def link_task(
     check_name(entry_id, "entry_id")
     state = read_state(tx, parent_id)
     _insert_link(tx, sources, state, task_id, child_id, entry_id)
-    parents = tx.first(queries.PARENTS_OF_CHILD, {"child_id": child_id})
+    parents = tx.first(tasks_sql.PARENTS_OF_CHILD, {"child_id": child_id})
     if parents is not None and parents[0] == 1:
         # A task that waited for its parent is as deep as that says, and so are its own.
         _sink(tx, sources, child_id, state.task_depth + 1)
@@ -256,32 +258,32 @@ def link_task(
 def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     """Note how deep a task is, and those below it: where that is new it is a revision, so that copies notice."""
     where = {"child_id": child_id, "depth": depth}
-    keys = [row[0] for row in tx.rows(queries.SUNK_TASKS, where)]
+    keys = [row[0] for row in tx.rows(tasks_sql.SUNK_TASKS, where)]
     if not keys:
         return
     tx.lock_sessions(keys)
     at = sources.now_us()
-    for key, session_id, revision, before, after in tx.rows(queries.SUNK_TASKS, where):
+    for key, session_id, revision, before, after in tx.rows(tasks_sql.SUNK_TASKS, where):
         tx.states.pop(session_id, None)
-        tx.run(queries.UPDATE_DEPTH, {"task_depth": after, "session_key": key})
-        tx.run(queries.UPDATE_REVISION, {"revision": revision + 1, "at": at, "session_key": key})
+        tx.run(tasks_sql.UPDATE_DEPTH, {"task_depth": after, "session_key": key})
+        tx.run(sessions_sql.UPDATE_REVISION, {"revision": revision + 1, "at": at, "session_key": key})
         edit = Edit("depth", before=str(before), after=str(after))
-        tx.run(queries.INSERT_EDIT, edit_row(key, revision + 1, edit, NO_NOTE, at))
+        tx.run(sessions_sql.INSERT_EDIT, edit_row(key, revision + 1, edit, NO_NOTE, at))
 
 
 def _insert_link(
     tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str, entry_id: str | None
 ) -> None:
-    linked = tx.first(queries.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id})
+    linked = tx.first(tasks_sql.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id})
     if linked is not None:
         if linked[0] is None and entry_id is not None:
             where = {"parent_key": state.key, "child_id": child_id, "entry_id": entry_id}
-            tx.run(queries.PLACE_LINK, where)
+            tx.run(tasks_sql.PLACE_LINK, where)
             write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
         return
-    row = tx.first(queries.NEXT_POSITION, {"parent_key": state.key})
+    row = tx.first(tasks_sql.NEXT_POSITION, {"parent_key": state.key})
     tx.run(
-        queries.INSERT_LINK,
+        tasks_sql.INSERT_LINK,
         {
             "parent_key": state.key,
             "position": 0 if row is None else row[0],
@@ -296,13 +298,13 @@ def _insert_link(
 def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
     """Write down what was changed beside the history, and count one revision."""
     revision, at = state.revision + 1, sources.now_us()
-    tx.run(queries.UPDATE_REVISION, {"revision": revision, "at": at, "session_key": state.key})
+    tx.run(sessions_sql.UPDATE_REVISION, {"revision": revision, "at": at, "session_key": state.key})
     for edit in edits:
-        tx.run(queries.INSERT_EDIT, edit_row(state.key, revision, edit, note, at))
+        tx.run(sessions_sql.INSERT_EDIT, edit_row(state.key, revision, edit, note, at))
 
 
 def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> dict[str, object]:
-    """Return the parameters of `queries.INSERT_EDIT`."""
+    """Return the parameters of `sessions_sql.INSERT_EDIT`."""
     return {
         "session_key": session_key, "revision": revision, "what": edit.what, "entry_id": edit.entry_id,
         "before": edit.before, "after": edit.after, "edited_by": note.by, "why": note.why, "at": at,

@@ -12,7 +12,8 @@ from flue_py.core.usage import Paid, UsageTotals
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Row, Statement, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import marks as marks_sql
+from flue_py.store.sql import state as state_sql
 
 
 def read_state(tx: Transaction, session_id: str) -> SessionState:
@@ -23,7 +24,7 @@ def read_state(tx: Transaction, session_id: str) -> SessionState:
         return known
     if is_storable(session_id):
         tx.lock_session(session_id)
-    return read_state_with(tx, session_id, queries.SESSION_STATE)[0]
+    return read_state_with(tx, session_id, state_sql.SESSION_STATE)[0]
 
 
 def read_state_with(tx: Transaction, session_id: str, statement: Statement) -> tuple[SessionState, Row]:
@@ -45,7 +46,7 @@ def read_state_with(tx: Transaction, session_id: str, statement: Statement) -> t
     return state, place[_PLACE_COLUMNS:]
 
 
-# How many columns `queries` gives the row of a session, and how many columns `queries` gives the place of an entry.
+# How many columns the row of a session has, and how many the place of an entry.
 _STATE_COLUMNS = 12
 _PLACE_COLUMNS = 21
 
@@ -76,7 +77,7 @@ def find_held(tx: Transaction, state: SessionState, entry_id: str) -> tuple[Posi
     if not is_storable(entry_id):
         return None, False
     where = {"tree_id": state.tree_id, "entry_id": entry_id, "session_key": state.key}
-    row = tx.first(queries.ENTRY_AND_MARK, where)
+    row = tx.first(state_sql.ENTRY_AND_MARK, where)
     if row is None:
         return None, False
     position, is_retracted = _position(row), row[-1] is not None
@@ -94,12 +95,12 @@ def is_held(tx: Transaction, state: SessionState, lane_id: int, depth: int) -> b
         "lane_id": lane_id,
         "depth": depth,
     }
-    return tx.first(queries.IS_HELD, parameters) is not None
+    return tx.first(state_sql.IS_HELD, parameters) is not None
 
 
 def is_retracted(tx: Transaction, state: SessionState, entry_id: str) -> bool:
     """Return whether the session has retracted the entry."""
-    mark = tx.first(queries.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
+    mark = tx.first(marks_sql.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
     return mark is not None
 
 
@@ -121,7 +122,7 @@ def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[s
     asked = [entry_id for entry_id in ids if is_storable(entry_id)]
     for start in range(0, len(asked), _IDS_AT_ONCE):
         some = json.dumps(asked[start : start + _IDS_AT_ONCE])
-        found.update(row[0] for row in tx.rows(queries.TAKEN_IDS, {"tree_id": state.tree_id, "ids": some}))
+        found.update(row[0] for row in tx.rows(state_sql.TAKEN_IDS, {"tree_id": state.tree_id, "ids": some}))
     return found
 
 
@@ -144,7 +145,7 @@ def replayed_result(
     if idempotency_key is None:
         return None
     check_name(idempotency_key, "idempotency key")
-    row = tx.first(queries.REQUEST, {"session_key": state.key, "idempotency_key": idempotency_key})
+    row = tx.first(state_sql.REQUEST, {"session_key": state.key, "idempotency_key": idempotency_key})
     if row is None:
         return None
     if row[0] != operation or bytes(row[1]) != digest:
@@ -158,13 +159,13 @@ def remember_result(
     """Store the result of an operation under its key, for the retry."""
     row = request_row(state, idempotency_key, operation, digest, result)
     if row is not None:
-        tx.run(queries.INSERT_REQUEST, row)
+        tx.run(state_sql.INSERT_REQUEST, row)
 
 
 def request_row(
     state: SessionState, idempotency_key: str | None, operation: str, digest: bytes, result: object
 ) -> dict[str, object] | None:
-    """Return the parameters of `queries.INSERT_REQUEST`; None without a key."""
+    """Return the parameters of `state_sql.INSERT_REQUEST`; None without a key."""
     if idempotency_key is None:
         return None
     return {

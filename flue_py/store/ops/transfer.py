@@ -36,8 +36,9 @@ from flue_py.store.collector import collector_held
 from flue_py.store.ops.budgets import delete_session_budgets
 from flue_py.store.ops.path_sums import NOBODY, renew_sums
 from flue_py.store.seam import Row, Statement, Transaction
-from flue_py.store.sql import queries
-from flue_py.store.sql import transfer as statements
+from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql import tasks as tasks_sql
+from flue_py.store.sql import transfer as transfer_sql
 
 # Rows that are handed to the driver at once.
 _BATCH = 2_000
@@ -47,10 +48,10 @@ _BATCH = 2_000
 
 def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
     """Return a page of trees (see `Backend.list_trees`)."""
-    ids = [row[0] for row in tx.rows(statements.TREE_IDS, {"after_key": after, "count": limit})]
+    ids = [row[0] for row in tx.rows(transfer_sql.TREE_IDS, {"after_key": after, "count": limit})]
     if not ids:
         return []
-    rows = tx.rows(statements.HEADS, {"after_key": after, "last_tree": ids[-1]})
+    rows = tx.rows(transfer_sql.HEADS, {"after_key": after, "last_tree": ids[-1]})
     return [
         TreeHead(tree_id, tuple(SessionHead._make(row[1:]) for row in group))
         for tree_id, group in groupby(rows, key=itemgetter(0))
@@ -60,51 +61,51 @@ def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
 def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
     """Return everything there is of a tree (see `Backend.read_whole_tree`)."""
     where = {"tree_id": tree_id}
-    sessions = [SessionRow._make(row) for row in tx.rows(statements.SESSIONS, where)]
+    sessions = [SessionRow._make(row) for row in tx.rows(transfer_sql.SESSIONS, where)]
     if not sessions:
         return None
     with collector_held(sum(session.entry_count for session in sessions)):
-        entries = [EntryRow._make(row) for row in tx.rows(statements.ENTRIES, where)]
-    calls = [CallRow._make(row) for row in tx.rows(statements.CALLS, where)]
-    payers = [Payer._make(row) for row in tx.rows(statements.PAYERS, where)]
+        entries = [EntryRow._make(row) for row in tx.rows(transfer_sql.ENTRIES, where)]
+    calls = [CallRow._make(row) for row in tx.rows(transfer_sql.CALLS, where)]
+    payers = [Payer._make(row) for row in tx.rows(transfer_sql.PAYERS, where)]
     gone = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
     for session_key in sorted(gone):
-        payer = tx.first(statements.PAYER, {"session_key": session_key})
+        payer = tx.first(transfer_sql.PAYER, {"session_key": session_key})
         if payer is not None:
             payers.append(Payer._make(payer))
             calls += _calls_of(tx, session_key)[0]
-    epoch = tx.first(statements.EPOCH, {})
+    epoch = tx.first(transfer_sql.EPOCH, {})
     return TreeCopy(
         tree_id,
         0 if epoch is None else epoch[0],
         sessions,
-        [LaneRow._make(row) for row in tx.rows(statements.LANES, where)],
+        [LaneRow._make(row) for row in tx.rows(transfer_sql.LANES, where)],
         entries,
-        [BlobRow._make(row) for row in tx.rows(statements.BLOBS, where)],
-        [LinkRow._make(row) for row in tx.rows(statements.LINKS, where)],
-        [MoveRow._make(row) for row in tx.rows(statements.MOVES, where)],
-        [RequestRow._make(row) for row in tx.rows(statements.REQUESTS, where)],
-        [MarkRow._make(row) for row in tx.rows(statements.MARKS, where)],
+        [BlobRow._make(row) for row in tx.rows(transfer_sql.BLOBS, where)],
+        [LinkRow._make(row) for row in tx.rows(transfer_sql.LINKS, where)],
+        [MoveRow._make(row) for row in tx.rows(transfer_sql.MOVES, where)],
+        [RequestRow._make(row) for row in tx.rows(transfer_sql.REQUESTS, where)],
+        [MarkRow._make(row) for row in tx.rows(transfer_sql.MARKS, where)],
         calls,
         payers,
-        [EditRow._make(row) for row in tx.rows(statements.EDITS, where)],
+        [EditRow._make(row) for row in tx.rows(transfer_sql.EDITS, where)],
     )
 
 
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
     """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
     gone = []
-    for row in tx.rows(statements.GONE_PAYERS, {"after_key": after, "count": limit}):
+    for row in tx.rows(transfer_sql.GONE_PAYERS, {"after_key": after, "count": limit}):
         payer = Payer._make(row)
         calls, tree_id = _calls_of(tx, payer.session_key)
-        member = tx.first(statements.MEMBER_OF_TREE, {"tree_id": tree_id})
+        member = tx.first(transfer_sql.MEMBER_OF_TREE, {"tree_id": tree_id})
         gone.append(GonePayer(payer, tree_id, None if member is None else member[0], calls))
     return gone
 
 
 def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
     """Return what a session paid, and the tree that was for."""
-    rows = tx.rows(statements.CALLS_OF, {"session_key": session_key})
+    rows = tx.rows(transfer_sql.CALLS_OF, {"session_key": session_key})
     return [CallRow._make(row[:-1]) for row in rows], rows[0][-1] if rows else session_key
 
 
@@ -112,7 +113,7 @@ def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
 
 
 def compare_trees(tx: Transaction, heads: Sequence[TreeHead]) -> list[Standing]:
-    """Return how this store stands to each tree of another (see `Backend.compare_trees`). Two statements."""
+    """Return how this store stands to each tree of another (see `Backend.compare_trees`). Two transfer_sql."""
     found = _find(tx, heads)
     return [found.standing(head) for head in heads]
 
@@ -139,7 +140,7 @@ class _Found:
 def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
     sessions = [session for head in heads for session in head.sessions]
     found = _Found({}, {}, {}, {})
-    rows = tx.rows(statements.STAMPED_HEADS, {"ids": json.dumps([session.id for session in sessions])})
+    rows = tx.rows(transfer_sql.STAMPED_HEADS, {"ids": json.dumps([session.id for session in sessions])})
     for tree_id, group in groupby(rows, key=itemgetter(0)):
         stamps = set()
         theirs = []
@@ -151,7 +152,7 @@ def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
         found.trees[tree_id] = FoundTree(TreeHead(tree_id, tuple(theirs)), frozenset(stamps))
     names = [(session.scope, session.key) for session in sessions if session.key is not None]
     if names:
-        rows = tx.rows(statements.KEY_HOLDERS, {"keys": json.dumps(names)})
+        rows = tx.rows(transfer_sql.KEY_HOLDERS, {"keys": json.dumps(names)})
         found.holders = {(scope, key): holder for scope, key, holder in rows}
     return found
 
@@ -182,7 +183,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
         # Whoever writes to the tree may know what its paths had paid. Where it is a copy as it came, nobody does.
         renew_sums(tx, tree_id, None if _is_untouched(tx, tree_id) else NOBODY)
     if copy.epoch:
-        tx.run(statements.RAISE_EPOCH, {"number": copy.epoch})
+        tx.run(transfer_sql.RAISE_EPOCH, {"number": copy.epoch})
     return standing
 
 
@@ -221,7 +222,7 @@ def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> 
     An id may have been used again: whoever paid none of these calls is somebody else.
     """
     for call in calls:
-        row = tx.first(statements.OWNER_OF_CALL, _identity(call))
+        row = tx.first(transfer_sql.OWNER_OF_CALL, _identity(call))
         if row is not None and row[2] == session_id and row[3] is None:
             return row[0], row[1]
     return None
@@ -233,8 +234,8 @@ def _identity(call: CallRow) -> dict[str, object]:
 
 def _is_untouched(tx: Transaction, tree_id: int) -> bool:
     """Return whether a tree is a copy that nobody has written to."""
-    sessions: dict[int, str] = dict(tx.rows(queries.SESSION_IDS, {"tree_id": tree_id}))
-    rows = tx.rows(statements.STAMPED_HEADS, {"ids": json.dumps(list(sessions.values()))})
+    sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, {"tree_id": tree_id}))
+    rows = tx.rows(transfer_sql.STAMPED_HEADS, {"ids": json.dumps(list(sessions.values()))})
     head = TreeHead(tree_id, tuple(SessionHead._make(row[3:]) for row in rows))
     return {None if row[2] is None else bytes(row[2]) for row in rows} <= head.known_as
 
@@ -243,28 +244,28 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
     """Delete an earlier copy, but for the sessions that stay, and for what was paid."""
     if standing.tree_id is None:
         return
-    for statement in statements.DELETE_HISTORY:
+    for statement in transfer_sql.DELETE_HISTORY:
         tx.run(statement, {"tree_id": standing.tree_id})
     if standing.removed:
         delete_session_budgets(tx, standing.removed)
-    tx.run_many(statements.DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
+    tx.run_many(transfer_sql.DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
 
 
 def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
     tree_id = keys[copy.tree_id]
     rows = [session._replace(session_key=keys[session.session_key]) for session in copy.sessions]
-    _insert(tx, statements.INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
+    _insert(tx, transfer_sql.INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
     for row in rows:
         if row.id in there:
-            tx.run(statements.UPDATE_SESSION, row._asdict())
+            tx.run(transfer_sql.UPDATE_SESSION, row._asdict())
             # Changes nothing, but wakes whoever watches the session, where that is done by a statement.
             revision = {"revision": row.revision, "at": row.updated_at, "session_key": row.session_key}
-            tx.run(queries.UPDATE_REVISION, revision)
-    stamp = copy.head.fingerprint
+            tx.run(sessions_sql.UPDATE_REVISION, revision)
+    stamp = (transfer_sql.COPY_KEY, transfer_sql.COPY_OPERATION, copy.head.fingerprint)
     _insert(
         tx,
-        statements.INSERT_REQUEST,
-        ((row.session_key, statements.COPY_KEY, statements.COPY_OPERATION, stamp, str(row.revision)) for row in rows),
+        transfer_sql.INSERT_REQUEST,
+        ((row.session_key, *stamp, str(row.revision)) for row in rows),
     )
 
 
@@ -273,25 +274,25 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     if len({entry.id for entry in copy.entries}) < len(copy.entries):
         raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
     creator = EntryRow._fields.index("session_key")
-    _insert(tx, statements.INSERT_BLOB, ((tree_id, *row) for row in copy.blobs))
+    _insert(tx, transfer_sql.INSERT_BLOB, ((tree_id, *row) for row in copy.blobs))
     _insert(
         tx,
-        statements.INSERT_LANE,
+        transfer_sql.INSERT_LANE,
         ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes),
     )
     with collector_held(len(copy.entries)):
         _insert(
             tx,
-            statements.INSERT_ENTRY,
+            transfer_sql.INSERT_ENTRY,
             ((tree_id, *row[:creator], keys[row.session_key], *row[creator + 1 :]) for row in copy.entries),
         )
     # What belongs to one session has its key first.
     for statement, owned in (
-        (statements.INSERT_LINK, copy.links),
-        (statements.INSERT_MOVE, copy.moves),
-        (statements.INSERT_EDIT, copy.edits),
-        (statements.INSERT_REQUEST, copy.requests),
-        (statements.INSERT_MARK, copy.marks),
+        (transfer_sql.INSERT_LINK, copy.links),
+        (transfer_sql.INSERT_MOVE, copy.moves),
+        (transfer_sql.INSERT_EDIT, copy.edits),
+        (transfer_sql.INSERT_REQUEST, copy.requests),
+        (transfer_sql.INSERT_MARK, copy.marks),
     ):
         _insert(tx, statement, ((keys[row[0]], *row[1:]) for row in owned))
 
@@ -314,17 +315,17 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
     """
     left: set[int] = set()
     tree_id = keys[copy.tree_id]
-    _insert(tx, statements.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
+    _insert(tx, transfer_sql.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
     for payer in copy.payers:
         _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
     # What an import met only a part of is written anew since, perhaps under another id.
-    tx.run_many(statements.DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
-    _insert(tx, statements.INSERT_CALL, ((tree_id, *call) for call in calls))
+    tx.run_many(transfer_sql.DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
+    _insert(tx, transfer_sql.INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
     names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}
     for session_key, count in expected.items():
-        row = tx.first(statements.COUNT_CALLS, {"session_key": session_key})
+        row = tx.first(transfer_sql.COUNT_CALLS, {"session_key": session_key})
         if row is None or row[0] < count:
             own = [call for call in calls if call.session_key == session_key]
             left |= _take_over(tx, names[session_key], tree_id, own)
@@ -338,22 +339,22 @@ def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRo
     """
     left = set()
     for call in calls:
-        row = tx.first(statements.OWNER_OF_CALL, _identity(call))
+        row = tx.first(transfer_sql.OWNER_OF_CALL, _identity(call))
         if row is None or row[0] == call.session_key:
             continue
         owner_key, owner_tree, owner, live_key = row
         if live_key is not None or owner != payer:
             raise call_refused(call, payer, owner)
         where = {**_identity(call), "session_key": call.session_key, "tree_id": tree_id}
-        tx.run(statements.GIVE_CALL, where)
-        tx.run(statements.DROP_PAYER, {"session_key": owner_key})
+        tx.run(transfer_sql.GIVE_CALL, where)
+        tx.run(transfer_sql.DROP_PAYER, {"session_key": owner_key})
         left.add(owner_tree)
     return left
 
 
 def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
     if payer.task_of is not None:
-        tx.run(queries.NOTE_TASK, {"session_key": session_key, "task_of": payer.task_of})
+        tx.run(tasks_sql.NOTE_TASK, {"session_key": session_key, "task_of": payer.task_of})
 
 
 def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
@@ -361,7 +362,7 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
     written = 0
     trees: dict[int, int] = {}
     for gone in payers:
-        missing = [call for call in gone.calls if tx.first(statements.OWNER_OF_CALL, _identity(call)) is None]
+        missing = [call for call in gone.calls if tx.first(transfer_sql.OWNER_OF_CALL, _identity(call)) is None]
         known = _known_payer(tx, gone.payer.session_id, gone.calls)
         if known is not None:
             _note_task(tx, known[0], gone.payer)
@@ -369,13 +370,13 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
             continue
         session_key, tree_id = known or (None, trees.get(gone.tree_id))
         if tree_id is None and gone.member is not None:
-            row = tx.first(statements.TREE_OF_SESSION, {"id": gone.member})
+            row = tx.first(transfer_sql.TREE_OF_SESSION, {"id": gone.member})
             tree_id = None if row is None else int(row[0])
         is_new = session_key is None
         session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
         if is_new:
-            _insert(tx, statements.INSERT_PAYER, [(session_key, *gone.payer[1:], tree_id)])
-        _insert(tx, statements.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
+            _insert(tx, transfer_sql.INSERT_PAYER, [(session_key, *gone.payer[1:], tree_id)])
+        _insert(tx, transfer_sql.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
         written += len(missing)
     return written

@@ -13,8 +13,8 @@ from flue_py.errors import SessionNotFound
 from flue_py.store.ops.read import locate
 from flue_py.store.ops.state import read_state
 from flue_py.store.seam import Row, Transaction
-from flue_py.store.sql import ledger as ledger_queries
-from flue_py.store.sql import queries
+from flue_py.store.sql import ledger as ledger_sql
+from flue_py.store.sql import tasks as tasks_sql
 
 _FIRST_US, _LAST_US = -(2**63), 2**63 - 1
 
@@ -44,11 +44,11 @@ def read_ledger(tx: Transaction, query: LedgerQuery) -> UsageReport:
         parameters["keys"] = json.dumps(_payers(tx, query.session_id, query))
     elif query.session_ids is not None:
         named = {"ids": json.dumps([name for name in query.session_ids if is_storable(name)])}
-        found = _meant(query.session_ids, tx.rows(ledger_queries.PAYERS_OF, named))
+        found = _meant(query.session_ids, tx.rows(ledger_sql.PAYERS_OF, named))
         parameters["keys"] = json.dumps([row[1] for row in found])
     # A database sums up by day; weeks and months are made of those here.
     by_day: tuple[Dimension, ...] = tuple("day" if name in PERIODS else name for name in query.group_by)
-    statement = ledger_queries.ledger_sums(
+    statement = ledger_sql.ledger_sums(
         by_day,
         matches=tuple(query.matches),
         by_keys="keys" in parameters,
@@ -69,13 +69,13 @@ def read_entry_costs(tx: Transaction, session_id: str) -> dict[str, EntryCost]:
         "forked_from_entry": state.forked_from_entry,
         "session_key": state.key,
     }
-    return {row[0]: EntryCost(*row[1:]) for row in tx.rows(ledger_queries.ENTRY_COSTS, held)}
+    return {row[0]: EntryCost(*row[1:]) for row in tx.rows(ledger_sql.ENTRY_COSTS, held)}
 
 
 def task_ids(tx: Transaction, session_id: str) -> set[str]:
     """Return the session and all its tasks, there or gone."""
-    linked = [row[0] for row in tx.rows(queries.TASK_CLOSURE, {"id": session_id})]
-    return {row[0] for row in tx.rows(queries.GONE_TASKS, {"ids": json.dumps(linked)})}
+    linked = [row[0] for row in tx.rows(tasks_sql.TASK_CLOSURE, {"id": session_id})]
+    return {row[0] for row in tx.rows(tasks_sql.GONE_TASKS, {"ids": json.dumps(linked)})}
 
 
 def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
@@ -85,21 +85,21 @@ def _payers(tx: Transaction, session_id: str, query: LedgerQuery) -> list[int]:
     if query.tasks and _is_nobody_else(tx, session_id):
         ids |= task_ids(tx, session_id)
     named = {"ids": json.dumps(sorted(ids))}
-    there = _meant((session_id,), tx.rows(ledger_queries.TREES_OF, named))
-    paid = _meant((session_id,), tx.rows(ledger_queries.PAYERS_OF, named))
+    there = _meant((session_id,), tx.rows(ledger_sql.TREES_OF, named))
+    paid = _meant((session_id,), tx.rows(ledger_sql.PAYERS_OF, named))
     if not paid and session_id not in {row[0] for row in there}:
         raise SessionNotFound(session_id)
     payers: dict[int, int | None] = {row[1]: row[2] for row in paid}
     if not query.tree:
         return sorted(payers)
     trees = {*(row[2] for row in there), *(tree_id for tree_id in payers.values() if tree_id is not None)}
-    found = tx.rows(ledger_queries.PAYERS_OF_TREES, {"keys": json.dumps(sorted(trees))})
+    found = tx.rows(ledger_sql.PAYERS_OF_TREES, {"keys": json.dumps(sorted(trees))})
     return sorted({*payers, *(row[0] for row in found)})
 
 
 def _is_nobody_else(tx: Transaction, session_id: str) -> bool:
     """Return whether no session but the one that is meant has the id now."""
-    rows = list(tx.rows(ledger_queries.TREES_OF, {"ids": json.dumps([session_id])}))
+    rows = list(tx.rows(ledger_sql.TREES_OF, {"ids": json.dumps([session_id])}))
     return len(_meant((session_id,), rows)) == len(rows)
 
 

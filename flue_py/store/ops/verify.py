@@ -16,7 +16,9 @@ from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown
 from flue_py.store.schema.payloads import unpack, unpack_blob
 from flue_py.store.seam import Row, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import read as read_sql
+from flue_py.store.sql import store as store_sql
+from flue_py.store.sql import verify as verify_sql
 
 
 @dataclass(slots=True)
@@ -61,24 +63,24 @@ def storage_problems(tx: Transaction, location: str) -> list[Problem]:
     """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
     problems = [
         Problem("damaged database", location, str(row[0]))
-        for row in tx.rows(queries.INTEGRITY_CHECK, {})
+        for row in tx.rows(verify_sql.INTEGRITY_CHECK, {})
         if row[0] != "ok"
     ]
-    for table, rowid, parent, _ in tx.rows(queries.FOREIGN_KEY_CHECK, {}):
+    for table, rowid, parent, _ in tx.rows(verify_sql.FOREIGN_KEY_CHECK, {}):
         problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
     return problems
 
 
 def verify(tx: Transaction) -> VerifyReport:
     """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
-    lanes = [Lane(*row) for row in tx.rows(queries.ALL_LANES, {})]
-    sessions = tx.rows(queries.ALL_SESSIONS, {})
-    retracted = {(row[0], row[1]) for row in tx.rows(queries.ALL_RETRACTED, {})}
-    found = _Found({(row[0], row[1], row[2]): Paid._make(row[3:]) for row in tx.rows(queries.BOOKED_CALLS, {})})
+    lanes = [Lane(*row) for row in tx.rows(verify_sql.ALL_LANES, {})]
+    sessions = tx.rows(verify_sql.ALL_SESSIONS, {})
+    retracted = {(row[0], row[1]) for row in tx.rows(verify_sql.ALL_RETRACTED, {})}
+    found = _Found({(row[0], row[1], row[2]): Paid._make(row[3:]) for row in tx.rows(verify_sql.BOOKED_CALLS, {})})
     forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
     for lane in lanes:
         _check_lane(tx, lane, forks, found, retracted)
-    for key, revision in tx.rows(queries.LAST_REVISIONS, {}):
+    for key, revision in tx.rows(verify_sql.LAST_REVISIONS, {}):
         found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
     for row in sessions:
         _check_names(row, found)
@@ -87,7 +89,7 @@ def verify(tx: Transaction) -> VerifyReport:
     _check_ledger(tx, sessions, found)
     _check_leftovers(tx, found)
     _check_next_key(tx, found)
-    counted = tx.first(queries.COUNT_ENTRIES, {})
+    counted = tx.first(verify_sql.COUNT_ENTRIES, {})
     return VerifyReport(len(sessions), 0 if counted is None else counted[0], found.problems)
 
 
@@ -116,7 +118,7 @@ def _check_lane(
             found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
         totals, paid = found.totals.get(place, (NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
-    for row in tx.rows(queries.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
+    for row in tx.rows(verify_sql.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
         depth, entry_id, creator = row[:3]
         if not isinstance(entry_id, str) or not is_usable(entry_id):
             found.report("unusable id", f"entry {entry_id!r}", "cannot be an id, or not be typed; rescue it by salvage")
@@ -194,7 +196,7 @@ def _payload_text(
         return unpack(packed)
     if blob is None:
         raise CorruptStore("it has no payload")
-    row = tx.first(queries.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
+    row = tx.first(read_sql.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
     return unpack_blob(blob, None if row is None else row[0])
 
 
@@ -242,7 +244,7 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> N
 
 
 def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
-    sums = {row[0]: tuple(row[1:]) for row in tx.rows(queries.LEDGER_SUMS, {})}
+    sums = {row[0]: tuple(row[1:]) for row in tx.rows(verify_sql.LEDGER_SUMS, {})}
     for row in sessions:
         (*spent, unpriced, unknown), derived = row[8:12], sums.get(row[0], (0, 0, 0, 0))
         if tuple(spent) != derived[:2]:
@@ -254,14 +256,14 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
         if unknown != derived[3]:
             detail = f"counts {unknown}, its ledger has {derived[3]}"
             found.report("wrong number of unknown calls", f"session {row[1]}", detail)
-    for session_id, stored, derived in tx.rows(queries.STRAY_PAYERS, {}):
+    for session_id, stored, derived in tx.rows(verify_sql.STRAY_PAYERS, {}):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
         found.report("wrong tree", f"payer {session_id}", detail)
-    for session_id, stored, folder in tx.rows(queries.STRAY_PROJECTS, {}):
+    for session_id, stored, folder in tx.rows(verify_sql.STRAY_PROJECTS, {}):
         found.report("wrong project", f"payer {session_id}", f"says {stored!r}, the session works in {folder!r}")
-    for budget_id, session_id in tx.rows(queries.STRAY_BUDGETS, {}):
+    for budget_id, session_id in tx.rows(verify_sql.STRAY_BUDGETS, {}):
         found.report("stray budget", f"budget {budget_id}", f"covers session {session_id!r}, which is not there")
-    for budget_id, reserved, spent, held, used in tx.rows(queries.BUDGET_SUMS, {}):
+    for budget_id, reserved, spent, held, used in tx.rows(verify_sql.BUDGET_SUMS, {}):
         if reserved != held:
             found.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {held}")
         if spent != used:
@@ -271,7 +273,7 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
 
 def _check_next_key(tx: Transaction, found: _Found) -> None:
     """Where keys are counted, the next one must be new: else a session would get what another one left."""
-    row, last = tx.first(queries.READ_STATE, {"name": "next_key"}), tx.first(queries.LAST_KEY, {})
+    row, last = tx.first(store_sql.READ_STATE, {"name": "next_key"}), tx.first(verify_sql.LAST_KEY, {})
     highest = 0 if last is None or last[0] is None else last[0]
     if row is None:
         if tx.is_alone:
@@ -281,23 +283,23 @@ def _check_next_key(tx: Transaction, found: _Found) -> None:
 
 
 def _check_leftovers(tx: Transaction, found: _Found) -> None:
-    for (entry_id,) in tx.rows(queries.LANELESS_ENTRIES, {}):
+    for (entry_id,) in tx.rows(verify_sql.LANELESS_ENTRIES, {}):
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
-    for (call_id,) in tx.rows(queries.NAMELESS_CALLS, {}):
+    for (call_id,) in tx.rows(verify_sql.NAMELESS_CALLS, {}):
         found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
-    for _, sha256, size, data in tx.rows(queries.ALL_BLOBS, {}):
+    for _, sha256, size, data in tx.rows(verify_sql.ALL_BLOBS, {}):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
             if size != len(unpack_blob(sha256, data)):
                 found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
-    for (sha256,) in tx.rows(queries.UNUSED_BLOBS, {}):
+    for (sha256,) in tx.rows(verify_sql.UNUSED_BLOBS, {}):
         found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
-    for table, statement in queries.ROWS_OF_NO_SESSION.items():
+    for table, statement in verify_sql.ROWS_OF_NO_SESSION.items():
         for key, count, example, session_id in tx.rows(statement, {}):
             name = "" if session_id is None else f" (session {session_id})"
             detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
             found.report("rows of no session", f"table {table}", detail)
-    for session_id, entry_id, kind in tx.rows(queries.DANGLING_MARKS, {}):
+    for session_id, entry_id, kind in tx.rows(verify_sql.DANGLING_MARKS, {}):
         found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
 
 

@@ -1,7 +1,7 @@
 """One connection that listens for all watchers of a store, and comes back when it is lost.
 
 A watched session carries a shared advisory lock for as long as it is watched, by which its writers see that they
-have somebody to notify (`queries.ANNOUNCEMENT`). The lock is taken before the watcher first looks: a writer whose
+have somebody to notify (`dialects_sql.ANNOUNCEMENT`). The lock is taken before the watcher first looks: a writer whose
 commit it might miss holds the lock exclusively until then. Beyond `MAX_LOCKED` sessions, since the server's table
 of locks is not large, watchers look for themselves now and then.
 """
@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from flue_py.store.sql.queries import CHANNEL, WATCH_SEED
+from flue_py.store.sql.dialects import CHANNEL, WATCH_SEED
 
 if TYPE_CHECKING:
     import asyncpg

@@ -20,8 +20,12 @@ from flue_py.store.postgres.errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlst
 from flue_py.store.postgres.transaction import PostgresTransaction
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Row, Statement, parameter_type
-from flue_py.store.sql import ledger as ledger_queries
-from flue_py.store.sql import queries
+from flue_py.store.sql import append as append_sql
+from flue_py.store.sql import dialects as dialects_sql
+from flue_py.store.sql import ledger as ledger_sql
+from flue_py.store.sql import move as move_sql
+from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql import state as state_sql
 
 
 def land_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend | PlannedFork) -> object | None:
@@ -46,13 +50,13 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     parts = _parts(
         arguments,
         # Not named as the table, which the update asks about.
-        ("added", queries.INSERT_ENTRY, batch.rows),
-        ("lanes", queries.INSERT_LANE, _columns(queries.INSERT_LANE, batch.lanes)),
-        ("blobs", queries.INSERT_BLOB, _columns(queries.INSERT_BLOB, batch.blobs.values())),
-        ("calls", ledger_queries.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
-        ("payer", ledger_queries.INSERT_PAYER, _columns(ledger_queries.INSERT_PAYER, _payer(batch))),
-        ("move", queries.INSERT_MOVE, _optional(queries.INSERT_MOVE, planned.move)),
-        ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
+        ("added", append_sql.INSERT_ENTRY, batch.rows),
+        ("lanes", append_sql.INSERT_LANE, _columns(append_sql.INSERT_LANE, batch.lanes)),
+        ("blobs", append_sql.INSERT_BLOB, _columns(append_sql.INSERT_BLOB, batch.blobs.values())),
+        ("calls", ledger_sql.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
+        ("payer", ledger_sql.INSERT_PAYER, _columns(ledger_sql.INSERT_PAYER, _payer(batch))),
+        ("move", move_sql.INSERT_MOVE, _optional(move_sql.INSERT_MOVE, planned.move)),
+        ("request", state_sql.INSERT_REQUEST, _optional(state_sql.INSERT_REQUEST, planned.request)),
     )
     try:
         written = tx.connection.fetch(_append_statement(parts), arguments)
@@ -76,8 +80,8 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
     arguments: list[object] = [planned.source.revision, planned.source.key]
     parts = _parts(
         arguments,
-        ("fork", queries.INSERT_SESSION, _columns(queries.INSERT_SESSION, [planned.row])),
-        ("request", queries.INSERT_REQUEST, _optional(queries.INSERT_REQUEST, planned.request)),
+        ("fork", sessions_sql.INSERT_SESSION, _columns(sessions_sql.INSERT_SESSION, [planned.row])),
+        ("request", state_sql.INSERT_REQUEST, _optional(state_sql.INSERT_REQUEST, planned.request)),
     )
     if not tx.connection.fetch(_fork_statement(parts), arguments):
         return None
@@ -161,7 +165,7 @@ def _fork_statement(parts: tuple[_Part, ...]) -> str:
 def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
     """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
     into, _, rest = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
-    on_conflict = ledger_queries.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
+    on_conflict = ledger_sql.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
     return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
 
 
@@ -177,7 +181,7 @@ def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
 
 
 _ACTIVE_SINCE = (
-    queries.ACTIVE_SINCE.replace(":newest", "$9::bigint")
+    append_sql.ACTIVE_SINCE.replace(":newest", "$9::bigint")
     .replace(":session_key", "s.session_key")
     .replace(":revision", "$4::bigint")
 )
@@ -187,7 +191,7 @@ _SET = (
     f" first_message = COALESCE(first_message, $8::text), {_ACTIVE_SINCE}"
 )
 _FROM = " FROM planned WHERE s.session_key = planned.session_key"
-_RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {queries.ANNOUNCEMENT}"
+_RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {dialects_sql.ANNOUNCEMENT}"
 _UPDATE = _SET + _FROM + _RETURNING
 _UPDATE_SPENDING = (
     f"{_SET}, spent_tokens = spent_tokens + paid.tokens, spent_cost = spent_cost + paid.cost,"

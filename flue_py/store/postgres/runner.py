@@ -55,7 +55,8 @@ from flue_py.store.seam import (
     Sources,
     Transaction,
 )
-from flue_py.store.sql import queries
+from flue_py.store.sql import move as move_sql
+from flue_py.store.sql import store as store_sql
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -162,7 +163,7 @@ class PostgresRunner(Runner):
         return self._location
 
     async def size_bytes(self) -> int | None:
-        row = await self.read(lambda tx: tx.first(queries.DATABASE_SIZE, {}), loose=True)
+        row = await self.read(lambda tx: tx.first(store_sql.DATABASE_SIZE, {}), loose=True)
         return None if row is None else int(row[0])
 
     async def start(self) -> None:
@@ -183,7 +184,7 @@ class PostgresRunner(Runner):
 
     async def require_durable_commits(self) -> None:
         """Raise `InvalidArgument` where commits do not wait for the disk: an acknowledged append could be lost."""
-        row = await self.read(lambda tx: tx.first(queries.SYNCHRONOUS_COMMIT, {}), loose=True)
+        row = await self.read(lambda tx: tx.first(store_sql.SYNCHRONOUS_COMMIT, {}), loose=True)
         if row is not None and row[0] == "off":
             raise InvalidArgument(
                 f"{self.location}: these connections have synchronous_commit = off, which may lose what was "
@@ -448,7 +449,7 @@ def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> b
         made = get_session(tx, sent.result.id, None)
         return made is not None and made.created_us == sent.result.created_us
     where = {"tree_id": sent.state.tree_id, "entry_id": sent.result.entry_ids[-1]}
-    return tx.first(queries.ENTRY_POSITION, where) is not None
+    return tx.first(move_sql.ENTRY_POSITION, where) is not None
 
 
 def _roll_back(connection: Connection) -> None:

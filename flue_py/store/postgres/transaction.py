@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import NeedsSnapshot, Parameters, Row, Statement, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import sessions as sessions_sql
 
 if TYPE_CHECKING:
     import asyncpg
@@ -83,11 +83,11 @@ class PostgresTransaction(Transaction):
             raise NeedsSnapshot
 
     def lock_sessions(self, keys: Collection[int]) -> None:
-        self.rows(queries.LOCK_SESSIONS, {"keys": json.dumps(sorted(keys))})
+        self.rows(sessions_sql.LOCK_SESSIONS, {"keys": json.dumps(sorted(keys))})
 
     def lock_session(self, session_id: str) -> None:
         if self._locks:
-            self.first(queries.LOCK_SESSION, {"id": session_id})
+            self.first(sessions_sql.LOCK_SESSION, {"id": session_id})
             self.locked.add(session_id)
 
     def new_key(self) -> int:

@@ -1,37 +1,13 @@
-"""The statements on budgets and reservations, in SQL that SQLite and PostgreSQL both read (see `queries`)."""
+"""The statements on budgets and reservations."""
 
 from __future__ import annotations
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Statement
-from flue_py.store.sql.queries import Dialect, insert_into
+from flue_py.store.sql.dialects import in_ids, in_keys, per_dialect, same_as_column
+from flue_py.store.sql.parts import insert_into
 
-
-def _per_dialect(text: tuple[str, str], sql: str) -> Statement:
-    """Return a statement with ``{}`` filled in for each dialect."""
-    return Statement(sql.format(text[0]), sql.format(text[1]))
-
-
-def _in_json(column: str, parameter: str, kind: str, dialect: Dialect) -> str:
-    """Whether a column is one of a JSON array of texts or numbers (see `queries`, of numbers)."""
-    if dialect == "sqlite":
-        return f"{column} IN (SELECT CAST(value AS {kind}) FROM json_each(:{parameter}))"
-    return (
-        f"{column} = ANY (ARRAY(SELECT CAST(value AS {kind})"
-        f" FROM json_array_elements_text(CAST(:{parameter} AS json))))"
-    )
-
-
-def _in_keys(column: str) -> tuple[str, str]:
-    return _in_json(column, "keys", "BIGINT", "sqlite"), _in_json(column, "keys", "BIGINT", "postgresql")
-
-
-def _in_ids(column: str) -> tuple[str, str]:
-    return _in_json(column, "ids", "TEXT", "sqlite"), _in_json(column, "ids", "TEXT", "postgresql")
-
-
-_START = ("CAST(:id AS TEXT)", 'CAST(:id AS TEXT) COLLATE "C"')
 _DUE = (
     "CAST((SELECT COALESCE(SUM(r.amount), 0) FROM reservations r WHERE r.budget_key = b.budget_key"
     " AND r.state = 'held' AND r.expires_at <= :now) AS BIGINT)"
@@ -57,19 +33,23 @@ BUDGET_OF_SCOPE = Statement(
 )
 # The budgets of a session: its own, those with tasks of the sessions that it is a task of (whatever lies between), and
 # those of its scope.
-COVERING = _per_dialect(
-    _START,
-    "WITH RECURSIVE above(id) AS (SELECT {} UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
-    "  JOIN sessions p ON p.session_key = t.parent_key)"
-    " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
-    " UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope = :scope",
+COVERING = per_dialect(
+    lambda dialect: (
+        f"WITH RECURSIVE above(id) AS (SELECT {same_as_column(dialect, 'CAST(:id AS TEXT)')} "
+        " UNION SELECT p.id FROM above a JOIN task_links t ON t.child_id = a.id"
+        "  JOIN sessions p ON p.session_key = t.parent_key)"
+        " SELECT b.budget_key FROM above a JOIN budgets b ON b.session_id = a.id WHERE b.covers = 'tasks' OR a.id = :id"
+        " UNION SELECT b.budget_key FROM budgets b WHERE b.session_id IS NULL AND b.scope = :scope"
+    )
 )
 # In order of key, so that two who lock the same budgets do not wait for each other.
-LOCK_BUDGETS = _per_dialect(
-    _in_keys("b.budget_key"), "SELECT b.budget_key FROM budgets b WHERE {} ORDER BY b.budget_key FOR UPDATE"
+LOCK_BUDGETS = per_dialect(
+    lambda dialect: (
+        f"SELECT b.budget_key FROM budgets b WHERE {in_keys('b.budget_key', dialect)} ORDER BY b.budget_key FOR UPDATE"
+    )
 )
-BUDGETS_BY_KEY = _per_dialect(
-    _in_keys("b.budget_key"), f"SELECT {_COLUMNS} FROM budgets b WHERE {{}} ORDER BY b.budget_key"
+BUDGETS_BY_KEY = per_dialect(
+    lambda dialect: f"SELECT {_COLUMNS} FROM budgets b WHERE {in_keys('b.budget_key', dialect)} ORDER BY b.budget_key"
 )
 ALL_BUDGETS = Statement(
     f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key ORDER BY b.budget_key LIMIT :count"
@@ -78,8 +58,10 @@ BUDGETS_IN_SCOPE = Statement(
     f"SELECT {_COLUMNS} FROM budgets b WHERE b.budget_key > :budget_key AND b.scope = :scope"
     " ORDER BY b.budget_key LIMIT :count"
 )
-BUDGETS_OF_SESSIONS = _per_dialect(_in_ids("b.session_id"), "SELECT b.budget_key FROM budgets b WHERE {}")
-DELETE_BUDGETS = _per_dialect(_in_keys("budget_key"), "DELETE FROM budgets WHERE {}")
+BUDGETS_OF_SESSIONS = per_dialect(
+    lambda dialect: f"SELECT b.budget_key FROM budgets b WHERE {in_ids('b.session_id', dialect)}"
+)
+DELETE_BUDGETS = per_dialect(lambda dialect: f"DELETE FROM budgets WHERE {in_keys('budget_key', dialect)}")
 
 SET_ALLOWED = Statement("UPDATE budgets SET allowed = :allowed, updated_at = :now WHERE budget_key = :budget_key")
 SET_ASIDE = Statement(
@@ -125,8 +107,10 @@ _SPENT = (
 )
 SPENT_IN_SCOPE = Statement(f"{_SPENT} WHERE g.scope = :scope")
 # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
-SPENT_BY_SESSIONS = _per_dialect(
-    _in_ids("n.session_id"), f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE {{}}"
+SPENT_BY_SESSIONS = per_dialect(
+    lambda dialect: (
+        f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE {in_ids('n.session_id', dialect)}"
+    )
 )
 
 # -- moving house -----------------------------------------------------------------------------------------------------
@@ -136,15 +120,19 @@ WHOLE_BUDGETS = Statement(
     f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key > :after_key ORDER BY b.budget_key LIMIT :count"
 )
 WHOLE_BUDGET = Statement(f"SELECT {_BUDGET_ROW} FROM budgets b WHERE b.budget_key = :budget_key")
-BUDGETS_BY_ID = _per_dialect(_in_ids("b.id"), f"SELECT {_BUDGET_ROW} FROM budgets b WHERE {{}}")
-SESSIONS_BY_ID = _per_dialect(
-    _in_ids("s.id"), "SELECT s.session_key, s.id, s.scope FROM sessions s WHERE {} AND s.trashed_at IS NULL"
+BUDGETS_BY_ID = per_dialect(lambda dialect: f"SELECT {_BUDGET_ROW} FROM budgets b WHERE {in_ids('b.id', dialect)}")
+SESSIONS_BY_ID = per_dialect(
+    lambda dialect: (
+        f"SELECT s.session_key, s.id, s.scope FROM sessions s WHERE {in_ids('s.id', dialect)} AND s.trashed_at IS NULL"
+    )
 )
-RESERVATIONS_OF = _per_dialect(
-    _in_keys("r.budget_key"),
-    "SELECT r.budget_key, "
-    + ", ".join(f"r.{name}" for name in ReservationRow._fields)
-    + " FROM reservations r WHERE {} ORDER BY r.budget_key, r.created_at, r.reservation_id",
+RESERVATIONS_OF = per_dialect(
+    lambda dialect: (
+        "SELECT r.budget_key, "
+        + ", ".join(f"r.{name}" for name in ReservationRow._fields)
+        + f" FROM reservations r WHERE {in_keys('r.budget_key', dialect)}"
+        " ORDER BY r.budget_key, r.created_at, r.reservation_id"
+    )
 )
 INSERT_WHOLE_RESERVATION = insert_into("reservations", ("budget_key", *ReservationRow._fields))
 REPLACE_BUDGET = Statement(

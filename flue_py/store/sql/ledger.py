@@ -9,7 +9,8 @@ from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
 from flue_py.core.usage_shapes import PARTS
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Statement
-from flue_py.store.sql.queries import WITH_HELD, _in_keys, _per_dialect, insert_into
+from flue_py.store.sql.dialects import in_keys, per_dialect
+from flue_py.store.sql.parts import WITH_HELD, insert_into
 
 INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
 INSERT_PAYER = insert_into(
@@ -83,8 +84,8 @@ TREES_OF = Statement(
     "SELECT s.id, s.session_key, s.tree_id FROM sessions s"
     " WHERE s.id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
 )
-PAYERS_OF_TREES = _per_dialect(
-    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {_in_keys('n.tree_id', dialect)}"
+PAYERS_OF_TREES = per_dialect(
+    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {in_keys('n.tree_id', dialect)}"
 )
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
@@ -182,7 +183,7 @@ def ledger_sums(
         where = " AND ".join([*conditions, keys] if by_keys else conditions)
         return f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
 
-    return Statement(text(_in_keys("g.session_key", "sqlite")), text(_in_keys("g.session_key", "postgresql")))
+    return Statement(text(in_keys("g.session_key", "sqlite")), text(in_keys("g.session_key", "postgresql")))
 
 
 def _halved() -> list[str]:

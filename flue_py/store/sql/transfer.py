@@ -17,7 +17,7 @@ from flue_py.core.trees import (
     SessionRow,
 )
 from flue_py.store.seam import Statement
-from flue_py.store.sql.queries import insert_into
+from flue_py.store.sql.parts import insert_into
 
 # A copy is told from other sessions by a request under this key, of this operation: its digest is the fingerprint of
 # the tree as it was copied.

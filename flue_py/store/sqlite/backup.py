@@ -12,7 +12,7 @@ from flue_py.core.sessions import VerifyReport
 from flue_py.errors import CorruptStore, InvalidArgument, StoreUnavailable
 from flue_py.store.files.private import Part
 from flue_py.store.ops.verify import storage_problems, verify
-from flue_py.store.sql import queries
+from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite.file import BUSY_POLL_MS, check_magic, connect, translated
 from flue_py.store.sqlite.page_copy import Progress, copy_into
 from flue_py.store.sqlite.transaction import SqliteTransaction
@@ -91,5 +91,5 @@ def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyRe
 
 
 def _counts(connection: sqlite3.Connection) -> VerifyReport:
-    row = SqliteTransaction(connection).first(queries.COUNTS, {}) or (0, 0)
+    row = SqliteTransaction(connection).first(store_sql.COUNTS, {}) or (0, 0)
     return VerifyReport(row[0], row[1])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from flue_py.errors import CorruptStore
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Parameters, Row, Statement, Transaction
-from flue_py.store.sql import queries
+from flue_py.store.sql import store as store_sql
 
 
 class SoleWriter(Transaction):
@@ -28,11 +28,11 @@ class SoleWriter(Transaction):
         """Nothing to do: SQLite has one writer at a time."""
 
     def new_key(self) -> int:
-        row = self.first(queries.READ_STATE, {"name": "next_key"})
+        row = self.first(store_sql.READ_STATE, {"name": "next_key"})
         if row is None:
             raise CorruptStore("the store has lost its key counter; run verify()")
         key = int(row[0])
-        self.run(queries.WRITE_STATE, {"name": "next_key", "number": key + 1})
+        self.run(store_sql.WRITE_STATE, {"name": "next_key", "number": key + 1})
         return key
 
 

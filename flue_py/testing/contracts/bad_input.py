@@ -1,4 +1,4 @@
-"""The contract: what is wrong is refused by name, and nothing is changed."""
+"""The contract: bad input is refused by name, and changes nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from flue_py.core.budgets import Amounts, NewBudget
+from flue_py.core.log import Note
 from flue_py.core.sessions import MAX_NAME_BYTES, STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, InvalidEntry, SessionNotFound, StoreClosed
 from flue_py.store.backend import Backend
@@ -146,9 +147,9 @@ class BadInputContract:
             lambda: backend.link_task(session.id, text, "t"),
             lambda: backend.link_task(session.id, "child", text),
             lambda: backend.set_label(session.id, leaf, text),
-            lambda: backend.move(session.id, None, by=text),
-            lambda: backend.undo(session.id, by=text),
-            lambda: backend.redo(session.id, by=text),
+            lambda: backend.move(session.id, None, note=Note(text)),
+            lambda: backend.undo(session.id, note=Note(text)),
+            lambda: backend.redo(session.id, note=Note(text)),
             lambda: backend.append(session.id, [user()], idempotency_key=text),
             lambda: backend.move(session.id, None, idempotency_key=text),
             lambda: backend.fork(session.id, STORED, NewSession(), idempotency_key=text),

@@ -1,4 +1,4 @@
-"""Moving house: a tree crosses whole, and answers in the other store as it did in the first."""
+"""The contract: a copied tree is whole, and answers in the other store as it did in the first."""
 
 from __future__ import annotations
 
@@ -264,9 +264,11 @@ class CopyContract:
         await backend.move(session.id, None)
         (tree,) = await whole_trees(backend)
         (row,), (move,), key = tree.sessions, tree.moves, tree.sessions[0].session_key
+        unpriced = [*tree.entries[:3], tree.entries[3]._replace(unpriced_calls=1, paid_cost=CENT)]
         told_more = replace(
             tree,
             sessions=[row._replace(auto_title="About a build", unpriced_calls=1, spent_cost=CENT)],
+            entries=unpriced,
             moves=[move._replace(why="it went astray", moved_by="somebody")],
             calls=[tree.calls[0], tree.calls[1]._replace(cost=None, outcome="aborted")],
             edits=[
@@ -282,7 +284,9 @@ class CopyContract:
         # An earlier copy is replaced, and says no more than the later one.
         await backend.move(session.id, tree.entries[1].id)
         later = replace((await whole_trees(backend))[0], calls=told_more.calls, edits=told_more.edits[:1])
-        later = replace(later, sessions=[later.sessions[0]._replace(unpriced_calls=1, spent_cost=CENT)])
+        later = replace(
+            later, entries=unpriced, sessions=[later.sessions[0]._replace(unpriced_calls=1, spent_cost=CENT)]
+        )
         await other.write_whole_tree(later)
         assert with_names((await whole_trees(other))[0]) == with_names(later)
         assert (await session_info(other, session.id)).auto_title is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flue_py.core.entries import new_exclusion
-from flue_py.core.log import Edit, LogLine
+from flue_py.core.log import Edit, LogLine, Note
 from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, LeafConflict, SessionNotFound
 from flue_py.store.backend import Backend
@@ -55,13 +55,13 @@ class LogContract:
         first, second = await add(backend, session.id, user("one\ntwo"), *talk(1, 1))
         (summary,) = await add(backend, session.id, compaction(second, "so far"))
         await backend.append(session.id, [user("beside")], expected=first, on_conflict="branch")
-        await backend.move(session.id, second, reason="rewind", by="ann", why="too long")
-        await backend.undo(session.id, by="bob", why="it was fine")
+        await backend.move(session.id, second, reason="rewind", note=Note("ann", "too long"))
+        await backend.undo(session.id, note=Note("bob", "it was fine"))
         await backend.redo(session.id)
         (excluded,) = await add(backend, session.id, new_exclusion(first, by="ann", why="a detour"))
         await add(backend, session.id, new_exclusion(first, excluded=False))
         await backend.import_entries(session.id, [placed(user("brought"), "i", first)], leaf="i")
-        await backend.retract(session.id, "i", by="eve", why="wrong file")
+        await backend.retract(session.id, "i", note=Note("eve", "wrong file"))
         await backend.link_task(session.id, UNKNOWN, "t")
         lines = await log_of(backend, session.id)
         assert [(line.what, line.by, line.why, line.refers_to) for line in lines] == [
@@ -99,12 +99,12 @@ class LogContract:
         session = await new_session(backend, user())
         assert session.leaf_id is not None
         entry = session.leaf_id
-        await backend.update_session(session.id, title="Red", by="ann", why="a name")
+        await backend.update_session(session.id, title="Red", note=Note("ann", "a name"))
         await backend.update_session(session.id, title=None, metadata_text='{"a":1}')
         await backend.update_session(session.id, completed_us=7)
-        await backend.set_label(session.id, entry, "good", by="ann", why="it worked")
+        await backend.set_label(session.id, entry, "good", note=Note("ann", "it worked"))
         await backend.set_label(session.id, entry, None)
-        await backend.set_pin(session.id, entry, True, by="ann", why="the task")
+        await backend.set_pin(session.id, entry, True, note=Note("ann", "the task"))
         await backend.set_pin(session.id, entry, False)
         lines = (await log_of(backend, session.id))[1:]
         assert [(line.what, line.by, line.why, line.words) for line in lines] == [
@@ -276,21 +276,11 @@ class LogContract:
         entry = session.leaf_id
         assert entry is not None
         by, why = "é" * LONGEST_BY, "ß\n" * (LONGEST_WHY // 2)
-        await backend.move(session.id, None, by=by, why=why)
+        await backend.move(session.id, None, note=Note(by, why))
         assert [(line.by, line.why) for line in await log_of(backend, session.id)][1:] == [(by, why)]
         for wrong_by, wrong_why in ((by + "x", None), (None, why + "x"), ("a\0", None), (None, "\ud800")):
-            for call in (
-                backend.move(session.id, entry, by=wrong_by, why=wrong_why),
-                backend.undo(session.id, by=wrong_by, why=wrong_why),
-                backend.redo(session.id, by=wrong_by, why=wrong_why),
-                backend.retract(session.id, entry, by=wrong_by, why=wrong_why),
-                backend.update_session(session.id, title="x", by=wrong_by, why=wrong_why),
-                backend.set_label(session.id, entry, "x", by=wrong_by, why=wrong_why),
-                backend.set_pin(session.id, entry, True, by=wrong_by, why=wrong_why),
-                backend.go_back(session.id, 1, by=wrong_by, why=wrong_why),
-            ):
-                with pytest.raises(InvalidArgument):
-                    await call
+            with pytest.raises(InvalidArgument):
+                Note(wrong_by, wrong_why)
         assert len(await log_of(backend, session.id)) == 2
 
     async def test_the_log_of_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:

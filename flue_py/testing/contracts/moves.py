@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flue_py.core.entries import NewEntry, new_branch_summary, new_custom
+from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, SessionNotFound
 from flue_py.store.backend import Backend
@@ -49,7 +50,7 @@ class MoveContract:
     async def test_a_move_is_one_change_of_the_feed_with_its_reason(self, backend: Backend) -> None:
         session = await new_session(backend)
         first, second = await add(backend, session.id, *talk(2))
-        moved = await backend.move(session.id, first, reason="rewind", by="somebody")
+        moved = await backend.move(session.id, first, reason="rewind", note=Note("somebody"))
         assert moved.reason == "rewind"
         (change,) = await backend.changes(session.id, 1, 10)
         assert (change.revision, change.reason, change.entries) == (2, "rewind", ())

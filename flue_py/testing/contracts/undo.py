@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import SessionNotFound
 from flue_py.store.backend import Backend
@@ -75,8 +76,8 @@ class UndoContract:
 
     async def test_undo_and_redo_say_what_they_did(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
-        back = await backend.undo(session.id, by="somebody")
-        forth = await backend.redo(session.id, by="somebody")
+        back = await backend.undo(session.id, note=Note("somebody"))
+        forth = await backend.redo(session.id, note=Note("somebody"))
         assert back is not None
         assert forth is not None
         assert (back.from_id, back.to_id, back.revision, back.reason) == (session.leaf_id, None, 2, "undo")

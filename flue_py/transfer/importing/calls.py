@@ -79,5 +79,5 @@ def _grown(call: PaidCall, there: CallRow | None) -> PaidCall | None:
 
 
 async def _known(store: Store, target: Target, names: Sequence[CallId]) -> dict[CallId, CallRow]:
-    rows = await store._backend.find_calls(target.session.scope, names) if names else []
+    rows = await store.backend.find_calls(target.session.scope, names) if names else []
     return {CallId(row.provider, row.call_id): row for row in rows}

@@ -1,0 +1,86 @@
+"""The statements that list sessions, and find ids by how they begin."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from flue_py.core.listing import Ordering, SessionOrder
+from flue_py.store.seam import Statement
+from flue_py.store.sql.dialects import Dialect, per_dialect
+from flue_py.store.sql.sessions import SESSION
+
+# What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
+# beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
+_SORTED_BY: dict[SessionOrder, str] = {
+    "activity": "s.active_at",
+    "updated": "s.updated_at",
+    "created": "s.created_at",
+    "title": "substr(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), ''), 1, 200)",
+    "messages": "s.message_count",
+    "entries": "s.entry_count",
+    "tokens": "s.spent_tokens",
+    "cost": "s.spent_cost",
+}
+_COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
+_SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
+_WHERE = {
+    "scope": "s.scope = :scope",
+    "kind": "s.kind = :kind",
+    "key": "s.key = :key",
+    "cwd": "s.cwd = :cwd",
+    "completed": "(s.completed_at IS NOT NULL) = (:completed = 1)",
+    "min_messages": "s.message_count >= :min_messages",
+    "max_messages": "s.message_count <= :max_messages",
+    "min_entries": "s.entry_count >= :min_entries",
+    "max_entries": "s.entry_count <= :max_entries",
+    "min_tokens": "s.spent_tokens >= :min_tokens",
+    "max_tokens": "s.spent_tokens <= :max_tokens",
+    "min_cost": "s.spent_cost >= :min_cost",
+    "max_cost": "s.spent_cost <= :max_cost",
+    "created_after_us": "s.created_at > :created_after_us",
+    "created_before_us": "s.created_at < :created_before_us",
+    "updated_after_us": "s.updated_at > :updated_after_us",
+    "updated_before_us": "s.updated_at < :updated_before_us",
+}
+
+
+@lru_cache(maxsize=256)
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement:
+    """Return the statement for a page of sessions in an order, filtered by what is named.
+
+    Its rows are those of `SESSION_COLUMNS`, with the session's key. Unless it ``is_first``, it begins behind the
+    session with ``last_number`` (``last_text``, for titles) and ``last_key``.
+    """
+    return per_dialect(lambda dialect: _session_page(ordering, filters, dialect, is_first=is_first))
+
+
+def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect, *, is_first: bool) -> str:
+    value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
+    found = "instr" if dialect == "sqlite" else "strpos"
+    conditions = ["s.trashed_at IS NULL"]
+    conditions += [
+        f"{found}({_SHOWN_TITLE}, :title_part) > 0" if name == "title" else _WHERE[name] for name in sorted(filters)
+    ]
+    if not is_first:
+        last = "last_text" if ordering.order == "title" else "last_number"
+        below = "<" if ordering.descending else ">"
+        # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
+        conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
+    tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
+    # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
+    if ordering.order not in _COUNTED or dialect == "postgresql":
+        return f"SELECT {SESSION}, s.session_key FROM sessions s {tail}"
+    return (
+        f"SELECT {SESSION}, s.session_key FROM sessions s WHERE s.session_key IN"
+        f" (SELECT s.session_key FROM sessions s {tail}) ORDER BY {value} {way}, s.session_key {way}"
+    )
+
+
+SESSION_IDS_FROM = Statement(
+    "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
+    " ORDER BY s.id LIMIT :count"
+)
+ENTRY_IDS_FROM = Statement(
+    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
+    " ORDER BY e.id LIMIT :count"
+)

@@ -1,0 +1,46 @@
+"""The statements of the log."""
+
+from __future__ import annotations
+
+from flue_py.store.seam import Statement
+from flue_py.store.sql.dialects import numbers, per_dialect, stored_bytes
+
+EDITS_AFTER = Statement(
+    'SELECT x.revision, x.what, x.entry_id, x."before", x."after", x.edited_by, x.why, x.at FROM session_edits x'
+    " WHERE x.session_key = :session_key AND x.revision > :revision AND x.revision <= :last_revision"
+    " ORDER BY x.revision, x.what"
+)
+LOGGED_MOVES = Statement(
+    "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry, m.moved_by, m.why, m.at FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
+)
+_LAST_LOGGED = (
+    "FROM entries l WHERE l.session_key = e.session_key AND l.revision = e.revision ORDER BY l.ordinal DESC LIMIT 1"
+)
+_PARENT_ID = (
+    "COALESCE((SELECT p.id FROM entries p WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id"
+    " AND p.depth = e.depth - 1), (SELECT p.id FROM lanes l JOIN entries p ON p.tree_id = l.tree_id"
+    " AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth WHERE l.tree_id = e.tree_id"
+    " AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1))"
+)
+# The first entries of each of some revisions: the first itself, with its parent and what the last one is.
+LOGGED_ENTRIES = per_dialect(
+    lambda dialect: (
+        "SELECT e.revision, e.id, e.kind,"
+        + ", ".join(
+            f" CASE WHEN e.ordinal = 0 THEN ({value}) END"
+            for value in (
+                f"SELECT l.ordinal {_LAST_LOGGED}",
+                f"SELECT l.id {_LAST_LOGGED}",
+                f"SELECT l.created_at {_LAST_LOGGED}",
+                _PARENT_ID,
+                "e.digest",
+                stored_bytes(dialect, "e.payload"),
+                "e.packed",
+                "e.blob",
+            )
+        )
+        + f" FROM ({numbers(dialect)}) r JOIN entries e ON e.session_key = :session_key AND e.revision = r.number"
+        " AND e.ordinal < :count ORDER BY e.revision, e.ordinal"
+    )
+)
