@@ -29,6 +29,7 @@ from flue_py.core.kinds import COMPACTION as COMPACTION  # noqa: PLC0414 - impor
 from flue_py.core.kinds import CUSTOM_MESSAGE as CUSTOM_MESSAGE  # noqa: PLC0414 - imported from here, too
 from flue_py.core.kinds import EXCLUSION as EXCLUSION  # noqa: PLC0414 - imported from here, too
 from flue_py.core.kinds import MESSAGE as MESSAGE  # noqa: PLC0414 - imported from here, too
+from flue_py.core.lazily import lazy_module
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
@@ -41,7 +42,10 @@ from flue_py.core.usage_shapes import (
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
+    from flue_py.core import messages as models
     from flue_py.core.messages import Message
+else:
+    models = lazy_module("flue_py.core.messages")
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
@@ -125,9 +129,7 @@ class Entry:
             raise InvalidArgument(
                 f"entry {self.id!r} is of kind {self.kind}, not a message; look at its kind first, or read its data"
             )
-        from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
-
-        return parse_message(self.fields)
+        return models.parse_message(self.fields)
 
     @property
     def extra_fields(self) -> JsonObject:
@@ -190,8 +192,6 @@ def entry_of_message(
     be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be
     without is missing (see `flue_py.core.messages.check_complete`).
     """
-    from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
-
     if isinstance(message, Mapping):
         value: Mapping[str, JsonValue] = message
     elif isinstance(message, models.MESSAGE_CLASSES):

@@ -17,10 +17,14 @@ from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, InvalidEntry
 
 if TYPE_CHECKING:
+    from flue_py.core import messages as models
     from flue_py.core.messages import Message
+else:
+    models = lazy_module("flue_py.core.messages")
 
 CONTEXT_PREFIX = kind_of(COMPACTION).prefix
 
@@ -65,9 +69,7 @@ class ContextEntry:
     @property
     def message(self) -> Message:
         """The message, typed and frozen."""
-        from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
-
-        return parse_message(self.data)
+        return models.parse_message(self.data)
 
 
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
@@ -88,10 +90,8 @@ def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject
 def _content(kind: str, data: JsonValue) -> JsonValue:
     content = data.get("content", "") if isinstance(data, dict) else "" if data is None else data
     if not isinstance(content, str):
-        from flue_py.core.messages import validate_message  # noqa: PLC0415 - pydantic models are only needed here
-
         try:
-            validate_message({"role": "user", "content": content})
+            models.validate_message({"role": "user", "content": content})
         except InvalidEntry:
             content = encode_json(content, kind)[0]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
