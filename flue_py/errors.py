@@ -352,7 +352,7 @@ class MissingExtra(FixTheSetup, ImportError):
 
 
 class InvalidPrices(FixTheSetup, ValueError):
-    """Prices that are none, or a pricing file that cannot be read; the message names the line or the model."""
+    """Invalid prices, or a pricing file that cannot be read; the message names the line or the model."""
 
 
 class StoreWarning(UserWarning):
