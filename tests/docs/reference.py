@@ -1,9 +1,9 @@
 """The reference pages that follow from the code: docs/reference/api.md and docs/reference/errors.md.
 
-    python tests/docs/reference.py            say which of them is not in step with the code
+    python tests/docs/reference.py            say which of them differs from the code
     python tests/docs/reference.py --write    write them
 
-Names come from ``flue_py.__all__``, what is said of them from their docstrings. Only what a docstring cannot hold (what
+Names come from ``flue_py.__all__``, their texts from docstrings. Only what a docstring cannot have (what
 a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
 """
 

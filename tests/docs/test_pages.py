@@ -1,4 +1,4 @@
-"""The documentation: its programs run, its outputs are real, its links lead somewhere, and it names what there is."""
+"""The documentation: its programs run, its outputs are real, its links work, and the names on it exist."""
 
 from __future__ import annotations
 
