@@ -292,6 +292,14 @@ class BudgetContract:
         await backend.commit_reservation(held.id, Amounts(4))
         assert [await numbers(backend, id_) for id_ in held.budget_ids] == [(4, 0, 996)] * 3 + [(4, 0, 6)]
 
+    async def test_of_several_budgets_without_room_the_first_that_was_made_is_named(self, backend: Backend) -> None:
+        session = await new_session(backend, scope="s")
+        first = await budget_for(backend, None, 5, covers="scope", scope="s")
+        await budget_for(backend, session.id, 1)
+        async with refused(backend, BudgetExceeded) as caught:
+            await reserve(backend, session.id, 10)
+        assert caught.value.budget_id == first.id
+
     async def test_where_no_budget_covers_the_session_everything_is_allowed_and_nothing_stored(
         self, backend: Backend
     ) -> None:

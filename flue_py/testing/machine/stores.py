@@ -313,7 +313,7 @@ class BackendMachine(RuleBasedStateMachine):
         self._change(
             session_id,
             lambda backend: backend.update_session(
-                session_id, title=title, metadata_text='{"n":1}', completed_us=completed
+                session_id, title=title, auto_title=title, metadata_text='{"n":1}', completed_us=completed
             ),
         )
 
