@@ -3,8 +3,8 @@
     python tests/docs/reference.py            say which of them differs from the code
     python tests/docs/reference.py --write    write them
 
-Names come from ``__all__`` of `flue_py` and of its rooms, their texts from docstrings. Only what a docstring cannot have
-(what a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
+Names come from ``__all__`` of `flue_py` and of its rooms, their texts from docstrings. Only what a docstring cannot
+have (what a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
 """
 
 from __future__ import annotations
