@@ -18,6 +18,7 @@ from flue_py.core.call_rows import CallRow as CallRow  # noqa: PLC0414 - a row o
 from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import decode_object
+from flue_py.core.usage import Paid
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -40,15 +41,15 @@ class SessionRow(NamedTuple):
     metadata: str
     cwd: str | None
     config_path: str | None
-    completed_at: int | None
-    trashed_at: int | None
-    entry_count: int
-    message_count: int
-    first_message: str | None
-    spent_tokens: int
-    spent_cost: int
-    created_at: int
-    updated_at: int
+    completed_at: int | None = None
+    trashed_at: int | None = None
+    entry_count: int = 0
+    message_count: int = 0
+    first_message: str | None = None
+    spent_tokens: int = 0
+    spent_cost: int = 0
+    created_at: int = 0
+    updated_at: int = 0
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_at: int = 0
@@ -98,6 +99,15 @@ class EntryRow(NamedTuple):
     unknown_calls: int = 0
     paid_tokens: int = 0
     paid_cost: int = 0
+
+    @property
+    def paid(self) -> Paid:
+        """What was paid on the path to the entry."""
+        return Paid(self.paid_calls, self.unpriced_calls, self.unknown_calls, self.paid_tokens, self.paid_cost)
+
+    def with_paid(self, paid: Paid) -> EntryRow:
+        """Return the row with other sums of what was paid on the path to it."""
+        return EntryRow._make((*self[: -len(paid)], *paid))
 
     @property
     def stored_bytes(self) -> int:
