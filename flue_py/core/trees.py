@@ -18,7 +18,6 @@ from flue_py.core.call_rows import CallRow as CallRow  # noqa: PLC0414 - a row o
 from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import decode_object
-from flue_py.core.usage import Paid
 from flue_py.errors import SessionExists
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -99,15 +98,6 @@ class EntryRow(NamedTuple):
     unknown_calls: int = 0
     paid_tokens: int = 0
     paid_cost: int = 0
-
-    @property
-    def paid(self) -> Paid:
-        """What was paid on the path to the entry."""
-        return Paid(self.paid_calls, self.unpriced_calls, self.unknown_calls, self.paid_tokens, self.paid_cost)
-
-    def with_paid(self, paid: Paid) -> EntryRow:
-        """Return the row with other sums of what was paid on the path to it."""
-        return EntryRow._make((*self[: -len(paid)], *paid))
 
     @property
     def stored_bytes(self) -> int:

@@ -23,7 +23,7 @@ from flue_py.core.sessions import (
     check_entry_id,
     is_storable,
 )
-from flue_py.core.trees import BlobRow, EntryRow, LaneRow, MoveRow, Payer, RequestRow
+from flue_py.core.trees import BlobRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store.collector import collector_held
@@ -34,7 +34,7 @@ from flue_py.store.ops.sessions import create_session, require_session
 from flue_py.store.ops.state import content_digest, read_state, replayed_result, request_row, see_entry, taken_ids
 from flue_py.store.schema.payloads import pack
 from flue_py.store.schema.session_state import Position, SessionState
-from flue_py.store.seam import Sources, Transaction
+from flue_py.store.seam import Row, Sources, Transaction
 from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import state as state_sql
@@ -234,7 +234,8 @@ class EntryBatch:
         self.revision = state.revision + 1
         self.ids: list[str] = []
         self.now_us = sources.now_us()
-        self.rows: list[EntryRow] = []
+        # In the order of INSERT_ENTRY; plain tuples, since an import adds many thousand.
+        self.rows: list[Row] = []
         self.lanes: list[LaneRow] = []
         self.blobs: dict[bytes, BlobRow] = {}
         self.calls: list[CallRow] = []
@@ -278,8 +279,8 @@ class EntryBatch:
         stored = pack(new.payload)
         if stored.blob is not None:
             self.blobs[stored.blob] = BlobRow(stored.blob, len(new.payload.encode()), stored.blob_data or b"")
-        self.rows.append(EntryRow(
-            lane_id, depth, entry_id, new.kind, new.role, new.source,
+        self.rows.append((
+            self.state.tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
             self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
             payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload, *paid,
         ))  # fmt: skip
@@ -307,7 +308,7 @@ class EntryBatch:
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
         self.check_sums()
-        tx.insert(INSERT_ENTRY, [(tree_id, *row) for row in self.rows])
+        tx.insert(INSERT_ENTRY, self.rows)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
             tx.insert(INSERT_PAYER, [(tree_id, *self.payer)])
@@ -318,20 +319,26 @@ class EntryBatch:
     def check_sums(self) -> None:
         """Raise `InvalidEntry` where the sums of what a path paid would leave 64 bits."""
         if self._reported:
-            check_path(position.paid for position in self._placed.values())
+            check_path(self.paid)
 
     def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""
         renewed: dict[tuple[int, int], Paid] = {}
-        for at, (parent, calls) in enumerate(self._paying):
+        places = self._placed.values()
+        for at, (place, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
             above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
             paid = above.plus(paid_by(call for call in calls if call.identity in new))
-            row = self.rows[at] = self.rows[at].with_paid(paid)
-            renewed[row.lane_id, row.depth] = paid
+            self.rows[at] = (*self.rows[at][: -len(paid)], *paid)
+            renewed[place.lane_id, place.depth] = paid
         self._placed = {
             entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
             for entry_id, position in self._placed.items()
         }
+
+    @property
+    def paid(self) -> list[Paid]:
+        """What was paid on the path to each new entry."""
+        return [position.paid for position in self._placed.values()]
 
     @property
     def names_payer(self) -> bool:

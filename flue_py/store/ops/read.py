@@ -52,6 +52,7 @@ from flue_py.store.sql.rows import Compaction, StoredBody, StoredEntry, Sums
 from flue_py.store.sql.takes import SessionRevisionLast, TreeLaneDepth
 
 _LAST_DEPTH = 2**62
+_CREATOR = attrgetter("session_key")
 _BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
 
 OfPath = TypeVar("OfPath", StoredEntry, StoredBody)
@@ -295,7 +296,7 @@ def _rows_of_path(
 
 def _creators(tx: Transaction, state: SessionState, rows: Iterable[StoredEntry]) -> dict[int, str]:
     """Return the ids of the sessions that created these rows; a deleted creator is absent."""
-    if all(row.session_key == state.key for row in rows):
+    if set(map(_CREATOR, rows)) <= {state.key}:
         return {state.key: state.id}
     tx.require_snapshot()
     return dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=state.tree_id))

@@ -58,7 +58,7 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     parts = _parts(
         arguments,
         # Not named as the table, which the update asks about.
-        ("added", INSERT_ENTRY, [(tree_id, *row) for row in batch.rows]),
+        ("added", INSERT_ENTRY, batch.rows),
         ("lanes", INSERT_LANE, [(tree_id, *lane) for lane in batch.lanes]),
         ("blobs", INSERT_BLOB, [(tree_id, *blob) for blob in batch.blobs.values()]),
         ("calls", INSERT_CALL, [(tree_id, *call) for call in calls]),
@@ -110,7 +110,7 @@ def _parts(arguments: list[object], *tables: tuple[str, Insert[Any], Sequence[Ro
 def _is_spending_in_range(batch: EntryBatch) -> bool:
     """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
     spent = paid_by(batch.calls)
-    on_paths = max((max(row.paid) for row in batch.rows), default=0)
+    on_paths = max(map(max, batch.paid), default=0)
     session = max(batch.state.spent_tokens + spent.tokens, batch.state.spent_cost + spent.picodollars)
     return max(on_paths, session) <= MAX_AMOUNT
 

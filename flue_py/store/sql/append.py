@@ -21,12 +21,12 @@ class Spending(TypedDict):
 
 def spending(paid: Paid) -> Spending:
     """Return what calls that came to ``paid`` add."""
-    return Spending(
-        spent_tokens=paid.tokens,
-        spent_cost=paid.picodollars,
-        unpriced_calls=paid.unpriced_calls,
-        unknown_calls=paid.unknown_calls,
-    )
+    return {
+        "spent_tokens": paid.tokens,
+        "spent_cost": paid.picodollars,
+        "unpriced_calls": paid.unpriced_calls,
+        "unknown_calls": paid.unknown_calls,
+    }
 
 
 class UpdateAfterAppend(Spending):
