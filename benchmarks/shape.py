@@ -18,6 +18,7 @@ import threading
 import tokenize
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -129,29 +130,32 @@ class Walk:
 
 
 async def walks(folder: Path) -> dict[str, str]:
-    """Return a row for each walk."""
+    """Return a row for each walk: what the second call of each kind runs. The first also loads modules."""
     walk = Walk()
-    sessions = folder / "pi.jsonl"
-    sessions.write_text("\n".join(json.dumps(row) for row in PI_FILE) + "\n", encoding="utf-8")
+    question: flue_py.JsonObject = {"role": "user", "content": "why?"}
     # The threads of the store are watched from their beginning.
     threading.setprofile(walk.see)
     sys.setprofile(walk.see)
     try:
         async with flue_py.open(folder / "walks.db") as store:
-            session = await store.create_session()
-            for number in range(10):
-                await session.append_message({"role": "user", "content": f"message {number}"})
-            task = await session.create_task(task_id="task")
-            await task.append_message({"role": "user", "content": "a task"})
-            reader = await store.get_session(session.id)
-            question: flue_py.JsonObject = {"role": "user", "content": "why?"}
-            return {
-                "append a user message": await walk.of(lambda: session.append_message(question)),
-                "build_context": await walk.of(reader.build_context),
-                "fork": await walk.of(session.fork),
-                "delete a tree": await walk.of(lambda: store.delete_session_tree(session.id)),
-                "import a pi file of 2 messages": await walk.of(lambda: flue_py.import_file(store, sessions)),
-            }
+            rows: dict[str, str] = {}
+            for number in (1, 2):
+                file = folder / f"{number}.jsonl"
+                rows_of_file = ({**PI_FILE[0], "id": f"walk {number}"}, *PI_FILE[1:])
+                file.write_text("\n".join(map(json.dumps, rows_of_file)) + "\n", encoding="utf-8")
+                session = await store.create_session()
+                await session.append_messages([question] * 10)
+                task = await session.create_task(task_id="task")
+                await task.append_message(question)
+                reader = await store.get_session(session.id)
+                rows = {
+                    "append a user message": await walk.of(partial(session.append_message, question)),
+                    "build_context": await walk.of(reader.build_context),
+                    "fork": await walk.of(session.fork),
+                    "delete a tree": await walk.of(partial(store.delete_session_tree, session.id)),
+                    "import a pi file of 2 messages": await walk.of(partial(flue_py.import_file, store, file)),
+                }
+            return rows
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

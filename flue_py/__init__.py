@@ -43,6 +43,7 @@ from flue_py.errors import (
     StoreClosed,
     StoreUnavailable,
     StoreWarning,
+    SummaryFailed,
     TaskDepthExceeded,
     UnreadableFile,
     WrongEventLoop,
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     from flue_py.formats.kit.exported import Exported
     from flue_py.prices.book import PriceBook
     from flue_py.sessions.budgeting import BudgetedCall
-    from flue_py.sessions.effects import MarkEffect
+    from flue_py.sessions.marking import MarkEffect
     from flue_py.sessions.opening import open
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
@@ -141,7 +142,7 @@ else:
         "flue_py.transfer.exporting": ("export_session",),
         "flue_py.transfer.importing.reports": ("ImportReport", "SessionImport"),
         "flue_py.transfer.importing.run": ("import_file",),
-        "flue_py.sessions.effects": ("MarkEffect",),
+        "flue_py.sessions.marking": ("MarkEffect",),
         "flue_py.sessions.opening": ("open",),
         "flue_py.transfer.salvaging": ("salvage",),
         "flue_py.sessions.session": ("Session",),
@@ -248,6 +249,7 @@ __all__ = [
     "StoreInfo",
     "StoreUnavailable",
     "StoreWarning",
+    "SummaryFailed",
     "TaskDepthExceeded",
     "TaskLink",
     "ToolUse",

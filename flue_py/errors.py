@@ -4,7 +4,8 @@
     ├── RetryOrRebase            try again, or read the new state and build on that
     │   ├── LeafConflict         the stored leaf is not the one the call named
     │   ├── StoreBusy            another process held the database too long      (TimeoutError)
-    │   └── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
+    │   ├── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
+    │   └── SummaryFailed        the model gave no summary; nothing was changed
     ├── FixTheCall               the call itself is wrong; nothing was changed
     │   ├── SessionNotFound                                                      (LookupError)
     │   ├── SessionExists                                                        (ValueError)
@@ -39,6 +40,9 @@ Each message says what happened, to which id, and what to do. The cause, where t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
 _SHOWN_CHARACTERS = 200
 _SHOWN_BITS = 13_000
 
@@ -65,7 +69,7 @@ class FlueError(Exception):
 
 
 class RetryOrRebase(FlueError):
-    """The operation met another writer: retry it, or refresh and build on what is there now."""
+    """Another writer, a lock, a connection or a model was in the way: retry, or refresh and build on what is there."""
 
 
 class FixTheCall(FlueError):
@@ -103,6 +107,30 @@ class OutcomeUnknown(RetryOrRebase, ConnectionError):
     On SQLite that is a disk that could not sync what was written, or files that vanished at that very moment. Look
     (``refresh()``) before repeating it, or give operations an idempotency key: then a repetition is done once.
     """
+
+
+class AnsweredCall(Protocol):
+    """A call to a summarizer that was answered: what it was for, and the usage that it reported, as JSON."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def usage(self) -> Mapping[str, object] | None: ...
+
+
+class SummaryFailed(RetryOrRebase):
+    """A call to a summarizer failed, or its answer has no text. Nothing was changed; the call's own error is the cause.
+
+    ``kind`` is the call that failed (the earlier one of two), ``answered`` the calls that were answered all the same:
+    they have been paid for.
+    """
+
+    def __init__(self, kind: str, reason: str, answered: Sequence[AnsweredCall] = ()) -> None:
+        self.kind = kind
+        self.reason = reason
+        self.answered = tuple(answered)
+        super().__init__(f"the {kind} summary failed: {reason}; nothing was changed, compact again or go on as is")
 
 
 class SessionNotFound(FixTheCall, LookupError):
@@ -287,7 +315,7 @@ class MissingExtra(FixTheSetup, ImportError):
 
 
 class InvalidPrices(FixTheSetup, ValueError):
-    """Prices that are none, or a pricing file that cannot be read; the message names the line or the model."""
+    """Invalid prices, or a pricing file that cannot be read; the message names the line or the model."""
 
 
 class StoreWarning(UserWarning):

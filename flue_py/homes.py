@@ -8,7 +8,7 @@ from flue_py.errors import InvalidArgument, shown
 
 
 def in_full(path: str) -> str:
-    """Return a path with ``~`` and ``~user`` put in full. Raises `InvalidArgument` for nobody's home."""
+    """Return a path with ``~`` and ``~user`` expanded. Raises `InvalidArgument` if there is no such home."""
     full = expanduser(path)
     if full.startswith("~"):
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""alembic's entry: migrate the connection that is handed in, or print SQL in offline mode (``--sql``)."""
+"""The entry point of alembic: migrate the given connection, or print SQL in offline mode (``--sql``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_offline() -> None:
         literal_binds=True,
         render_as_batch=True,
         transactional_ddl=True,
-        # Else a per cent sign would be doubled, as a driver takes it.
+        # Otherwise a percent sign would be doubled, as for a driver.
         dialect_opts={"paramstyle": "named"},
     )
     with context.begin_transaction():
@@ -39,7 +39,7 @@ def run_online() -> None:
     context.configure(
         connection=config.attributes["connection"],
         render_as_batch=True,
-        # Without it, alembic would take the table of another program for its own, further on in the search path.
+        # Without it, alembic would use the table of another program further on in the search path.
         version_table_schema=config.attributes["schema"],
     )
     with context.begin_transaction():

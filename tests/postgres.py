@@ -18,23 +18,31 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import make_url
 
 from flue_py.errors import FixTheSetup
-from flue_py.store.backend import Backend
-from flue_py.store.engine import open_engine
-from flue_py.store.seam import Sources
 from flue_py.testing.postgres import PostgresServer, Setting, find_binaries
-from flue_py.testing.sources import OpenBackend
 
 if TYPE_CHECKING:
     from asyncpg import Connection
+    from sqlalchemy import URL
+
+    from flue_py.store.backend import Backend
+    from flue_py.store.seam import Sources
+    from flue_py.testing.sources import OpenBackend
 
 URL_VARIABLE = "FLUE_PY_TEST_POSTGRES_URL"
 REQUIRE_VARIABLE = "FLUE_PY_REQUIRE_POSTGRES"
 
 NewDatabase: TypeAlias = Callable[[], str]
 Result = TypeVar("Result")
+
+
+def make_url(url: str) -> URL:
+    """Return a URL taken apart. SQLAlchemy is imported for tests that use PostgreSQL: core has to work without it."""
+    from sqlalchemy import make_url as made
+
+    return made(url)
+
 
 # What a test has set for its database must not hold while that is emptied; a hang is a failure.
 _UNHURRIED = {"statement_timeout": "0", "lock_timeout": "60s", "default_transaction_read_only": "off"}
@@ -277,6 +285,8 @@ def open_postgres(postgres_databases: Databases) -> Iterator[OpenBackend]:
     async def open_it(sources: Sources) -> Backend:
         url = postgres_databases.take_store()
         lent.add(url)
+        from flue_py.store.engine import open_engine
+
         backend = await open_engine(url, sources=sources)
         close = backend.close
 

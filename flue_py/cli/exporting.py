@@ -11,10 +11,11 @@ from flue_py.cli.place import Place
 from flue_py.cli.running import leaf_of, run
 from flue_py.errors import InvalidArgument
 from flue_py.formats.kit.exported import Exported
+from flue_py.formats.registry import FORMATS, export_names, known_format
 from flue_py.runtime.finding import find_session
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import write_whole
-from flue_py.transfer.exporting import EXPORT_FORMATS, export_session
+from flue_py.transfer.exporting import export_session
 
 
 class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
@@ -22,9 +23,10 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the format. Raises `click.UsageError`, which says where it belongs."""
-        if value not in EXPORT_FORMATS:
+        found = known_format(value)
+        if found is None or found.write is None or found.name != value:
             raise click.UsageError(
-                f"{value!r} is not a format that can be exported: {', '.join(EXPORT_FORMATS)}; "
+                f"{value!r} is not a format that can be exported: {', '.join(export_names())}; "
                 "FORMAT comes before SESSION",
                 ctx,
             )
@@ -32,7 +34,7 @@ class _Format(click.Choice):  # type: ignore[type-arg, unused-ignore]
 
 
 @click.command("export")
-@click.argument("format", metavar="FORMAT", type=_Format(EXPORT_FORMATS))
+@click.argument("format", metavar="FORMAT", type=_Format([each.name for each in FORMATS if each.write]))
 @click.argument("session")
 @click.option("--leaf", metavar="ENTRY", help="Export at this entry instead of the stored leaf.")
 @click.option(

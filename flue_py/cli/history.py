@@ -12,9 +12,10 @@ from flue_py.cli.output import json_option, look, print_json, print_lines
 from flue_py.cli.place import Place
 from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import leaf_of, run
-from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.projection import ContextEntry
 from flue_py.render.lines import Line
 from flue_py.render.rows import entry_row
 from flue_py.render.views import context_lines, context_summary, path_lines
@@ -35,7 +36,7 @@ count_option = click.option(
 
 def entry_sizes(entries: Iterable[Entry], *, count: bool) -> dict[str, int]:
     """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
-    items = (ContextEntry(entry) for entry in entries if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION)
+    items = (ContextEntry(entry) for entry in entries if entry.kind in SHOWN_KINDS)
     return {entry_id: size.tokens for entry_id, size in _item_sizes(items, count=count).items()}
 
 

@@ -14,7 +14,7 @@ from flue_py.cli.output import console, json_option, print_json, print_lines, te
 from flue_py.cli.place import Place
 from flue_py.cli.running import run
 from flue_py.errors import FixTheCall, FlueError
-from flue_py.formats.registry import canonical_name, format_names
+from flue_py.formats.registry import FORMATS, canonical_name, format_names, known_format
 from flue_py.render.lines import Line, counted, printable
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.reports import ImportReport
@@ -54,10 +54,10 @@ def import_files(
     from flue_py.transfer.importing.places import find_files, usual_places
 
     wanted = AUTO if format is None else canonical_name(format)
-    if format is not None and wanted not in (AUTO, *format_names()) and Path(format).exists():
+    if format is not None and wanted != AUTO and known_format(wanted) is None and Path(format).exists():
         # FORMAT was left out: what stands in its place is the first path.
         wanted, paths = AUTO, (Path(format), *paths)
-    if wanted != AUTO and wanted not in format_names():
+    if wanted != AUTO and known_format(wanted) is None:
         raise click.UsageError(
             f"{format!r} is neither a file or folder that is there, nor a format: {AUTO}, {', '.join(format_names())}",
             ctx,
@@ -84,7 +84,7 @@ def import_files(
         ctx.exit(1)
 
 
-import_files.help = (import_files.help or "").replace("{formats}", ", ".join(format_names()))
+import_files.help = (import_files.help or "").replace("{formats}", ", ".join(each.name for each in FORMATS))
 
 
 class _Work:

@@ -14,7 +14,7 @@ from flue_py.cli.running import run
 from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import counted
 from flue_py.runtime.finding import find_session
-from flue_py.sessions.effects import MarkEffect
+from flue_py.sessions.marking import MarkEffect
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

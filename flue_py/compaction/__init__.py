@@ -43,7 +43,6 @@ from flue_py.compaction.summarize import (
     CompactionSummary,
     Complete,
     SummaryCall,
-    SummaryFailed,
     SummaryKind,
     SummaryReply,
     SummaryRequest,
@@ -51,6 +50,7 @@ from flue_py.compaction.summarize import (
     summarize,
     summary_requests,
 )
+from flue_py.errors import SummaryFailed
 
 __all__ = [
     "DEFAULT_POLICY",

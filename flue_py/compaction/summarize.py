@@ -11,7 +11,7 @@ from flue_py.compaction.plan import CompactionPlan
 from flue_py.compaction.prompts import INSTRUCTIONS, SYSTEM_PROMPT
 from flue_py.compaction.serialize import appended_file_lists, serialize_conversation
 from flue_py.core.jsontext import JsonObject
-from flue_py.errors import FlueError, InvalidArgument
+from flue_py.errors import InvalidArgument, SummaryFailed
 
 SummaryKind: TypeAlias = Literal["initial", "update", "turn_prefix"]
 
@@ -76,20 +76,6 @@ class CompactionSummary:
     def usages(self) -> tuple[JsonObject, ...]:
         """The usages that were reported, in the order of the calls."""
         return tuple(call.usage for call in self.calls if call.usage is not None)
-
-
-class SummaryFailed(FlueError):
-    """A summarizer call failed or said nothing; nothing was changed. The call's own error is the cause.
-
-    ``kind`` is the call that failed (the earlier one of two), ``answered`` the calls that were answered all
-    the same: they have been paid for.
-    """
-
-    def __init__(self, kind: SummaryKind, reason: str, answered: tuple[SummaryCall, ...] = ()) -> None:
-        self.kind = kind
-        self.reason = reason
-        self.answered = answered
-        super().__init__(f"the {kind} summary failed: {reason}; nothing was changed, compact again or go on as is")
 
 
 def summary_requests(plan: CompactionPlan, *, focus: str | None = None) -> tuple[SummaryRequest, ...]:

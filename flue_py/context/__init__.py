@@ -1,1 +1,13 @@
 """From projected entries to what one agent is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flue_py.lazy import lazy_modules
+
+if TYPE_CHECKING:
+    from flue_py.context import tokens
+
+__all__ = ["tokens"]
+__getattr__ = lazy_modules(__name__)

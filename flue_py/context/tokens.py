@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING
 from flue_py.context.ranks import VOCABULARIES, read_ranks
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import encode_json
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import tiktoken
     from tiktoken import Encoding
+    from tiktoken import model as tiktoken_model
 
     from flue_py.core.jsontext import JsonValue
+else:
+    # It takes some 40 ms to import, and an estimate does not need it.
+    tiktoken = lazy_module("tiktoken")
+    tiktoken_model = lazy_module("tiktoken.model")
 
 DEFAULT_ENCODING = "o200k_base"
 """The encoding that counts when no model is named."""
@@ -129,11 +136,8 @@ def encoding_name_for(model: str | None) -> str | None:
 def _known_encoding(model: str) -> str | None:
     if any(model == family or model.startswith((f"{family}-", f"{family}.")) for family in _O200K_FAMILIES):
         return "o200k_base"
-    # Imported here and below, where it is needed: tiktoken takes some 40 ms to import.
-    from tiktoken.model import encoding_name_for_model  # noqa: PLC0415 - as said
-
     try:
-        name = encoding_name_for_model(model)
+        name = tiktoken_model.encoding_name_for_model(model)
     except KeyError:
         return None
     name = _SAME_TEXT.get(name, name)
@@ -156,10 +160,8 @@ def load_encoding(name: str) -> Encoding:
     with _loading:
         encoding = _encodings.get(name)
         if encoding is None:
-            from tiktoken import Encoding  # noqa: PLC0415 - as said
-
             # tiktoken's own get_encoding would fetch the ranks over the network, without a timeout.
-            encoding = Encoding(
+            encoding = tiktoken.Encoding(
                 name, pat_str=vocabulary.pattern, mergeable_ranks=read_ranks(vocabulary), special_tokens={}
             )
             _encodings[name] = encoding

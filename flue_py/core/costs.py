@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import is_answer, may_be_paid
 from flue_py.core.merging import provenance_of
 from flue_py.core.usage import UsageWindow, known_cost, picodollars_to_usd
 from flue_py.core.usage_shapes import read_reported
@@ -67,14 +68,13 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
     known = paid.get(entry.id)
     if known is not None:
         return known
-    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
-    if (not is_answer and entry.kind not in (COMPACTION, BRANCH_SUMMARY)) or provenance_of(entry) is not None:
+    if not may_be_paid(entry.kind, entry.role) or provenance_of(entry) is not None:
         return None
     value = entry.data
     usage = value.get("usage") if isinstance(value, dict) else None
     if not isinstance(usage, dict):
         # A summary without usage came without a call.
-        return UNTOLD if is_answer else None
+        return UNTOLD if is_answer(entry.kind, entry.role) else None
     cost = read_reported(usage).cost
     return UNKNOWN_COST if cost is None else EntryCost(1, 0, cost)
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from flue_py.core.costs import NO_CALLS, EntryCost
-from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.exchange import tool_calls
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.told import told_by
 from flue_py.core.usage import Usage
 

@@ -23,6 +23,13 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
+from flue_py.core.kinds import BRANCH_SUMMARY as BRANCH_SUMMARY  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import BUILT_KINDS, adds_usage, is_answer, may_be_paid
+from flue_py.core.kinds import COMPACTION as COMPACTION  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import CUSTOM_MESSAGE as CUSTOM_MESSAGE  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import EXCLUSION as EXCLUSION  # noqa: PLC0414 - imported from here, too
+from flue_py.core.kinds import MESSAGE as MESSAGE  # noqa: PLC0414 - imported from here, too
+from flue_py.core.lazily import lazy_module
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
@@ -35,13 +42,10 @@ from flue_py.core.usage_shapes import (
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 if TYPE_CHECKING:
+    from flue_py.core import messages as models
     from flue_py.core.messages import Message
-
-MESSAGE = "message"
-COMPACTION = "compaction"
-BRANCH_SUMMARY = "branch_summary"
-CUSTOM_MESSAGE = "custom_message"
-EXCLUSION = "exclusion"
+else:
+    models = lazy_module("flue_py.core.messages")
 
 Source: TypeAlias = Literal["prompt", "skill", "shell", "task", "retry"]
 
@@ -125,9 +129,7 @@ class Entry:
             raise InvalidArgument(
                 f"entry {self.id!r} is of kind {self.kind}, not a message; look at its kind first, or read its data"
             )
-        from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
-
-        return parse_message(self.fields)
+        return models.parse_message(self.fields)
 
     @property
     def extra_fields(self) -> JsonObject:
@@ -137,9 +139,7 @@ class Entry:
     @property
     def usage(self) -> UsageTotals:
         """What this entry reported: an assistant message's usage or a compaction's; zero otherwise."""
-        if self.kind in (MESSAGE, COMPACTION):
-            return reported_usage(self.kind, self.role, self.fields)
-        return NO_USAGE
+        return reported_usage(self.kind, self.role, self.fields) if adds_usage(self.kind, self.role) else NO_USAGE
 
 
 @frozen
@@ -192,8 +192,6 @@ def entry_of_message(
     be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be
     without is missing (see `flue_py.core.messages.check_complete`).
     """
-    from flue_py.core import messages as models  # noqa: PLC0415 - keeps pydantic models off the import path
-
     if isinstance(message, Mapping):
         value: Mapping[str, JsonValue] = message
     elif isinstance(message, models.MESSAGE_CLASSES):
@@ -248,15 +246,15 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     says = message_title(payload) if entry.kind == MESSAGE and entry.role == "user" else None
     if entry.preview != says:
         entry = replace(entry, preview=says)
-    is_answer = entry.kind == MESSAGE and entry.role == "assistant"
-    if not is_answer and entry.kind not in (COMPACTION, BRANCH_SUMMARY):
+    if not may_be_paid(entry.kind, entry.role):
         return entry if entry.usage == NO_USAGE else replace(entry, usage=NO_USAGE)
     usage = payload.get("usage")
     reported = read_reported(usage)
-    totals = NO_USAGE if entry.kind == BRANCH_SUMMARY else reported.totals
+    totals = reported.totals if adds_usage(entry.kind, entry.role) else NO_USAGE
     calls = entry.calls
     if usage is not None and not calls and entry.counted and not entry.unpaid:
-        calls = (answered_call(reported, payload) if is_answer else call_of(reported, purpose=entry.kind),)
+        answered = is_answer(entry.kind, entry.role)
+        calls = (answered_call(reported, payload) if answered else call_of(reported, purpose=entry.kind),)
     if (totals, calls) == (entry.usage, entry.calls):
         return entry
     return replace(entry, usage=totals, calls=calls, oddities=reported.oddities)
@@ -476,11 +474,11 @@ def new_branch_summary(
 
 
 def new_custom(kind: str, data: JsonValue) -> NewEntry:
-    """Return an entry of any further kind. Raises `InvalidEntry` for the three required kinds."""
-    if kind in (MESSAGE, COMPACTION, BRANCH_SUMMARY):
+    """Return an entry of any further kind. Raises `InvalidEntry` for a kind with a builder of its own."""
+    if checked_kind(kind) in BUILT_KINDS:
         raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
     text, replaced = encode_json(data, "data")
-    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
+    return NewEntry(kind, text, surrogates_replaced=replaced)
 
 
 def new_exclusion(
@@ -498,19 +496,12 @@ def new_exclusion(
     _check_string(entry_id, "entry_id")
     fields: JsonObject = {"entryId": entry_id}
     if part is not None:
-        fields["part"] = checked_part(part)
+        fields["part"] = part
     if not excluded:
         fields["excluded"] = False
     fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
     text, replaced = encode_json(fields, EXCLUSION)
     return NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced)
-
-
-def checked_part(part: int | str) -> int | str:
-    """Return ``part`` unchanged. Raises `InvalidEntry` where it is neither a position nor an id."""
-    if isinstance(part, bool) or not isinstance(part, (int, str)) or (isinstance(part, int) and part < 0):
-        raise InvalidEntry(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
-    return part
 
 
 def checked_kind(kind: str) -> str:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import MESSAGE
 
 
 def tool_calls(message: Mapping[str, JsonValue]) -> list[JsonObject]:

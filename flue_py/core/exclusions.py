@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from flue_py.core.entries import EXCLUSION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import EXCLUSION
 
 WHOLE = None
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    MESSAGE,
     NewEntry,
     checked_kind,
     checked_source,
@@ -17,12 +14,12 @@ from flue_py.core.entries import (
     is_moment,
 )
 from flue_py.core.jsontext import JsonValue, decode_json
+from flue_py.core.kinds import BUILT_KINDS, MESSAGE
 from flue_py.core.sessions import NewSession, check_label, is_storable
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import PARTS
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
 
-_OBJECTS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
 _WHOLE_NUMBERS = {int}
 
 
@@ -67,7 +64,7 @@ def _checked(entry: NewEntry) -> NewEntry:
     check_label(entry.role, "role")
     check_label(entry.preview, "preview")
     payload = _decoded(entry.payload, "payload")
-    if entry.kind in _OBJECTS and not isinstance(payload, dict):
+    if entry.kind in BUILT_KINDS and not isinstance(payload, dict):
         raise InvalidEntry(f"payload: {shown(entry.payload)} is not the JSON object that a {entry.kind} is")
     if entry.extra is not None and not isinstance(_decoded(entry.extra, "extra"), dict):
         raise InvalidEntry(f"extra: {shown(entry.extra)} is not the text of a JSON object")

@@ -11,9 +11,16 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, InvalidEntry, shown
+
+if TYPE_CHECKING:
+    import pydantic_core
+else:
+    # Slow to import, and a program that only reads writes no JSON.
+    pydantic_core = lazy_module("pydantic_core")
 
 JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -36,8 +43,6 @@ _PAYS_FOR_IMPORT = 1_000_000
 
 def to_json(value: object) -> bytes:
     """Return what the library made itself as compact JSON. Raises ValueError for half of a surrogate pair. O(size)."""
-    import pydantic_core  # noqa: PLC0415 - slow to import, and what only reads writes no JSON
-
     return pydantic_core.to_json(value, inf_nan_mode="constants")
 
 
@@ -157,9 +162,7 @@ class _FastReader:
             self._left -= len(text)
             if self._left > 0:
                 return None
-            from pydantic_core import from_json  # noqa: PLC0415 - see `_PAYS_FOR_IMPORT`
-
-            self._read = from_json
+            self._read = pydantic_core.from_json
         return self._read
 
 

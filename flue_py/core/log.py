@@ -6,18 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    EXCLUSION,
-    MESSAGE,
-    from_microseconds,
-    message_preview,
-    message_text,
-)
+from flue_py.core.entries import from_microseconds, message_preview, message_text
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_json
-from flue_py.core.sessions import check_label
+from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, kind_of
+from flue_py.core.sessions import SessionInfo, check_label
 from flue_py.errors import CorruptStore, InvalidArgument
 
 MAX_BY_CHARACTERS = 200
@@ -71,6 +64,13 @@ class Edit:
     entry_id: str | None = None
     before: str | None = None
     after: str | None = None
+
+
+def row_value(info: SessionInfo, what: str) -> str | None:
+    """Return a value of a session's row as the text that an edit keeps; None where there is none."""
+    completed = None if info.completed_us is None else str(info.completed_us)
+    values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
+    return completed if what == "completed" else values[what]
 
 
 @frozen
@@ -178,7 +178,7 @@ def _told(added: LoggedEntries) -> tuple[str, Note, str | None]:
         return "append", NO_NOTE, message_preview(message_text(fields))
     if kind == EXCLUSION and set(added.kinds) == {EXCLUSION}:
         return "inclusion" if fields.get("excluded") is False else "exclusion", _note_of(fields), None
-    if kind in (COMPACTION, BRANCH_SUMMARY):
+    if kind_of(kind).says == "summary":
         what = COMPACTION if kind == COMPACTION and added.number == 1 else "append"
         return what, NO_NOTE, message_preview(str(fields.get("summary", "")))
     return "append", NO_NOTE, None

@@ -10,18 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    EXCLUSION,
-    MESSAGE,
-    Entry,
-    NewEntry,
-    message_title,
-)
+from flue_py.core.entries import Entry, NewEntry, message_title
 from flue_py.core.exchange import Pairing, answered_id, messages_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, EXCLUSION, MESSAGE
 from flue_py.errors import InvalidArgument, shown
 
 PROVENANCE = "copiedFrom"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flue_py.core.entries import COMPACTION, NewEntry
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, encode_json
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import pinned_ids
 
 

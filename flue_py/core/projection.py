@@ -11,20 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.exchange import Pairing
 from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, InvalidEntry
 
 if TYPE_CHECKING:
+    from flue_py.core import messages as models
     from flue_py.core.messages import Message
+else:
+    models = lazy_module("flue_py.core.messages")
 
-CONTEXT_PREFIX = "[Context Summary]"
-BRANCH_PREFIX = "[Branch Summary]"
-CONTEXT_KINDS = frozenset({MESSAGE, BRANCH_SUMMARY, CUSTOM_MESSAGE})
-PINNABLE_KINDS = CONTEXT_KINDS | {COMPACTION}
+CONTEXT_PREFIX = kind_of(COMPACTION).prefix
 
 
 @frozen
@@ -67,42 +69,38 @@ class ContextEntry:
     @property
     def message(self) -> Message:
         """The message, typed and frozen."""
-        from flue_py.core.messages import parse_message  # noqa: PLC0415 - pydantic models are only needed here
-
-        return parse_message(self.data)
+        return models.parse_message(self.data)
 
 
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
-    """Return the user message that stands for a compaction, a branch summary or a custom message.
+    """Return the user message that stands for an entry that is not a message itself.
 
-    A custom message may carry any JSON: what can be no content of a message is shown as its JSON text. Raises
-    `CorruptStore` for a summary that is no object.
+    A summary is one text behind the prefix of its kind. Other content may be any JSON: what is not the content of a
+    message is shown as its JSON text. Raises `CorruptStore` for a summary that is not an object.
     """
     timestamp = created_us // 1000
-    if kind == CUSTOM_MESSAGE:
-        return {"role": "user", "content": _custom_content(data), "timestamp": timestamp}
+    if kind_of(kind).says != "summary":
+        return {"role": "user", "content": _content(kind, data), "timestamp": timestamp}
     if not isinstance(data, dict):
         raise CorruptStore(f"the payload of a {kind} is a {type(data).__name__}, not an object; run verify()")
-    summary = str(data.get("summary", ""))
-    text = compaction_text(summary) if kind == COMPACTION else f"{BRANCH_PREFIX}\n\n{summary}"
+    text = summary_text(kind, str(data.get("summary", "")))
     return {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": timestamp}
 
 
-def _custom_content(data: JsonValue) -> JsonValue:
+def _content(kind: str, data: JsonValue) -> JsonValue:
     content = data.get("content", "") if isinstance(data, dict) else "" if data is None else data
     if not isinstance(content, str):
-        from flue_py.core.messages import validate_message  # noqa: PLC0415 - pydantic models are only needed here
-
         try:
-            validate_message({"role": "user", "content": content})
+            models.validate_message({"role": "user", "content": content})
         except InvalidEntry:
-            content = encode_json(content, CUSTOM_MESSAGE)[0]
+            content = encode_json(content, kind)[0]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def compaction_text(summary: str) -> str:
-    """Return the text the model sees for a compaction; the prefix is not doubled."""
-    return summary if summary.startswith(CONTEXT_PREFIX) else f"{CONTEXT_PREFIX}\n\n{summary}"
+def summary_text(kind: str, summary: str) -> str:
+    """Return the text that the model sees for a summary. The prefix of a compaction is not doubled."""
+    prefix = kind_of(kind).prefix
+    return summary if kind == COMPACTION and summary.startswith(prefix) else f"{prefix}\n\n{summary}"
 
 
 def latest_compaction(path: Sequence[Entry]) -> Entry | None:
@@ -137,7 +135,7 @@ def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextE
     for entry in path:
         if entry.depth < compaction.depth:
             keeping = keeping or entry.id == first_kept
-            if not keeping and entry.id in pinned and entry.kind in PINNABLE_KINDS:
+            if not keeping and entry.id in pinned and entry.kind in SHOWN_KINDS:
                 items.append(ContextEntry(entry, is_pinned=True))
             wanted = keeping
         else:

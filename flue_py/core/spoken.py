@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from flue_py.core.kinds import KINDS
+
 _TAG = re.compile(
     r"<(?P<name>(?:[\w.-]+[ _-])?"
     r"(?:context|instructions?|reminders?|details|hook|notifications?|caveat|stdout|stderr|mode)"
@@ -28,8 +30,7 @@ _LINE = re.compile(r"(?:Caveat:|\[Request interrupted by user)[^\n]*")
 
 _WHOLE = (
     "This session is being continued from a previous conversation",
-    "[Context Summary]\n",
-    "[Branch Summary]\n",
+    *(f"{kind.prefix}\n" for kind in KINDS if kind.prefix),
     "Base directory for this skill:",
     "[Image: source:",
     "[Image: original ",

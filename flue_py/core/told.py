@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import adds_usage, is_answer
 from flue_py.core.merging import provenance_of
 from flue_py.core.usage import Usage
 from flue_py.core.usage_shapes import PARTS, ReportedUsage, read_reported
@@ -22,12 +23,11 @@ def told_by(entries: Iterable[Entry]) -> frozenset[str]:
     more: set[str] = set()
     is_called = False
     for entry in entries:
-        is_answer = entry.kind == MESSAGE and entry.role == "assistant"
-        if (not is_answer and entry.kind != COMPACTION) or provenance_of(entry) is not None:
+        if not adds_usage(entry.kind, entry.role) or provenance_of(entry) is not None:
             continue
         usage = entry.fields.get("usage")
         # A summary without usage came without a call.
-        is_called = is_called or is_answer or usage is not None
+        is_called = is_called or usage is not None or is_answer(entry.kind, entry.role)
         for name, count in reported_counts(read_reported(usage)).items():
             if count is not None:
                 (more if count else zeros).add(name)

@@ -25,6 +25,7 @@ from math import isfinite, isnan
 
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import MAX_JSON_DEPTH, JsonObject, JsonValue
+from flue_py.core.kinds import adds_usage
 from flue_py.core.usage import (
     COST_FIELDS,
     MAX_AMOUNT,
@@ -224,9 +225,7 @@ def reported_usage(kind: str, role: str | None, payload: Mapping[str, JsonValue]
 
     User and tool-result messages and branch summaries add nothing, whatever they carry.
     """
-    if (kind == "message" and role == "assistant") or kind == "compaction":
-        return read_usage(payload.get("usage"))
-    return NO_USAGE
+    return read_usage(payload.get("usage")) if adds_usage(kind, role) else NO_USAGE
 
 
 def agrees_with_payload(added: UsageTotals, kind: str, role: str | None, payload: Mapping[str, JsonValue]) -> bool:

@@ -1,4 +1,4 @@
-"""The demo command: the story, told on a terminal."""
+"""The command ``demo``: the story on a terminal."""
 
 from __future__ import annotations
 

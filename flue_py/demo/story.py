@@ -1,4 +1,4 @@
-"""What the demo does, step by step, and what it shows of each step."""
+"""The steps of the demo, and what it shows of each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from importlib.resources import files
 
 from flue_py.context.tokens import count_message_tokens, count_tokens
 from flue_py.core.costs import entry_costs
-from flue_py.core.entries import COMPACTION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.projection import ContextEntry
 from flue_py.errors import SessionExists
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.pi.whole import parse_pi
+from flue_py.formats.kit.report import ParseReport
+from flue_py.formats.kit.streaming import SessionPart, read_lines
+from flue_py.formats.pi.read import PiReader
 from flue_py.render.entries import Look
 from flue_py.render.lines import Line, counted
 from flue_py.render.listing import session_lines
@@ -51,31 +53,31 @@ class Section:
     lines: list[Line] = field(default_factory=list)
 
 
-def read_transcript() -> ParsedSession:
-    """Return the session that comes with the package."""
+def read_transcript() -> tuple[SessionPart, ParseReport]:
+    """Return the session that comes with the package, and what came of its rows."""
     packed = files("flue_py.demo").joinpath("transcript.jsonl.gz").read_bytes()
-    return parse_pi(gzip.decompress(packed).splitlines(), "transcript.jsonl")
+    reader = PiReader("transcript.jsonl")
+    (session,) = read_lines(reader, gzip.decompress(packed).splitlines())
+    return session, reader.report()
 
 
 async def tell(store: Store, look: Look) -> AsyncIterator[Section]:
-    """Import the session, work with it, and yield what there is to see, in order.
+    """Import the session, work with it, and yield the sections to show, in order.
 
-    Raises `SessionExists` where the store holds the demo's session already.
+    Raises `SessionExists` if the demo's session is in the store already.
     """
-    parsed = read_transcript()
+    parsed, report = read_transcript()
     if await store.get_session(str(parsed.session.id)) is not None:
         raise SessionExists(
             str(parsed.session.id),
             detail=f"this database holds the demo already, as session {parsed.session.id!r}; name another with --db",
         )
     new = replace(parsed.session, title="Themes for the terminal interface")
-    session = await store.import_session(new, parsed.entries, leaf=parsed.leaf)
+    session = await store.import_session(new, parsed.entries, leaf=parsed.leaves[-1])
     yield Section(
         "A real session of the pi coding agent",
         [
-            _say(
-                f"{counted(parsed.report.rows, 'row')} imported as {counted(len(parsed.entries), 'entry', 'entries')}"
-            ),
+            _say(f"{counted(report.rows, 'row')} imported as {counted(len(parsed.entries), 'entry', 'entries')}"),
             _say(f"session {session.id}, leaf {session.leaf_id}"),
         ],
     )
@@ -87,9 +89,9 @@ async def tell(store: Store, look: Look) -> AsyncIterator[Section]:
     left = (await store.list_sessions()).sessions
     yield Section("Deleting the task session", deletion_lines(deletion, names))
     yield Section("The sessions that are left", session_lines(left, look))
-    report = await store.verify()
-    problems = counted(len(report.problems), "problem")
-    yield Section("The store checks itself", [_say(f"{counted(report.entries, 'entry', 'entries')}: {problems}")])
+    verified = await store.verify()
+    problems = counted(len(verified.problems), "problem")
+    yield Section("The store checks itself", [_say(f"{counted(verified.entries, 'entry', 'entries')}: {problems}")])
 
 
 def _say(text: str) -> Line:
@@ -186,5 +188,5 @@ def _sizes(entries: Iterable[Entry]) -> dict[str, int]:
     return {
         entry.id: count_message_tokens(ContextEntry(entry).data).tokens
         for entry in entries
-        if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
+        if entry.kind in SHOWN_KINDS
     }

@@ -1,166 +1,251 @@
-"""The formats that can be imported: how a file is recognised, who reads it, and where such files usually are.
+"""The formats of files: how one is recognised, who reads and writes it, and where such files usually are.
 
-A format's module is imported when it is needed, so that naming the formats costs nothing. A new format is one more
-line of `FORMATS`.
+Naming a format costs nothing: its module is imported when it is used. A new format is one more line here, or in another
+package: an entry point of the group ``flue_py.formats``, of the format's name, that leads to a `Format`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flue_py.errors import InvalidArgument, shown
+from flue_py.errors import FlueError, InvalidArgument, shown
 
 if TYPE_CHECKING:
-    from flue_py.formats.kit.parsed import ParsedSession
-    from flue_py.formats.kit.streaming import RowReader
+    from flue_py.core.projection import ContextEntry
+    from flue_py.formats.kit.exported import Exported, SessionTree
+    from flue_py.formats.kit.streaming import Reader
 
-Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
-"""Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
+GROUP = "flue_py.formats"
+"""The group of the entry points by which other packages bring formats."""
+
+OURS = "flue-py"
+
 Recognizer: TypeAlias = Callable[[bytes, str], bool]
 """Given the first bytes of a file and its path: whether it looks like a file of the format. Never raises."""
-LinesParser: TypeAlias = Callable[[Iterable[bytes], str], "Sequence[ParsedSession]"]
-"""Given the lines of a file (with or without their ends) and its name: its sessions. Raises `UnreadableFile`."""
-BytesParser: TypeAlias = Callable[[bytes, str], "Sequence[ParsedSession]"]
-"""Given a whole file and its name: its sessions. Raises `UnreadableFile`."""
-ReaderMaker: TypeAlias = "Callable[[str], RowReader]"
-"""Given the name of a file: what reads it row by row, however long it is."""
+Settler: TypeAlias = Callable[[Iterable[bytes]], "str | None"]
+"""Given the pieces of a whole file: the name of another format that it turns out to be of. Never raises."""
+ReaderMaker: TypeAlias = "Callable[[str], Reader]"
+"""Given the name of a file: what reads it."""
+TreeWriter: TypeAlias = "Callable[[SessionTree], Exported]"
+"""Given a session: the text of a file of it, and notes on what the format had no place for."""
+ContextWriter: TypeAlias = "Callable[[Sequence[ContextEntry]], Exported]"
+"""Given what the model sees: the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format, its functions named by module and name.
+    """One format. Functions are named as entry points name them: ``package.module:function``.
 
-    ``content`` says what the parser is given: ``lines`` (an iterable of them) or ``bytes`` (the whole file).
-    ``reader`` reads row by row, in little memory; where there is one, it is used instead of ``parse`` for all files
-    of more than ``whole_up_to`` bytes.
-    ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` their names' ends.
-    ``settled_by`` looks through a whole file whose beginning could as well be that of another format.
-    ``is_chained`` says that rows have no ids of their own, so that a file whose beginning changes is another one.
+    ``recognize`` is a `Recognizer`, ``read`` a `ReaderMaker`. ``write``, if the format can be written, is a
+    `TreeWriter`; or a `ContextWriter` if a written file ``holds`` the context, and not the tree with every branch.
+    ``places`` are folders (``~`` is the home) in which such files usually are; ``suffixes`` how their names end.
+    ``settle`` is a `Settler`, for files whose beginning could as well be that of another format. ``is_chained`` says
+    that rows have no ids of their own, so that a file whose beginning changes is another one. ``package`` is set
+    here: whose format it is.
     """
 
     name: str
-    module: str
-    looks_like: str
-    settled_by: str | None = None
-    parse: str | None = None
-    content: Literal["lines", "bytes"] = "lines"
-    reader: str | None = None
+    recognize: str
+    read: str
+    write: str | None = None
+    holds: Literal["tree", "context"] = "tree"
     places: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = (".jsonl",)
+    settle: str | None = None
     is_chained: bool = False
-    whole_up_to: int = 0
+    package: str = OURS
 
     def recognizes(self, first_bytes: bytes, path: str) -> bool:
         """Return whether a file that begins like this looks like one of the format."""
-        return cast("Recognizer", self._named(self.looks_like))(first_bytes, path)
+        try:
+            recognizer: Recognizer = _named(self.recognize)
+            return recognizer(first_bytes, path)
+        except Exception as error:
+            if self.package == OURS:
+                raise
+            _warn(f"{self.failed(error)}; files are not recognised as {self.name}")
+            return False
 
     def other_format(self, pieces: Iterable[bytes]) -> str | None:
         """Return the name of the format that a file is of after all, which this one recognized by its beginning."""
-        return None if self.settled_by is None else cast("Settler", self._named(self.settled_by))(pieces)
+        settler: Settler | None = None if self.settle is None else _named(self.settle)
+        return None if settler is None else settler(pieces)
 
-    def lines_parser(self) -> LinesParser:
-        """Return the parser of a format that takes lines."""
-        return cast("LinesParser", self._named(cast("str", self.parse)))
-
-    def bytes_parser(self) -> BytesParser:
-        """Return the parser of a format that takes a whole file."""
-        return cast("BytesParser", self._named(cast("str", self.parse)))
-
-    def make_reader(self, name: str) -> RowReader:
+    def reader(self, name: str) -> Reader:
         """Return a reader for one file of this name."""
-        return cast("ReaderMaker", self._named(cast("str", self.reader)))(name)
+        maker: ReaderMaker = _named(self.read)
+        return maker(name)
 
-    def _named(self, name: str) -> object:
-        return getattr(import_module(self.module), name)
+    def written(self, session: SessionTree) -> Exported:
+        """Return a session in this format. Raises `InvalidArgument` if the format cannot be written, or its code fails.
+
+        Cost: O(entries).
+        """
+        if self.write is None:
+            raise InvalidArgument(f"format: {self.name} cannot be exported")
+        try:
+            write: Any = _named(self.write)
+            exported: Exported = write(session if self.holds == "tree" else session.context())
+        except Exception as error:
+            if self.package == OURS or isinstance(error, FlueError):
+                raise
+            raise InvalidArgument(f"format: {self.failed(error)}; nothing was exported") from error
+        return exported
+
+    def failed(self, error: Exception) -> str:
+        """Return what to say of another package's format whose code fails."""
+        return _failed(self.name, self.package, error)
 
 
-FORMATS: tuple[Format, ...] = (
+def _named(reference: str) -> Any:  # noqa: ANN401 - each use says what it is
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _failed(name: str, package: str, error: Exception) -> str:
+    return f"the format {name!r} of the package {package} fails ({type(error).__name__}: {error})"
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}; repair or remove the package", RuntimeWarning, stacklevel=3)
+
+
+_HOME = "flue_py.formats"
+_JSON, _LIST = (".json",), (".json", ".jsonl")
+
+_PROGRAMS = (
     Format(
         "pi",
-        "flue_py.formats.pi.read",
-        "looks_like_pi",
-        parse="parse_pi_file",
-        reader="PiReader",
-        whole_up_to=8 * 2**20,
+        f"{_HOME}.pi.read:looks_like_pi",
+        f"{_HOME}.pi.read:PiReader",
+        write=f"{_HOME}.pi.write:export_pi",
         places=("~/.pi/agent/sessions",),
     ),
-    Format("noumen", "flue_py.formats.noumen.read", "looks_like_noumen", parse="parse_noumen"),
+    Format("noumen", f"{_HOME}.noumen.read:looks_like_noumen", f"{_HOME}.noumen.read:read_noumen"),
     Format(
         "claude-code",
-        "flue_py.formats.claude_code.read",
-        "looks_like_claude_code",
-        reader="ClaudeCodeReader",
+        f"{_HOME}.claude_code.read:looks_like_claude_code",
+        f"{_HOME}.claude_code.read:ClaudeCodeReader",
         places=("~/.claude/projects",),
     ),
     Format(
         "codex",
-        "flue_py.formats.codex.read",
-        "looks_like_codex",
-        reader="CodexReader",
+        f"{_HOME}.codex.read:looks_like_codex",
+        f"{_HOME}.codex.read:CodexReader",
         places=("~/.codex/sessions", "~/.codex/archived_sessions"),
         is_chained=True,
     ),
     Format(
         "flue",
-        "flue_py.formats.flue.read",
-        "looks_like_flue",
-        parse="parse_flue",
-        content="bytes",
-        suffixes=(".json",),
+        f"{_HOME}.flue.read:looks_like_flue",
+        f"{_HOME}.flue.read:read_flue",
+        write=f"{_HOME}.flue.write:export_flue",
+        suffixes=_JSON,
     ),
     Format(
         "fuseraft-repl",
-        "flue_py.formats.fuseraft.read_repl",
-        "looks_like_fuseraft_repl",
-        parse="parse_fuseraft_repl",
-        content="bytes",
+        f"{_HOME}.fuseraft.read_repl:looks_like_fuseraft_repl",
+        f"{_HOME}.fuseraft.read_repl:read_fuseraft_repl",
         places=("~/.fuseraft/repl-sessions",),
-        suffixes=(".json",),
+        suffixes=_JSON,
     ),
     Format(
         "fuseraft-run",
-        "flue_py.formats.fuseraft.read_run",
-        "looks_like_fuseraft_run",
-        parse="parse_fuseraft_run",
-        content="bytes",
+        f"{_HOME}.fuseraft.read_run:looks_like_fuseraft_run",
+        f"{_HOME}.fuseraft.read_run:read_fuseraft_run",
         places=("~/.fuseraft/sessions",),
-        suffixes=(".json",),
+        suffixes=_JSON,
     ),
+)
+_LISTS = (
     Format(
         "anthropic",
-        "flue_py.formats.anthropic.read",
-        "looks_like_anthropic",
-        parse="parse_anthropic",
-        content="bytes",
-        suffixes=(".json", ".jsonl"),
+        f"{_HOME}.anthropic.read:looks_like_anthropic",
+        f"{_HOME}.anthropic.read:read_anthropic",
+        write=f"{_HOME}.anthropic.write:export_anthropic",
+        holds="context",
+        suffixes=_LIST,
     ),
     Format(
         "openai-responses",
-        "flue_py.formats.openai.read_responses",
-        "looks_like_openai_responses",
-        parse="parse_openai_responses",
-        content="bytes",
-        suffixes=(".json", ".jsonl"),
+        f"{_HOME}.openai.read_responses:looks_like_openai_responses",
+        f"{_HOME}.openai.read_responses:read_openai_responses",
+        write=f"{_HOME}.openai.write_responses:export_openai_responses",
+        holds="context",
+        suffixes=_LIST,
     ),
     Format(
         "openai-chat",
-        "flue_py.formats.openai.read_chat",
-        "looks_like_openai_chat",
-        settled_by="other_list",
-        parse="parse_openai_chat",
-        content="bytes",
-        suffixes=(".json", ".jsonl"),
+        f"{_HOME}.openai.read_chat:looks_like_openai_chat",
+        f"{_HOME}.openai.read_chat:read_openai_chat",
+        write=f"{_HOME}.openai.write_chat:export_openai_chat",
+        holds="context",
+        suffixes=_LIST,
+        settle=f"{_HOME}.openai.read_chat:other_list",
     ),
 )
-"""Every format, in the order in which `recognize` asks: the first one that recognizes a file is it."""
+"""Plain lists of messages: recognized last, since many files look like one."""
+
+FORMATS: tuple[Format, ...] = (*_PROGRAMS, *_LISTS)
+"""Our own formats."""
+
+
+def all_formats() -> Iterator[Format]:
+    """Yield every format, in the order in which `recognize` asks: the first one that recognizes a file is it.
+
+    Those of other packages come before our plain lists.
+    """
+    yield from _PROGRAMS
+    yield from added_formats()
+    yield from _LISTS
+
+
+@cache
+def added_formats() -> tuple[Format, ...]:
+    """Return the formats that other packages bring, by name. What cannot be used of them is warned about, once."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and most files are of our own formats
+
+    added: dict[str, Format] = {}
+    points = [
+        (point.name, point.value if point.dist is None else point.dist.name, point.load)
+        for point in entry_points(group=GROUP)
+    ]
+    for name, package, load in sorted(points, key=itemgetter(0, 1)):
+        try:
+            found = _checked(load(), name)
+        except Exception as error:  # noqa: BLE001 - whatever its module raises
+            _warn(f"{_failed(name, package, error)} and is left out")
+            continue
+        taken = next((each for each in (*FORMATS, *added.values()) if each.name == found.name), None)
+        if taken is None:
+            added[found.name] = replace(found, package=package)
+        else:
+            _warn(f"the format {found.name!r} of the package {package} is left out: {taken.package} has this name")
+    return tuple(added.values())
+
+
+def _checked(found: object, name: str) -> Format:
+    if not isinstance(found, Format):
+        raise TypeError(f"its entry point leads to a {type(found).__name__}, not to a Format")
+    if found.name != name or canonical_name(name) != name:
+        raise ValueError(f"it calls itself {found.name!r}; the name should be the entry point's, in lower case with -")
+    return found
 
 
 def format_names() -> tuple[str, ...]:
-    """Return the names of the formats, as the command line takes them."""
-    return tuple(each.name for each in FORMATS)
+    """Return the names of all formats, as the command line takes them."""
+    return tuple(each.name for each in all_formats())
+
+
+def export_names() -> tuple[str, ...]:
+    """Return the names of the formats that a session can be exported to."""
+    return tuple(each.name for each in all_formats() if each.write is not None)
 
 
 _OTHER_NAMES = {"claude": "claude-code", "claudecode": "claude-code"}
@@ -172,18 +257,21 @@ def canonical_name(name: str) -> str:
     return _OTHER_NAMES.get(plain, plain)
 
 
+def known_format(name: str) -> Format | None:
+    """Return the format of this name, or None."""
+    canonical = canonical_name(name)
+    ours = next((each for each in FORMATS if each.name == canonical), None)
+    return ours or next((each for each in added_formats() if each.name == canonical), None)
+
+
 def find_format(name: str) -> Format:
     """Return the format of this name. Raises `InvalidArgument`."""
-    canonical = canonical_name(name)
-    for each in FORMATS:
-        if each.name == canonical:
-            return each
-    raise InvalidArgument(f"format: {shown(name)} is none of {', '.join(format_names())}")
+    found = known_format(name)
+    if found is None:
+        raise InvalidArgument(f"format: {shown(name)} is none of {', '.join(format_names())}")
+    return found
 
 
 def recognize(first_bytes: bytes, path: str) -> Format | None:
     """Return the format of a file that begins like this, or None."""
-    for each in FORMATS:
-        if each.recognizes(first_bytes, path):
-            return each
-    return None
+    return next((each for each in all_formats() if each.recognizes(first_bytes, path)), None)

@@ -1,3 +1,3 @@
-"""What a call costs whose provider did not say: from the user's own prices, or from published ones. No network."""
+"""The cost of calls whose provider did not report it, from the user's own or from published prices. No network."""
 
 from __future__ import annotations

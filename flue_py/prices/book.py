@@ -1,4 +1,4 @@
-"""A price book: the user's own prices, then published ones, for calls whose provider did not say what they cost."""
+"""A price book: the user's own prices, then published ones, for calls whose provider did not report a cost."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Literal, NoReturn, TypeAlias
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument, InvalidPrices, StoreWarning, shown
 from flue_py.homes import in_full
 from flue_py.prices.published import published_prices
@@ -48,10 +49,10 @@ class PriceBook:
         self._published = published
 
     def priced(self, call: PaidCall, now_us: Callable[[], int]) -> PaidCall:
-        """Return the call with its cost and where that is from; as it is where the cost was reported or is unknown.
+        """Return the call with its cost and the source of it; unchanged if the cost was reported or is unknown.
 
-        What a call cost of which nobody knows the tokens, no price can say. ``now_us`` is asked for the time where the
-        call has none. Raises `InvalidEntry` where it would cost more than can be stored.
+        A call with unknown tokens has no known cost. ``now_us`` gives the time if the call has none. Raises
+        `InvalidEntry` if it would cost more than can be stored.
         """
         if call.known_cost is not None or call.is_unknown or not call.model:
             return call
@@ -61,7 +62,7 @@ class PriceBook:
         return replace(call, cost=rates.cost_of(call), price_source=rates.source)
 
     def price_entries(self, entries: Sequence[NewEntry], now_us: Callable[[], int]) -> Sequence[NewEntry]:
-        """Return entries whose calls have a cost where one is known, each at its entry's time."""
+        """Return the entries, their calls priced at the time of the entry where a price is known."""
         if not any(call.known_cost is None for entry in entries for call in entry.calls):
             return entries
         return [self._priced_entry(entry, now_us) for entry in entries]
@@ -95,7 +96,7 @@ class _PricingFile:
         self._read()
 
     def prices(self) -> dict[str, ModelRates]:
-        """Return the prices as of now. A change that cannot be read is warned of, and those before it stay."""
+        """Return the current prices. If a changed file cannot be read, a warning says so, and the old prices stay."""
         try:
             self._read()
         except InvalidPrices as error:
@@ -125,7 +126,7 @@ class _PricingFile:
         except (OSError, UnicodeDecodeError) as error:
             self._refuse(error)
         if len(text) > _LARGEST_FILE:
-            raise InvalidPrices(f"{self._path}: is larger than 16 MiB, and no pricing file")
+            raise InvalidPrices(f"{self._path} is larger than 16 MiB: not a pricing file")
         return text
 
     def _refuse(self, error: OSError | UnicodeDecodeError) -> NoReturn:
@@ -165,10 +166,10 @@ def _path_of(file: str | PathLike[str]) -> Path:
 
 
 def choose_prices(choice: PricesChoice) -> PriceBook | None:
-    """Return the price book that ``prices=`` of `flue_py.open` means; None for none at all.
+    """Return the price book for ``prices=`` of `flue_py.open`; None if prices are off.
 
     None: the pricing file at its usual place (the variable ``FLUE_PY_PRICING``, or ``~/.flue-py/pricing.json``), then
-    published prices. A path: the file there instead. Raises `InvalidPrices`, and `InvalidArgument` for what is neither.
+    published prices. A path: that file instead. Raises `InvalidPrices`, and `InvalidArgument` for anything else.
     """
     if choice is False:
         return None
@@ -182,7 +183,7 @@ def choose_prices(choice: PricesChoice) -> PriceBook | None:
         if not _path_of(choice).exists():
             raise InvalidPrices(f"{fspath(choice)}: there is no such pricing file")
         return PriceBook(file=choice)
-    raise InvalidArgument(f"prices: {shown(choice)} is no PriceBook, mapping of prices, path, False or None")
+    raise InvalidArgument(f"prices: {shown(choice)} is not a PriceBook, a mapping of prices, a path, False or None")
 
 
 def _usual_prices() -> PriceBook:
@@ -194,6 +195,29 @@ def _usual_prices() -> PriceBook:
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
     except (InvalidArgument, PermissionError):
-        # Nobody's home has no pricing file, nor has one whose folder this user may not even look into.
+        # A home that does not exist has no pricing file, and neither has one that this user may not look into.
         return PriceBook()
     return PriceBook(file=path)
+
+
+@frozen
+class CallPricer:
+    """What a store prices calls with: its book (None: not at all), and the clock for calls that bring no time."""
+
+    book: PriceBook | None
+    now_us: Callable[[], int]
+
+    def price_entries(self, entries: Sequence[NewEntry]) -> Sequence[NewEntry]:
+        """Return entries whose calls have a cost where one is known. The same, and no look-up, where all have."""
+        return entries if self.book is None else self.book.price_entries(entries, self.now_us)
+
+    def price_call(self, call: PaidCall) -> PaidCall:
+        """Return a call with its cost where one is known."""
+        return call if self.book is None else self.book.priced(call, self.now_us)
+
+
+def _no_time() -> int:
+    raise AssertionError("unreachable: nothing is priced without a book")
+
+
+NO_PRICER = CallPricer(None, _no_time)

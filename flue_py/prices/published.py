@@ -1,7 +1,7 @@
 """Published prices, from the data that genai-prices brings along (the extra ``prices``). No network.
 
-Only what the data says is taken from there; the sum is made here, exactly. A model without a price of what a call used
-has no price: its cost is unknown, and never 0.
+Only the data is taken from there; the sum is computed here, exactly. If a model has no price for a kind of token that
+a call used, the cost of the call is unknown, never 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
 _MOST_MODELS = 1_000
-# A later one wins: a price of five-minute writes goes before one of writes.
+# The last one wins: a price of five-minute writes comes before one of writes.
 _KINDS = {
     "input_mtok": ("input", PER_MILLION),
     "output_mtok": ("output", PER_MILLION),
@@ -35,7 +35,7 @@ _KINDS = {
 
 
 class PublishedPrices:
-    """The prices of one release of genai-prices, of models as they are met."""
+    """The prices of one release of genai-prices. A model is looked up when a call first needs it."""
 
     def __init__(self, find: Callable[[str | None, str], ModelInfo], source: str) -> None:
         self._find = find
@@ -44,7 +44,7 @@ class PublishedPrices:
         self._rates: dict[tuple[int, int], tuple[object, ModelRates | None]] = {}
 
     def rates_for(self, call: PaidCall, at_us: int) -> ModelRates | None:
-        """Return the rates for a call at its time; None for an unknown model, or one without a price of its tokens."""
+        """Return the rates for a call at its time; None if the model is unknown or has no price for its tokens."""
         model = self._model(call.provider, call.model)
         if model is None:
             return None
@@ -54,7 +54,7 @@ class PublishedPrices:
         prices: dict[str, object] = vars(price)
         tier = _tier(prices, read)
         known = self._rates.get((id(price), tier))
-        # The price itself is kept beside the rates: as long as it is there, nothing else has its id.
+        # The price object is kept beside the rates, so that no other object can get its id.
         rates = known[1] if known is not None else self._note(price, tier, self._read(prices, read))
         if rates is None or (usage.output and prices.get("output_mtok") is None):
             return None
@@ -79,7 +79,7 @@ class PublishedPrices:
         return rates
 
     def _read(self, prices: dict[str, object], read: int) -> ModelRates | None:
-        """Return the rates of a price where a call has read so many tokens; None where input has no price."""
+        """Return the rates of a price for a call with ``read`` input tokens; None if input has no price."""
 
         exact: dict[str, Fraction] = {"output": Fraction(0)}
         for name, (kind, tokens) in _KINDS.items():
@@ -94,7 +94,7 @@ def _moment(at_us: int) -> datetime:
 
 
 def _amount(price: object, read: int) -> Decimal | None:
-    """Return dollars of a price that may have tiers: the one that so many tokens of input reach holds for all."""
+    """Return the dollars of a price. If it has tiers, the highest one that the input reaches holds for all tokens."""
     tiers = getattr(price, "tiers", None)
     if tiers is None:
         return price if isinstance(price, Decimal) else None
@@ -106,14 +106,14 @@ def _amount(price: object, read: int) -> Decimal | None:
 
 
 def _tier(prices: dict[str, object], read: int) -> int:
-    """Return the highest start of a tier that so many tokens reach: it tells the rates of a price apart."""
+    """Return the start of the highest tier that ``read`` tokens reach: the rates of a price differ by it."""
     starts = [tier.start for price in prices.values() for tier in getattr(price, "tiers", ())]
     return max((start for start in starts if read > start), default=-1)
 
 
 @cache
 def published_prices() -> PublishedPrices | None:
-    """Return the published prices, loaded now (half a second, once); None where genai-prices is not installed."""
+    """Return the published prices, loaded once (half a second); None if genai-prices is not installed."""
     try:
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - heavy, and only for calls without a cost
     except ImportError:

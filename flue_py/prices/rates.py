@@ -1,4 +1,4 @@
-"""What a model's tokens cost, as exact numbers, and what a call comes to. Pure."""
+"""The prices of a model's tokens, as exact numbers, and the cost of a call. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _FORMS = "[input, output] in dollars per 1,000 tokens, or {input, output, cacheR
 
 @frozen
 class ModelRates:
-    """What one token of each kind costs, and one request, in picodollars: whole numbers of 1/``scale`` of one.
+    """What one token of each kind costs, and one request, in units of 1/``scale`` picodollars.
 
-    ``source`` says where the prices are from.
+    ``source`` says where the prices come from.
     """
 
     scale: int
@@ -62,9 +62,9 @@ class ModelRates:
 
 
 def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
-    """Return rates from exact prices by kind; ``input`` and ``output`` have to be there.
+    """Return rates from exact prices by kind; ``input`` and ``output`` are required.
 
-    What is left out costs what it is a kind of: a cache read or write as input, a one-hour write as any write,
+    A kind that is missing costs as the more general one: a cache read or write as input, a one-hour write as any write,
     reasoning as output; a request costs nothing.
     """
     write = exact.get("cache_write", exact["input"])
@@ -83,11 +83,11 @@ def model_rates(exact: Mapping[str, Fraction], source: str) -> ModelRates:
 
 
 def per_token(amount: Amount, tokens: int) -> Fraction:
-    """Return dollars per so many tokens as picodollars per token, exact. Raises `ValueError` for what is no price."""
+    """Return dollars per ``tokens`` tokens as exact picodollars per token. Raises `ValueError` if it is not a price."""
     if isinstance(amount, bool) or not isinstance(amount, (Decimal, int, float, str)):
         raise ValueError(f"{shown(amount)} is not a number of dollars")
     try:
-        # A float stands for the shortest decimal that prints as it.
+        # A float means the shortest decimal that prints like it.
         exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
     except ArithmeticError as error:
         raise ValueError(f"{shown(amount)} is not a number of dollars") from error
@@ -97,7 +97,7 @@ def per_token(amount: Amount, tokens: int) -> Fraction:
 
 
 def read_rates(model: str, value: object, where: str) -> ModelRates:
-    """Return the price of one model as it was written down. Raises `InvalidPrices` naming the model and the field."""
+    """Return the rates of one model from its JSON. Raises `InvalidPrices` naming the model and the field."""
     if isinstance(value, ModelRates):
         return value
     if isinstance(value, (list, tuple)):

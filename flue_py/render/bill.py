@@ -1,4 +1,4 @@
-"""What was paid, as a table: tokens by kind, and dollars to the last digit. What is not known is a dash."""
+"""What was paid, as a table: tokens by kind, and dollars to the last digit. An unknown amount is a dash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bill_lines(report: UsageReport, group_by: Sequence[str]) -> list[Line]:
 
 
 def gaps(paid: UsageRow) -> list[str]:
-    """Return, in words, of how many calls the cost, or the tokens too, are not in the sums."""
+    """Return in words how many calls are not in the sums, because their cost or their tokens are unknown."""
     notes = []
     unpriced = paid.unpriced_calls - paid.unknown_calls
     if unpriced:
@@ -48,7 +48,7 @@ def _shown(name: str, value: str | date | None) -> str:
 
 
 def short_folder(folder: str) -> str:
-    """Return a folder on one line, with ``~`` for the home of whoever reads it; of a long one the end alone."""
+    """Return a folder on one line, with ``~`` for the reader's home directory; a long one is cut at its beginning."""
     home = str(Path.home()).rstrip("/\\")
     rest = folder[len(home) :]
     text = one_line(f"~{rest}" if home and folder.startswith(home) and rest[:1] in ("", "/", "\\") else folder)

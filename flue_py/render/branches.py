@@ -1,8 +1,8 @@
-"""Which lines a tree is drawn as: its branches, the runs of entries between them, and what is folded away.
+"""Which lines a tree is drawn as: its branches, the runs of entries between them, and which of them are folded.
 
-Every branch has a main line that goes straight down: the active path where the branch is on it, else always the
-child with most entries below it. What branches off is nested one deeper, and holds at most half of what it left, so
-that even the deepest tree is nested only by the logarithm of its size. No recursion, whatever the depth.
+Every branch has a main line that goes straight down: the active path if the branch is on it, else always the
+child with most entries below it. A side branch is nested one deeper, and has at most half the entries, so
+that nesting grows with the logarithm of the tree's size. No recursion, whatever the depth.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import KINDS
 from flue_py.core.turns import begins_turn
 
 SHOWN_WHOLE = 24
-"""A history of so many entries is shown entry by entry."""
+"""A history of at most this many entries is shown entry by entry."""
 
 MOST_BRANCHES = 50
 MOST_LANDMARKS = 100
 MOST_TURNS = 40
-_LANDMARKS = frozenset({COMPACTION, BRANCH_SUMMARY})
+_LANDMARKS = frozenset(kind.name for kind in KINDS if kind.says == "summary")
 
 
 @frozen
@@ -170,7 +171,7 @@ def _shape_of(entries: Sequence[Entry], leaf: str | None) -> _Shape:
 
 
 def _shown(shape: _Shape, marked: Collection[str], *, fold: bool, depth: int | None) -> set[str]:
-    """Return the first entries of the branches to show. With a branch, the one that it left is shown."""
+    """Return the first entries of the branches to show. If a branch is shown, so is the one that it left."""
     found = [start for start in shape.lines if depth is None or shape.nesting[start] <= depth]
     if not fold or len(found) <= MOST_BRANCHES:
         return set(found)
@@ -179,13 +180,13 @@ def _shown(shape: _Shape, marked: Collection[str], *, fold: bool, depth: int | N
         line = shape.lines[start]
         if any(entry.id in marked or any(side.id in holds_mark for side in shape.sides(entry)) for entry in line):
             holds_mark.add(start)
-    # A branch is larger than any that leaves it, so that none is chosen without the one that it left.
+    # A branch is larger than any that leaves it, so none is chosen without the one that it left.
     found.sort(key=lambda start: (start in shape.active, start in holds_mark, shape.below[start]), reverse=True)
     return set(found[:MOST_BRANCHES])
 
 
 def _runs(shape: _Shape, shown: set[str], alone: set[str], closing: set[str], *, fold: bool) -> Iterator[Run]:
-    """Yield the runs in the order of their lines: what leaves a line comes right below the entry it left."""
+    """Yield the runs in the order of their lines: a branch comes right below the entry that it left."""
     waiting = [_line_runs(root.id, shape, shown, alone, closing, fold=fold) for root in reversed(shape.roots)]
     while waiting:
         item = next(waiting[-1], None)

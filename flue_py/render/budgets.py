@@ -32,7 +32,7 @@ def budget_row(budget: Budget) -> JsonObject:
 
 
 def held_row(held: HeldAmount, unit: Unit) -> JsonObject:
-    """Return what one reservation holds of a budget."""
+    """Return how much of a budget one reservation has set aside."""
     return {
         "reservationId": held.reservation_id,
         "sessionId": held.session_id,
@@ -61,7 +61,7 @@ def budget_lines(budgets: Sequence[Budget], ids: Mapping[str, str] | None = None
 
 
 def budget_facts(budget: Budget, held: Sequence[HeldAmount]) -> list[tuple[str, str]]:
-    """Return a budget as facts for people, with what is held of it."""
+    """Return a budget as facts for people, with what is reserved in it."""
     unit = budget.unit
     facts = [
         ("budget", budget.id),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import PurePath
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry, message_text
+from flue_py.core.entries import Entry, message_text
 from flue_py.core.frozen import frozen
+from flue_py.core.kinds import COMPACTION, MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.turns import Turn
 from flue_py.render.lines import Line, Span, counted, one_line, printable, shortest_ids, table
@@ -50,7 +51,7 @@ def age(passed: timedelta) -> str:
 
 
 def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
-    """Return the turns that the model sees, one line each, with a note on those before that it no longer does.
+    """Return the turns that the model sees, one line each, and how many earlier ones it no longer sees.
 
     With ``whole`` these have lines, too.
     """
@@ -68,7 +69,7 @@ def turn_lines(turns: Sequence[Turn], *, whole: bool = False) -> list[Line]:
 
 
 def said_lines(entries: Sequence[Entry]) -> list[Line]:
-    """Return what was said on a path: each message of the user behind ``>``, each answer below it, as they are.
+    """Return what was said on a path: each message of the user after ``>``, each answer below it, unchanged.
 
     Tools, thinking and settings are left out; a compaction is one line.
     """
@@ -99,9 +100,10 @@ def saved_transcript(entries: Sequence[Entry], *, model: str, saved: datetime) -
     parts = ["# REPL Transcript", f"**Model:** {one_line(model) or '-'}  \n**Saved:** {saved:%Y-%m-%d %H:%M:%S} UTC"]
     for entry in entries:
         text = said(entry)
-        if entry.kind in (COMPACTION, BRANCH_SUMMARY):
+        kind = kind_of(entry.kind)
+        if kind.says == "summary":
             fields = entry.data if isinstance(entry.data, dict) else {}
-            name = "Summary of the turns before" if entry.kind == COMPACTION else "Summary of another branch"
+            name = "Summary of the turns before" if entry.kind == COMPACTION else kind.heading
             parts += ["---", f"**{name}**", str(fields.get("summary", "")).strip()]
         elif text:
             parts += ["---", f"**{_ROLES[entry.role or '']}**", text]

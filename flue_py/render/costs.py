@@ -1,4 +1,4 @@
-"""Costs in words, and what the lines and the branches of a tree cost. What nobody knows is a dash, never 0."""
+"""Costs in words, and what the lines and branches of a tree cost. An unknown cost is a dash, never 0."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from flue_py.render.views import dollars
 
 
 def whole_cost_text(cost: EntryCost) -> str:
-    """Return a cost in dollars to the last digit, with a mark where some calls have none; a dash where none has one."""
+    """Return a cost in dollars to the last digit, marked if some calls have none; a dash if no call has one."""
     if not cost.is_known:
         return "-"
     return dollars(picodollars_to_usd(cost.picodollars)) + " + ?" * (cost.unpriced_calls > 0)
 
 
 def short_cost(cost: EntryCost) -> Cost:
-    """Return a cost as a column has it."""
+    """Return a cost in the form of a column."""
     return Cost(cost.picodollars, is_partial=not cost.is_whole)
 
 
@@ -30,8 +30,8 @@ def plan_costs(
 ) -> tuple[dict[str, Cost], dict[str, Cost]]:
     """Return what the lines of a plan cost, by the id of their last entry, and the branches, by that of their tip.
 
-    ``costs`` are of single entries. Lines and branches without calls are left out, and so are, but for ``whole``,
-    branches of one line that cost something: it says it all. O(entries).
+    ``costs`` are of single entries. Lines and branches without calls are left out. Without ``whole``, so are
+    branches of one line, whose cost that line shows already. O(entries).
     """
     by_id = {entry.id: entry for entry in entries}
     lines: dict[str, Cost] = {}

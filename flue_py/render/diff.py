@@ -18,7 +18,7 @@ _SHOWN_AT_EITHER_END = 8
 def diff_lines(
     diff: LeafDiff, ancestor: Entry | None, names: Mapping[str, str], look: Look, *, show_all: bool
 ) -> list[Line]:
-    """Return what two leaves share, then what each has by itself; long stretches are folded unless ``show_all``.
+    """Return what two leaves share, then what only one of them has; long stretches are folded unless ``show_all``.
 
     ``names`` are the names of the sessions, by id.
     """
@@ -43,7 +43,7 @@ def _place(side: DiffSide) -> str:
 
 
 def _facts(side: DiffSide) -> list[str]:
-    """Return what a side has by itself in words: messages, cost, tools."""
+    """Return in words what only this side has: messages, cost, tools."""
     if not side.entries:
         return ["nothing of its own"]
     roles = ", ".join(f"{number:,} {one_line(role)}" for role, number in side.messages.items())
@@ -80,7 +80,7 @@ def _entry_lines(
 
 
 def diff_row(diff: LeafDiff) -> JsonObject:
-    """Return two leaves as JSON: the common ancestor's id, and what each side has by itself."""
+    """Return two leaves as JSON: the common ancestor's id, and what only one side has."""
     return {"ancestorId": diff.ancestor_id, "same": diff.is_same, "left": _side(diff.left), "right": _side(diff.right)}
 
 

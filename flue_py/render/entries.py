@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, Entry, message_text
+from flue_py.core.entries import Entry, message_text
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, kind_of
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import picodollars_to_usd
 from flue_py.render.lines import UNICODE, Glyphs, Line, Span, cells, clip, one_line, padded, short_count
@@ -24,21 +25,9 @@ STYLES: Mapping[str, str] = {
 SIZE_WIDTH = 5
 COST_WIDTH = 9
 NAME_WIDTH = 9
-_SHOWN_NAMES: Mapping[str, str] = {
+_ROLE_WORDS: Mapping[str, str] = {
     "toolResult": "result",
     "bashExecution": "shell",
-    BRANCH_SUMMARY: "branch",
-    CUSTOM_MESSAGE: "custom",
-    "model_change": "model",
-    "thinking_level_change": "thinking",
-    "session_info": "title",
-}
-
-_TELLING_FIELD: Mapping[str, str] = {
-    COMPACTION: "summary",
-    BRANCH_SUMMARY: "summary",
-    "thinking_level_change": "thinkingLevel",
-    "session_info": "name",
 }
 
 
@@ -53,8 +42,8 @@ class Cost:
 @frozen
 class Look:
     """How entries are shown: the width in cells, the signs, and by entry id how many tokens each takes, its label,
-    what its line cost (lines with no calls are left out), and what the branch cost that it is the end of. Where
-    ``sizes_counted`` is False, sizes are estimates, and marked (``~``)."""
+    what its line cost (lines without calls are left out), and what the branch that ends with it cost. If
+    ``sizes_counted`` is False, sizes are estimates, marked with ``~``."""
 
     width: int = 80
     sizes: Mapping[str, int] | None = None
@@ -65,7 +54,7 @@ class Look:
     sizes_counted: bool = True
 
     def size_text(self, size: int | None) -> str:
-        """Return a size in at most `SIZE_WIDTH` characters; nothing where there is none."""
+        """Return a size in at most `SIZE_WIDTH` characters; "" if there is none."""
         if size is None:
             return ""
         return short_count(size) if self.sizes_counted else f"~{short_count(size)}"
@@ -74,7 +63,7 @@ class Look:
 def cost_text(cost: Cost) -> str:
     """Return a cost in dollars, in at most eight characters up to a million; a dash where none is known.
 
-    A plus says that it is at least that much: some calls have no known cost.
+    A plus means "at least": some calls have no known cost.
     """
     if cost.is_partial and not cost.picodollars:
         return "-"
@@ -89,25 +78,27 @@ def cost_text(cost: Cost) -> str:
 
 
 def entry_name(entry: Entry) -> Span:
-    """Return what an entry is, in a word of at least `NAME_WIDTH` cells, with its style."""
+    """Return a word for the kind of an entry, of at least `NAME_WIDTH` cells, with its style."""
     name = entry.role or entry.kind if entry.kind == MESSAGE else entry.kind
-    return padded(one_line(_SHOWN_NAMES.get(name, name), 24), NAME_WIDTH), STYLES.get(name, "blue")
+    word = _ROLE_WORDS.get(name) or kind_of(name).word or name
+    return padded(one_line(word, 24), NAME_WIDTH), STYLES.get(name, "blue")
 
 
 def entry_text(entry: Entry) -> str:
     """Return the beginning of what an entry says, as one line."""
     value = entry.data
     fields: JsonObject = value if isinstance(value, dict) else {}
-    if entry.kind == MESSAGE:
+    kind = kind_of(entry.kind)
+    if kind.says == "message":
         text = _message_line(entry.role, fields)
-    elif entry.kind == CUSTOM_MESSAGE:
+    elif kind.says == "content":
         text = message_text(fields)
+    elif kind.line_from:
+        text = str(fields.get(kind.line_from, ""))
     elif entry.kind == "model_change":
         text = f"{fields.get('provider')}/{fields.get('modelId')}"
     elif entry.kind == "label":
         text = f"{fields.get('label') or '(cleared)'} on {fields.get('targetId')}"
-    elif entry.kind in _TELLING_FIELD:
-        text = str(fields.get(_TELLING_FIELD[entry.kind], ""))
     else:
         text = encode_json(value, "payload")[0]
     return one_line(text)
@@ -194,7 +185,7 @@ def laid_out(
 
 
 def fold_line(entries: Sequence[Entry], short_id_width: int, look: Look, *, before: Span = ("", "")) -> Line:
-    """Return a line that stands for a run of entries: how many, how many turns, how many tokens."""
+    """Return a line in place of a run of entries: how many there are, how many turns, how many tokens."""
     turns = sum(map(begins_turn, entries))
     text = f"{len(entries):,} entries" + (f", {turns:,} turn{'s' * (turns != 1)}" if turns else "")
     sizes = look.sizes or {}

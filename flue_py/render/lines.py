@@ -41,7 +41,7 @@ def text_of(line: Line) -> str:
 def cells(text: str) -> int:
     """Return how many terminal cells a text takes: wide characters take two, combining ones none.
 
-    Never less than they do: a sign that terminals disagree about counts as wide.
+    Where terminals disagree about a sign, it counts as wide, so that a line is never too long.
     """
     if text.isascii():
         return len(text)
@@ -52,7 +52,7 @@ _WIDE_OF_LATE = ((0x2630, 0x2637), (0x268A, 0x268F), (0x4DC0, 0x4DFF), (0x1D300,
 """Ranges that Unicode has called wide only since its version 16."""
 
 _AS_EMOJI = "\ufe0f"
-"""Makes an emoji, which is wide, of the sign before it, which may not be."""
+"""Turns the sign before it into an emoji, which is wide."""
 
 
 def _cell(char: str) -> int:
@@ -62,12 +62,12 @@ def _cell(char: str) -> int:
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """Return the beginning of a text as one line: blanks collapsed, and nothing a terminal would act on."""
+    """Return the beginning of a text as one line: blanks collapsed, without anything a terminal would act on."""
     return printable(" ".join(text[: limit * 4].split())[:limit])
 
 
 def printable(text: str) -> str:
-    """Return a text in which nothing but line ends and tabs is left for a terminal to act on.
+    """Return a text in which a terminal acts on nothing but line ends and tabs.
 
     Escape sequences, changes of writing direction and separators of lines other than the line end become U+FFFD.
     """
@@ -77,7 +77,7 @@ def printable(text: str) -> str:
 
 
 def json_printable(text: str) -> str:
-    """Return JSON with everything escaped that a terminal would act on: the same value, in other words."""
+    """Return JSON with everything escaped that a terminal would act on. The value stays the same."""
     if text.isprintable():
         return text
     return "".join(char if char == "\n" or not _acts(char) else _escaped(char) for char in text)
@@ -129,9 +129,9 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def shortest_ids(ids: Sequence[str], least: int = 6, most: int = 16) -> dict[str, str]:
-    """Return a beginning of each id, all of one length, that tells the ids apart (up to ``most`` characters).
+    """Return the beginning of each id, all of one length, that tells the ids apart (up to ``most`` characters).
 
-    Where that is not enough to tell two apart, ids longer than ``most`` are given whole.
+    If that is not enough to tell two apart, ids longer than ``most`` are given whole.
     """
     ordered = sorted(set(ids))
     length = least

@@ -15,7 +15,7 @@ _DATED = re.compile(r"[-@_]?(20\d{2}-?\d{2}-?\d{2})$")
 _COLUMNS = ("session", "active", "msgs", "$", "project", "model", "title")
 _RIGHT = frozenset({2, 3})
 _NARROW, _NAMES = 80, 10
-"""At 80 cells a project and a model have 10 each; an eighth of what a screen has beyond that is added to both."""
+"""At 80 cells a project and a model get 10 each. Of a wider screen, each gets an eighth of the rest."""
 
 
 def session_lines(
@@ -27,8 +27,8 @@ def session_lines(
 ) -> list[Line]:
     """Return sessions, one line each: id, day of the last activity (UTC), messages, cost, project, model, title.
 
-    ``models`` has the model of each session by its id, ``sources`` the sessions that forks were made of by theirs. The
-    columns of projects and models are left out where no session has one.
+    ``models`` has the model of each session by its id, ``sources`` the sessions that were forked, by their ids. The
+    columns of projects and models are left out if no session has one.
     """
     short = shortest_ids([info.id for info in sessions], least=8, most=36)
     width = _NAMES + max(0, look.width - _NARROW) // 8
@@ -57,7 +57,7 @@ def _listed_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
 
 
 def project_name(info: SessionInfo) -> str:
-    """Return the last part of the folder that a session works in, of either kind of path; "" where it has none."""
+    """Return the last part of the folder that a session works in (POSIX or Windows); "" if it has none."""
     return one_line(PureWindowsPath(info.cwd).name or info.cwd) if info.cwd else ""
 
 

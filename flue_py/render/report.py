@@ -26,7 +26,7 @@ SCRIPTS = (
     "page", "model", "money", "markdown", "messages", "tree", "map", "compare", "context", "growth", "find", "address",
     "start",
 )  # fmt: skip
-"""The page's own scripts, in the order in which they build on each other."""
+"""The page's own scripts, in the order in which they have to run."""
 
 _LIBRARIES = ("uPlot.iife.min.js", "d3-hierarchy.min.js", "markdown-it.min.js")
 _LICENSES = (
@@ -34,10 +34,10 @@ _LICENSES = (
     ("d3-hierarchy 3.1.3", "d3-hierarchy.LICENSE"),
     ("markdown-it 15.0.3", "markdown-it.LICENSE"),
 )
-# The name of a source map is the address of a file that a report does not have.
+# A source map is a separate file, which a report does not have.
 _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)
 _SLOT = re.compile(r"@@([A-Z_]+)@@")
-# What could end the element or begin a comment in it, what old parsers take for a line end, and what has no UTF-8.
+# Characters that could end the element or begin a comment, that old parsers take for a line end, or without UTF-8.
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 
@@ -83,7 +83,7 @@ def embedded_json(value: JsonValue) -> str:
 
 
 def _filled(template: str, values: dict[str, str]) -> str:
-    # In one pass, so that what is put in is never looked through for slots.
+    # In one pass, so that inserted text is never searched for slots.
     return _SLOT.sub(lambda found: values[found.group(1)], template)
 
 

@@ -1,7 +1,7 @@
 """What a report shows of a session and its tasks, as JSON for the page: entries, contexts, growth, cost by model.
 
-Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves the
-context of its parent as it is, or adds itself to it; only the kinds in `RESHAPING_KINDS` change what came before
+Contexts are computed here, by the projection itself, and never in the page. An entry of most kinds leaves its
+parent's context as it is, or adds itself to it. Only the kinds in `RESHAPING_KINDS` change what came before
 them, so only their contexts are written out, as stretches of entries (docs/decisions/0016).
 """
 
@@ -16,8 +16,9 @@ from flue_py.core.costs import EntryCost, entry_cost
 from flue_py.core.entries import COMPACTION, MESSAGE, Entry
 from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import CONTEXT_KINDS, SHOWN_KINDS
 from flue_py.core.ledger import UsageRow
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry, project
+from flue_py.core.projection import ContextEntry, project
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
@@ -41,7 +42,7 @@ class ReportedSession:
     """One session of a report. ``entries`` are all it sees, parents before children, as `Session.get_tree` has them.
 
     ``task_id`` is what its parent calls it, ``parent_id`` that parent; both None for the session reported on.
-    ``sizes`` are tokens by entry id, and empty where they were not counted; ``costs`` what the ledger has of entries.
+    ``sizes`` are tokens by entry id, empty if they were not counted; ``costs`` are what the ledger has for entries.
     ``source`` is what a fork without a name of its own was forked from.
     """
 
@@ -56,13 +57,13 @@ class ReportedSession:
 
     @property
     def name(self) -> str:
-        """What the session is known by."""
+        """The name that people know the session by."""
         return session_name(self.info, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Input tokens at which an agent is warned and at which it is cut over; 0 draws no line."""
+    """Input tokens at which an agent is warned, and at which its context is compacted; 0 draws no line."""
 
     warn_at: int = 0
     cutover_at: int = 0
@@ -89,7 +90,7 @@ def report_data(
 
 
 def growing(sessions: Sequence[ReportedSession]) -> list[tuple[str, Sequence[Entry], str | None]]:
-    """Return what the growth of contexts is read from: each session's name, entries and leaf."""
+    """Return each session's name, entries and leaf, from which the growth of contexts is computed."""
     return [(agent_name(session), session.entries, session.info.leaf_id) for session in sessions]
 
 
@@ -108,7 +109,7 @@ def _session_json(session: ReportedSession) -> JsonObject:
         "agent": agent_name(session),
         "parent": session.parent_id,
         "leaf": None if leaf is None else place.get(leaf),
-        # Money comes as numbers, in one shape everywhere; the page writes it.
+        # Money is a number in one shape everywhere; the page formats it.
         "facts": [
             [name, value] for name, value in session_facts(session.info, session.name) if value and name != "spent"
         ],
@@ -121,7 +122,7 @@ def _session_json(session: ReportedSession) -> JsonObject:
 def reshaped_contexts(entries: Sequence[Entry]) -> dict[str, list[tuple[int, int]]]:
     """Return the context at each entry of a kind that reshapes it, by id, as stretches (first, last) of ``entries``.
 
-    At every other entry the context is its parent's, and the entry itself where its kind is one of `CONTEXT_KINDS`.
+    At every other entry the context is its parent's, plus the entry itself if its kind is one of `CONTEXT_KINDS`.
     """
     place = {entry.id: number for number, entry in enumerate(entries)}
     found: dict[str, list[tuple[int, int]]] = {}
@@ -158,8 +159,8 @@ def _entry_json(
 ) -> JsonObject:
     """Return one entry; what is empty, zero or unknown is left out.
 
-    ``paid`` is what it cost: picodollars, calls, and how many of the calls have no known price; with a fourth number
-    where it is an answer that came without a word of what it used. ``asks`` says that a turn begins with it.
+    ``paid`` is its cost: picodollars, calls, and how many of the calls have no known price. A fourth number is there
+    if it is an answer without usage. ``asks`` says that a turn begins with it.
     """
     value = entry.data
     fields = value if isinstance(value, dict) else {}
@@ -200,7 +201,7 @@ def _entry_json(
 
 
 def _tools(entry: Entry, fields: JsonObject) -> JsonObject:
-    """Return the names of the tools that an answer calls, or of the one whose failure an entry tells of."""
+    """Return the names of the tools that an answer calls, or the name of the tool that failed in a tool result."""
     if entry.kind == MESSAGE and entry.role == "assistant":
         return {"calls": [str(call.get("name", "")) for call in tool_calls(fields)]}
     is_failure = entry.kind == MESSAGE and entry.role == "toolResult" and fields.get("isError") is True
@@ -227,14 +228,14 @@ def _beginning(text: str) -> str:
 
 
 def _begins_with(parts: Sequence[JsonValue], line: str) -> bool:
-    """Return whether the page can tell the line from the first part: it is a text that begins as the line does."""
+    """Return whether the page can derive the line from the first part: a text that begins as the line does."""
     first = parts[0] if parts else None
     return isinstance(first, list) and first[0] == "text" and line[:-1].isascii() and _beginning(str(first[1])) == line
 
 
 def _parts(entry: Entry, value: JsonValue) -> list[JsonValue]:
-    """Return what an entry says, as the model sees it where it can, as pairs of what it is and its text."""
-    if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION:
+    """Return the content of an entry as pairs (kind, text), in the form that the model sees if it sees it."""
+    if entry.kind in SHOWN_KINDS:
         message = ContextEntry(entry).data
         return list(_message_parts(message))
     return [["json", _pretty(value)]]
@@ -256,7 +257,7 @@ def _message_parts(message: JsonObject) -> Iterator[JsonValue]:
 
 
 def _call_parts(name: str, arguments: JsonValue) -> Iterator[JsonValue]:
-    """Yield a call as its name and arguments; one that edits files as diffs, with what it is about as a third item."""
+    """Yield a call as its name and arguments; a call that edits files as diffs, with the file as a third item."""
     edits = edits_of(name, arguments)
     if edits is None:
         yield ["call", f"{name} {_pretty(arguments)}"]
@@ -277,7 +278,7 @@ def _part(part: JsonValue) -> JsonValue:
                 return [shown, part[shown]]
         data = part.get("data")
         if isinstance(data, str) and kind in ("image", "file", "document", "audio"):
-            # Pictures are told of, not shown: the page has no reason to decode what a stranger sent.
+            # Pictures are named, not shown: the page need not decode what a stranger sent.
             return ["media", f"{kind}, {part.get('mimeType') or 'type unknown'}, {len(data):,} characters of base64"]
     return ["json", _pretty(part)]
 
@@ -287,9 +288,9 @@ def _pretty(value: JsonValue) -> str:
 
 
 def _rest(entry: Entry, fields: JsonObject) -> str | None:
-    """Return what an entry carries beside what is shown of it elsewhere, as JSON text."""
+    """Return as JSON text the fields of an entry that are shown nowhere else."""
     rest: JsonObject = {}
-    if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION:
+    if entry.kind in SHOWN_KINDS:
         rest = {name: value for name, value in fields.items() if name not in _SHOWN_ELSEWHERE}
     rest.update(entry.extra_fields)
     return _pretty(rest) if rest else None
@@ -303,9 +304,9 @@ def _model(fields: JsonObject) -> tuple[str, str]:
 
 
 def _models_json(bill: Sequence[UsageRow]) -> JsonObject:
-    """Return what each model's calls used and cost, the dearest first, and the sum.
+    """Return what each model's calls used and cost, the most expensive first, and the sum.
 
-    Calls that name no model are told apart by what they were for.
+    Calls that name no model are grouped by their purpose.
     """
     found: dict[tuple[str, str], UsageRow] = {}
     total = UsageRow()
@@ -332,7 +333,7 @@ def _bill_json(row: UsageRow) -> JsonObject:
 
 
 def _spent_json(info: SessionInfo) -> JsonObject:
-    """Return what a session itself has paid, its calls counted as those without a price and one for all others."""
+    """Return what a session itself has paid. Its calls are those without a price, and one for all others."""
     unpriced = info.unpriced_calls
     calls = unpriced + (info.spent_picodollars > 0)
     return {"tokens": info.known_tokens, "paid": [info.spent_picodollars, calls, unpriced, int(info.is_untold)]}

@@ -13,7 +13,7 @@ _PATHS = ("file_path", "path")
 _REPLACED = (("old_string", "new_string"), ("oldText", "newText"))
 _SHELLS = frozenset({"shell", "local_shell", "shell_command", "exec_command", "container.exec"})
 _COMMANDS = ("command", "cmd")
-# The whole command has to be the patch: where it does more, the command is shown as it is.
+# The whole command has to be the patch: a command that does more is shown as it is.
 _PATCH = re.compile(
     r"\s*(?:apply_?patch\b\s*(?:<<-?\s*(['\"]?)\w+\1)?)?\s*\*\*\* Begin Patch[^\n]*\n(?P<body>.*?)"
     r"\*\*\* End Patch\s*\w*\s*",
@@ -34,16 +34,16 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a tool call changes, and the arguments of the call that say something else."""
+    """What a tool call changes, and its other arguments."""
 
     files: Sequence[FileEdit]
     rest: JsonObject = field(default_factory=dict)
 
 
 def edits_of(tool: str, arguments: JsonValue) -> Edits | None:
-    """Return what a call changes in files; None if it is not a call that is known to edit files.
+    """Return what a call changes in files; None if it is not known to edit files.
 
-    Nothing of the arguments is left out. O(their size).
+    No argument is left out. O(their size).
     """
     name = tool.casefold()
     if name in ("edit", "multiedit"):
@@ -103,7 +103,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _compared(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    """Yield all lines of both, those that stay once. What is too long to compare is replaced as a whole."""
+    """Yield all lines of both, unchanged ones once. Texts too long to compare are replaced as a whole."""
     if len(old) * len(new) > _MOST_COMPARED:
         steps = [("replace", 0, len(old), 0, len(new))]
     else:
@@ -132,7 +132,7 @@ def _patched(arguments: JsonValue) -> Edits | None:
         return None
     for name in ("input", "patch", *_COMMANDS):
         value = arguments.get(name)
-        # A command is words: the program and the patch, or a shell, its switch, and a line for it.
+        # A command is a list of words: the program and the patch, or a shell, its switch and a command line.
         words = value if isinstance(value, list) else [value]
         if words and isinstance(words[-1], str) and "*** Begin Patch" in words[-1]:
             known = len(words) == 1 or words[:-1] == ["apply_patch"] or (len(words) == 3 and words[1] in ("-lc", "-c"))
@@ -156,6 +156,6 @@ def _patch(text: str, rest: JsonObject) -> Edits | None:
         elif not files:
             return None
         else:
-            # Context without its space is what models write for an empty line; notes such as "*** Move to" stand out.
+            # Models write an empty line without its leading space; lines such as "*** Move to" are marked.
             files[-1][1].append(line if line[:1] in ("+", "-", " ", "@") else f"@{line}" if line else " ")
     return Edits([FileEdit(path, "\n".join(lines)) for path, lines in files], rest) if files else None

@@ -14,7 +14,7 @@ from flue_py.render.lines import one_line
 from flue_py.render.rows import iso
 
 _COPIED = "copiedFrom"
-"""The name, among the extra fields of a copy, of where it comes from."""
+"""The extra field in which a copy says where it comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Turn:
     output: int
     cumulative: int
     known: Mapping[str, int | None]
-    """The same tokens, as JSON spells them; None is what the answer does not tell."""
+    """The same tokens under their names in JSON; None if the answer does not report them."""
 
     @property
     def sent(self) -> int:
@@ -73,7 +73,7 @@ def speaker_of(message: Mapping[str, JsonValue]) -> str | None:
 
 
 def is_copy(entry: Entry) -> bool:
-    """Return whether an entry was copied from elsewhere: what it used is counted where it was said first."""
+    """Return whether an entry is a copy of one in another session, where its usage is counted."""
     return entry.extra is not None and isinstance(entry.extra_fields.get(_COPIED), dict)
 
 
@@ -94,7 +94,7 @@ def growth_of(sessions: Sequence[tuple[str, Sequence[Entry], str | None]]) -> li
 
 
 def active_path(entries: Sequence[Entry], leaf: str | None) -> list[int]:
-    """Return the places, root to leaf, of the entries on the way to ``leaf``; none where it is not among them."""
+    """Return the positions, root to leaf, of the entries on the way to ``leaf``; none if it is not among them."""
     place = {entry.id: number for number, entry in enumerate(entries)}
     path: list[int] = []
     while leaf is not None and leaf in place:
@@ -143,7 +143,7 @@ def snapshot_rows(
     warn_at: int = 0,
     cutover_at: int = 0,
 ) -> list[JsonObject]:
-    """Return the same figures as rows of the context snapshots: a row a turn, and one a compaction.
+    """Return the same figures as rows of the context snapshots: one per turn, and one per compaction.
 
     Session by session, each in the order of its path. A compaction is a row of the agent ``system``.
     """

@@ -1,6 +1,6 @@
 """Values as JSON for programs: what ``--json`` prints. Keys are camelCase, times ISO 8601 in UTC.
 
-Money is a decimal string in US dollars, exact: a JSON number would be rounded by whoever reads it.
+Money is an exact decimal string in US dollars: programs would round a JSON number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exact(amount: Decimal) -> str:
 
 
 def entry_row(entry: Entry) -> JsonObject:
-    """Return an entry whole: its place, its payload, and what an imported row carried beside it."""
+    """Return a whole entry: its links, its payload, and the further fields of an imported row."""
     row: JsonObject = {
         "id": entry.id,
         "parentId": entry.parent_id,
@@ -102,7 +102,7 @@ def tree_row(
 
 
 def spent_fields(info: SessionInfo) -> JsonObject:
-    """Return what a session itself has paid: tokens, and dollars as an exact decimal; null where nobody knows any."""
+    """Return what a session itself has paid: tokens, and dollars as an exact decimal; null if unknown."""
     spent = info.known_spent
     return {
         "spentTokens": info.known_tokens,
@@ -113,7 +113,7 @@ def spent_fields(info: SessionInfo) -> JsonObject:
 
 
 def cost_fields(cost: Cost | None) -> JsonObject:
-    """Return a cost in dollars, null where none is known, and whether it is all: some calls may not have told."""
+    """Return a cost in dollars, null if unknown, and whether it includes every call."""
     if cost is None:
         return {"cost": None, "costIsWhole": True}
     usd = known_cost(cost.picodollars, cost.is_partial)
@@ -124,13 +124,13 @@ def cost_fields(cost: Cost | None) -> JsonObject:
 
 
 def entry_cost_fields(cost: EntryCost) -> JsonObject:
-    """Return what the ledger knows of calls: dollars, null where none is known, and whether that is all."""
+    """Return what the ledger has for an entry: dollars, null if unknown, and whether they include every call."""
     usd = cost.usd
     return {"cost": None if usd is None else exact(usd), "costIsWhole": cost.is_whole}
 
 
 def usage_row(window: UsageWindow) -> JsonObject:
-    """Return a usage window: tokens as integers, costs as exact decimal strings; null is what nobody knows."""
+    """Return a usage window: tokens as integers, costs as exact decimal strings; null if unknown."""
     names = ("input", "output", "cacheRead", "cacheWrite", "total")
     costs = dict(zip(names, window_costs(window), strict=True))
     unknown = is_unknown(window)
@@ -163,7 +163,7 @@ def tokens_and_cost(usage: Usage, told: frozenset[str]) -> JsonObject:
 
 
 def session_row(info: SessionInfo, name: str) -> JsonObject:
-    """Return a session as its row describes it, and what it is known by (`session_name`)."""
+    """Return the row of a session, and the name that people know it by (`session_name`)."""
     return {
         "id": info.id,
         "name": name,
@@ -198,7 +198,7 @@ def task_row(link: TaskLink) -> JsonObject:
 
 
 def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObject:
-    """Return what a move, a rewind, an undo or a redo did; ``moved`` is False where there was nothing to do."""
+    """Return what a move, a rewind, an undo or a redo did; ``moved`` is False if there was nothing to do."""
     return {
         "sessionId": session_id,
         "moved": moved is not None,
@@ -220,7 +220,7 @@ def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
 
 
 def verify_row(report: VerifyReport) -> JsonObject:
-    """Return what verify looked at, and what disagrees."""
+    """Return what was verified, and the problems found."""
     problems: list[JsonValue] = [
         {"kind": problem.kind, "where": problem.where, "detail": problem.detail} for problem in report.problems
     ]
@@ -228,7 +228,7 @@ def verify_row(report: VerifyReport) -> JsonObject:
 
 
 def store_row(info: StoreInfo) -> JsonObject:
-    """Return what a store says of itself."""
+    """Return the facts about a store."""
     return {
         "location": info.location,
         "backend": info.backend,

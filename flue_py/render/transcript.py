@@ -1,6 +1,6 @@
 """A path as a Markdown transcript: who said what when, what it cost, tool calls folded, summaries marked.
 
-A transcript that was written can be continued: it ends with a comment that names the session and the entry it ends at.
+It can be continued later: it ends with a comment that names the session and the last entry.
 """
 
 from __future__ import annotations
@@ -14,18 +14,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from flue_py.core.costs import EntryCost, entry_cost
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    MESSAGE,
-    Entry,
-    from_microseconds,
-    is_spoken,
-    message_text,
-)
+from flue_py.core.entries import Entry, from_microseconds, is_spoken, message_text
 from flue_py.core.exchange import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
 from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
@@ -41,22 +33,22 @@ _Results: TypeAlias = Mapping[tuple[str, int], Entry]
 
 @dataclass(frozen=True, slots=True)
 class WrittenUpTo:
-    """How far a transcript goes: the session it is of, and the entry it ends at."""
+    """How far a transcript goes: its session, and the last entry in it."""
 
     session_id: str
     entry_id: str
 
 
 def written_up_to(text: str) -> WrittenUpTo | None:
-    """Return how far a transcript goes, by its last marker; None where the text has none."""
+    """Return how far a transcript goes, by its last marker; None if the text has no marker."""
     found = _MARKER.findall(text)
     return WrittenUpTo(_decoded(found[-1][0]), _decoded(found[-1][1])) if found else None
 
 
 def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None) -> str:
-    """Return how a transcript begins: what session it is, when it began, and what was asked first.
+    """Return the head of a transcript: the session, when it began, and what was asked first.
 
-    ``name`` is what it is known by, ``task_of`` the id of the session whose task it is, where it follows that one's
+    ``name`` is what people call it. ``task_of`` is the id of the session whose task it is, if it follows that one's
     transcript.
     """
     facts = [f"**Session:** {_code(info.id)}", f"**Date:** {_moment(info.created_us)}"]
@@ -73,7 +65,7 @@ def transcript_head(info: SessionInfo, name: str, *, task_of: str | None = None)
 
 
 def _task_given(info: SessionInfo) -> str | None:
-    """Return the first line of the task that an imported run was given, which none of its messages says."""
+    """Return the first line of the task of an imported run, which is in none of its messages."""
     found: JsonValue = info.metadata
     for name in ("imported", "checkpoint", "Task"):
         found = found.get(name) if isinstance(found, dict) else None
@@ -90,8 +82,8 @@ def transcript_body(
 ) -> str:
     """Return entries, in order of the path, as Markdown; with the marker of where they end. "" for no entries.
 
-    ``turns_before`` is how many turns the path has before them, ``costs`` what the ledger has of entries, by id. A tool
-    call is folded, with its result inside where that is among the entries.
+    ``turns_before`` is how many turns the path has before them, ``costs`` what the ledger has for entries, by id. A
+    tool call is folded, with its result inside if that is among the entries.
     """
     if not entries:
         return ""
@@ -108,7 +100,7 @@ def transcript_body(
 
 
 def rewound_note(turns_kept: int) -> str:
-    """Return the note that what a transcript says after a turn was left, and that it goes on from there."""
+    """Return the note that the session went back to a turn, left what follows it, and goes on from there."""
     where = f"turn {turns_kept}" if turns_kept else "the beginning"
     return (
         f"\n---\n\n## Rewound to {where}\n\n*What was said after that was left. What follows continues from there.*\n"
@@ -116,7 +108,7 @@ def rewound_note(turns_kept: int) -> str:
 
 
 def _results_by_call(entries: Sequence[Entry]) -> _Results:
-    """Return the answers of tool calls, by the entry that calls and the place of the call in its content."""
+    """Return the results of tool calls, by the entry of the call and the call's position in its content."""
     pairing = Pairing(messages_of(entries))
     return {
         (entries[call.at].id, call.part): entries[results[0]] for call, results in pairing.results.items() if results
@@ -124,16 +116,16 @@ def _results_by_call(entries: Sequence[Entry]) -> _Results:
 
 
 def _section(entry: Entry, turn: int, results: _Results, costs: Mapping[str, EntryCost]) -> Iterator[str]:
-    """Yield the parts of one entry; entries that say nothing to anybody yield none."""
-    if entry.kind in (COMPACTION, BRANCH_SUMMARY):
-        what = "Summary of what came before" if entry.kind == COMPACTION else "Summary of another branch"
+    """Yield the parts of one entry; an entry without text for people yields none."""
+    kind = kind_of(entry.kind)
+    if kind.says == "summary":
         fields = entry.fields
-        yield from _heading(f"[{what}]", turn, entry, _usage_facts(entry, fields, costs))
+        yield from _heading(f"[{kind.heading}]", turn, entry, _usage_facts(entry, fields, costs))
         yield from ("> " + line for line in _said(str(fields.get("summary", ""))).splitlines())
         yield ""
-    elif entry.kind == CUSTOM_MESSAGE:
+    elif kind.says == "content":
         data = entry.data
-        yield from _heading("[Custom message]", turn, entry, [])
+        yield from _heading(f"[{kind.heading}]", turn, entry, [])
         yield _said(message_text(data) if isinstance(data, dict) else str(data))
     elif entry.kind == MESSAGE and entry.role == "toolResult":
         yield from _heading("[Tool result]", turn, entry, [])
@@ -205,15 +197,15 @@ def _heading(who: str, turn: int, entry: Entry, facts: Sequence[str]) -> Iterato
 
 
 def _own_turn(entry: Entry) -> int | None:
-    """Return the number of its turn that a message of a run brought along, which counts its agents' turns from 0."""
+    """Return the turn number that a message of a run brought along; a run counts its agents' turns from 0."""
     number = entry.extra_fields.get("TurnIndex") if entry.extra is not None and "TurnIndex" in entry.extra else None
     return number + 1 if type(number) is int and number >= 0 else None
 
 
 def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost]) -> list[str]:
-    """Return tokens and cost in words. What nobody knows of them is a dash: it is not known to be nothing.
+    """Return tokens and cost in words; an unknown number is a dash, since it need not be zero.
 
-    A copy says nothing of its cost: that was paid where it was said first.
+    A copy shows no cost: its original was paid for.
     """
     reported = fields.get("usage")
     if not isinstance(reported, dict):
@@ -230,7 +222,7 @@ def _usage_facts(entry: Entry, fields: JsonObject, costs: Mapping[str, EntryCost
     return facts
 
 
-# -- text that stays what it is -----------------------------------------------------------------------------------
+# -- text that cannot act as markup -------------------------------------------------------------------------------
 
 
 def _parts(fields: Mapping[str, JsonValue]) -> list[tuple[int, JsonObject]]:
@@ -244,9 +236,9 @@ def _text(value: JsonValue) -> str:
 
 
 def _said(text: str) -> str:
-    """Return Markdown as it was said, with what it leaves open closed, so that it cannot swallow what follows it.
+    """Return Markdown with everything that it left open closed, so that it cannot swallow what follows it.
 
-    What would read as a heading of the transcript's own is shown as the text that it is.
+    A line that looks like a heading of the transcript is shown as text.
     """
     fence = ""
     lines = []
@@ -262,7 +254,7 @@ def _said(text: str) -> str:
             lines.append(_unforged(line, lines[-1] if lines else ""))
     if fence:
         lines.append(fence)
-    # A comment that is left open would hide the rest; a closing tag would end the fold that it stands in.
+    # An open comment would hide the rest; a closing tag would end the fold around it.
     tags = r"<(?=!--|/?details|/?summary|/?h[1-6]\b)"
     return re.sub(tags, "&lt;", "\n".join(lines), flags=re.IGNORECASE) + "\n"
 
@@ -274,13 +266,13 @@ _OURS = re.compile(r"\[|\bturn\W*\d|\brewound\b|\btranscript\b|\btask session\b"
 
 
 def _is_forged(line: str) -> bool:
-    """Return whether a line would read as a heading that a transcript makes."""
+    """Return whether a line looks like a heading of the transcript."""
     found = _HEADING.fullmatch(line)
     return found is not None and _OURS.search(unescape(found["text"])) is not None
 
 
 def _unforged(line: str, before: str) -> str:
-    """Return a line of Markdown that makes no heading of the transcript's own, by itself or of the line before it."""
+    """Return a line of Markdown that does not look like a heading of the transcript, alone or as an underline."""
     found = _HEADING.fullmatch(line)
     if found is not None and _is_forged(line):
         return found["before"] + "\\#" * len(found["signs"]) + found["text"]
@@ -289,7 +281,7 @@ def _unforged(line: str, before: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return a text for the middle of a line, with nothing in it that Markdown or HTML would take for its own."""
+    """Return a text for the middle of a line, without anything that Markdown or HTML would act on."""
     return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", one_line(text))
 
 
@@ -303,7 +295,7 @@ def _fenced(text: str, language: str = "") -> str:
     """Return a text in a fence that is longer than any in it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
     lines = [f"{fence}{language}", *_LINE_END.split(text), fence]
-    # As far as a fence is indented, its content is, too, and shown without: no line in it begins as a heading does.
+    # The content is indented like its fence, which Markdown removes: so no line of it begins like a heading.
     indent = " " if any(_is_forged(line) for line in lines) else ""
     return "".join(f"{indent}{line}\n" for line in lines)
 

@@ -64,8 +64,8 @@ def plan_lines(
     """Return the lines of a plan, below a head where there are costs, and what was folded away at the end.
 
     ``forks`` are the sessions that begin at an entry, by its id; ``tasks`` the sessions that ``links`` lead to, by
-    theirs: each is drawn where it began. ``look.sizes`` are of single entries, ``look.costs``
-    of runs, by the id of their last entry.
+    their ids. Each is drawn where it began. ``look.sizes`` are of single entries, ``look.costs`` of runs, by the
+    id of their last entry.
     """
     ids = shortest_ids([entry.id for run in plan.runs for entry in run.entries])
     id_width = max((cells(short) for short in ids.values()), default=0)
@@ -166,7 +166,7 @@ def _session_line(info: SessionInfo, word: str, guide: str, look: Look, note: st
 
 
 def spent_of(info: SessionInfo) -> Cost | None:
-    """Return what a session's own paid calls cost; None where there were none."""
+    """Return what a session's own calls cost; None if there were none."""
     if not info.spent_tokens and not info.spent_picodollars and not info.unpriced_calls:
         return None
     return Cost(info.spent_picodollars, is_partial=info.unpriced_calls > 0)

@@ -22,10 +22,10 @@ _NAMELESS = "(empty)"
 def path_lines(
     path: Sequence[Entry], look: Look, *, leaf: str | None = None, head: int | None = None, tail: int = 0
 ) -> list[Line]:
-    """Return a path, root to leaf, one line an entry.
+    """Return a path, root to leaf, one line per entry.
 
-    With ``head`` only that many entries from the root and ``tail`` up to the leaf are shown, and what lies
-    between is one line.
+    With ``head`` only that many entries from the root and ``tail`` up to the leaf are shown, and one line for
+    those between.
     """
     ids = shortest_ids([entry.id for entry in path])
     width = max((cells(short) for short in ids.values()), default=0)
@@ -43,12 +43,12 @@ def path_lines(
 
 
 def context_lines(items: Sequence[ContextEntry], look: Look, *, head: int | None = None, tail: int = 0) -> list[Line]:
-    """Return what the model sees, one line a message, each with the entry behind it; folded as `path_lines`."""
+    """Return what the model sees, one line per message with its entry; folded as `path_lines`."""
     return path_lines([item.entry for item in items], look, head=head, tail=tail)
 
 
 def entry_block(entry: Entry, label: str | None = None) -> list[Line]:
-    """Return one entry whole: where it stands, and everything it says."""
+    """Return a whole entry: where it is in the tree, and everything it says."""
     facts = [
         ("entry", entry.id),
         ("parent", entry.parent_id or "(a root)"),
@@ -94,7 +94,7 @@ def context_summary(items: Sequence[ContextEntry], tokens: int, *, is_estimate: 
 
 
 def usage_lines(window: UsageWindow) -> list[Line]:
-    """Return a usage window as a table: tokens, and dollars to the last digit; what nobody knows is a dash."""
+    """Return a usage window as a table: tokens, and dollars to the last digit; an unknown amount is a dash."""
     usage = window.usage
     kinds = ("input", "output", "cache read", "cache write", "total")
     rows: list[list[Span]] = [[("", ""), ("tokens", "dim"), ("US dollars", "dim")]]
@@ -117,17 +117,17 @@ def usage_lines(window: UsageWindow) -> list[Line]:
 
 
 def dollars(amount: Decimal) -> str:
-    """Return an exact amount without needless zeros, with at least the cents."""
+    """Return an exact amount without needless zeros, but with cents."""
     text = format(amount.normalize(), "f")
     whole, _, fraction = text.partition(".")
     return f"{whole}.{fraction:0<2}"
 
 
 def session_name(info: SessionInfo, source: SessionInfo | None) -> str:
-    """Return what people know a session by, everywhere: `SessionInfo.shown_title`, on one line.
+    """Return the name that people know a session by, everywhere: `SessionInfo.shown_title`, on one line.
 
-    A fork without a name of its own is known by its ``source`` as well, the session that it was forked from, which is
-    None where that is gone. (It is asked for only where `needs_source` says so.)
+    A fork without a name of its own is named after its ``source``, the session that it was forked from; None if that
+    is deleted. ``source`` is used only if `needs_source` returns True.
     """
     own = one_line(info.shown_title or "")
     if not needs_source(info):
@@ -137,14 +137,14 @@ def session_name(info: SessionInfo, source: SessionInfo | None) -> str:
 
 
 def needs_source(info: SessionInfo) -> bool:
-    """Return whether a session is a fork without a name of its own: it is known by what it was forked from."""
+    """Return whether a session is a fork without a name of its own, which is named after its source."""
     return info.kind == "fork" and not (info.title or info.auto_title or info.key)
 
 
 def spent(info: SessionInfo, amount: str) -> str:
-    """Return what a session itself has paid, with a mark where some calls have no price; a dash where none has one.
+    """Return what a session itself has paid, marked if some calls have no price; a dash if none has one.
 
-    Where something was said and the ledger has no call of it, nobody knows, either.
+    It is a dash, too, if there are answers of which the ledger has no call.
     """
     if info.known_spent is None:
         return "-"
@@ -152,7 +152,7 @@ def spent(info: SessionInfo, amount: str) -> str:
 
 
 def spent_tokens(info: SessionInfo) -> str:
-    """Return the tokens that a session itself has paid for, with a mark where of some calls nobody knows them."""
+    """Return the tokens that a session itself has paid for, marked if those of some calls are unknown."""
     if info.known_tokens is None:
         return "-"
     return f"{info.spent_tokens:,}" + " + ?" * bool(info.unknown_calls)
@@ -164,7 +164,7 @@ def minute(moment: datetime) -> str:
 
 
 def clipped(line: Line, look: Look) -> Line:
-    """Return a line cut off at the width of the look, at its last span."""
+    """Return a line whose last span is cut so that it fits the width of the look."""
     if not line:
         return line
     before = sum(cells(text) for text, _ in line[:-1])
@@ -173,7 +173,7 @@ def clipped(line: Line, look: Look) -> Line:
 
 
 def facts_lines(facts: Sequence[tuple[str, str]], look: Look) -> list[Line]:
-    """Return names and values, one pair a line; values that are empty are left out."""
+    """Return names and values, one pair per line, without empty values."""
     rows: list[list[Span]] = [[(name, "dim"), (value, "")] for name, value in facts if value]
     return [clipped(line, look) for line in table(rows)]
 
@@ -211,7 +211,7 @@ def deletion_lines(
 ) -> list[Line]:
     """Return what a deletion removed, or would remove. ``names`` are the sessions' names, by id.
 
-    Without ``knows_entries`` nothing is said of how many entries go.
+    Without ``knows_entries``, the number of entries is left out.
     """
     verb = "would be deleted" if dry_run else "deleted"
     with_them = f", {counted(deletion.entries_deleted, 'entry', 'entries')} with them" if knows_entries else ""
@@ -228,7 +228,7 @@ def deletion_lines(
 
 
 def store_facts(info: StoreInfo) -> list[tuple[str, str]]:
-    """Return what is known of a store, name by name."""
+    """Return the facts about a store, as names and values."""
     return [
         ("store", info.location),
         ("backend", info.backend),

@@ -1,6 +1,6 @@
-"""What a REPL's user types behind a slash: one line in, a `Reply` out.
+"""The slash commands of a REPL: one line in, a `Reply` out.
 
-A command that cannot be done says so in its reply, and changes nothing.
+A command that fails says so in its reply, and changes nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from flue_py.store.files.private import write_whole
 
 @frozen
 class Reply:
-    """The answer to a command: text to show, inert at a terminal.
+    """The answer to a command: text to show, without anything that a terminal would act on.
 
-    ``resend`` is a user message to be sent to the model again, whole; ``is_over`` says that the user wants to leave.
+    ``resend`` is a whole user message to send to the model again; ``is_over`` says that the user wants to leave.
     """
 
     text: str
@@ -42,9 +42,9 @@ class _Command:
 
 
 async def run_command(conversation: Conversation, line: str) -> Reply:
-    """Do what a line such as ``/rewind -1`` says, and return the answer to show. Never raises an error of ours.
+    """Run a line such as ``/rewind -1``, and return the answer to show. Never raises a `FlueError`.
 
-    Commands are told apart whatever their case; ``/help`` lists them.
+    Upper and lower case are the same; ``/help`` lists the commands.
     """
     name, _, argument = line.strip().removeprefix("/").partition(" ")
     command = COMMANDS.get(name.lower())
@@ -163,9 +163,9 @@ async def _snapshot(conversation: Conversation, argument: str) -> str:
 
 
 def write_private(path: str, text: str) -> str:
-    """Write a new file that only its owner can read, complete or not at all, and return its path.
+    """Write a new file for its owner alone, complete or not at all, and return its path.
 
-    Raises `InvalidArgument` where it is there, `StoreUnavailable`.
+    Raises `InvalidArgument` if the file exists, `StoreUnavailable`.
     """
     path = in_full(path)
     write_whole(Path(path), text.encode(errors="backslashreplace"))

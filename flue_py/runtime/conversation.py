@@ -1,7 +1,7 @@
 """A conversation with an agent: what a REPL does to its history.
 
-A `Conversation` has one session in hand, and everything about it is stored at once, so nothing need be saved before
-it switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
+A `Conversation` has one current session. Every change is stored at once, so nothing need be saved before it
+switches to another. Going back, clearing and retrying move the leaf: nothing is deleted, and `undo` takes them
 back. It calls no model; `take_turn` is given one.
 """
 
@@ -25,17 +25,17 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 REPLAYED_TURNS = 3
-"""How many turns are shown again when a conversation is taken up."""
+"""How many turns are shown again when a conversation is resumed."""
 
 BY = "conversation"
 
 Model: TypeAlias = Callable[[list[JsonObject]], Awaitable[Sequence[Mapping[str, JsonValue]]]]
-"""Takes the context, and returns the messages that it adds: answers, tool results, the last answer."""
+"""Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
 
 
 @frozen
 class Rewound:
-    """What a rewind came to: how many turns there were, how many are left, and the move (None: nothing to rewind)."""
+    """The result of a rewind: how many turns there were, how many are left, and the move (None: nothing to rewind)."""
 
     total: int
     kept: int
@@ -44,7 +44,7 @@ class Rewound:
 
 @frozen
 class Retried:
-    """What a retry took away: the user message to send again, whole, and its words."""
+    """The result of a retry: the whole user message to send again, and its words."""
 
     message: JsonObject
     text: str
@@ -52,9 +52,9 @@ class Retried:
 
 
 class Conversation:
-    """A store, and the session in hand. ``replay`` is how many turns are shown when one is taken up; 0 shows none.
+    """A store and the current session. ``replay`` is how many turns are shown on resuming; 0 shows none.
 
-    Other sessions are found in the scope of the one in hand.
+    Other sessions are found in the scope of the current one.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class Conversation:
     async def turns(self) -> list[Turn]:
         """Return the turns of the active path, numbered from 1 as `rewind` counts them. O(path).
 
-        ``is_compacted`` marks those of which the model sees no more than a summary.
+        ``is_compacted`` marks those of which the model sees only a summary.
         """
         messages = await self.session.turns()
         seen = {item.entry.id for item in await self.session.build_context_entries()}
         return numbered_turns(messages, seen)
 
     async def history(self, *, turns: int | None = None) -> list[Entry]:
-        """Return the messages, compactions and summaries of the active path; with ``turns`` from the last n on."""
+        """Return the messages, compactions and summaries of the active path; with ``turns``, of the last n turns."""
         path = await self.session.get_active_path()
         if turns is not None:
             started = [place for place, entry in enumerate(path) if begins_turn(entry)]
@@ -100,9 +100,9 @@ class Conversation:
         return await _model_of(self.session)
 
     async def resume_text(self, turns: int | None = None) -> str:
-        """Return what to show when the conversation is taken up: its name, and its last turns.
+        """Return what to show when the conversation is resumed: its name, and its last turns.
 
-        ``turns`` is how many, by default ``replay``; 0 gives "". Hostile text in it is made inert.
+        ``turns`` is how many, by default ``replay``; 0 gives "". Whatever a terminal would act on is replaced.
         """
         wanted = self.replay if turns is None else _checked_replay(turns)
         if not wanted:
@@ -113,7 +113,7 @@ class Conversation:
         return "\n".join([f"{name}: {counted(total, 'turn')}", *map(text_of, said)])
 
     async def sessions(self, *, limit: int = 20) -> list[Listed]:
-        """Return the conversations of the scope, most recently active first; task sessions are none.
+        """Return the conversations of the scope, without task sessions, most recently active first.
 
         O(limit x their paths).
         """
@@ -133,7 +133,7 @@ class Conversation:
         return found
 
     async def save(self) -> str:
-        """Return the active path as Markdown: what was said, tools left out."""
+        """Return the active path as Markdown: what was said, without tool calls and results."""
         return saved_transcript(
             await self.session.get_active_path(), model=await self.model(), saved=self.clock().astimezone(UTC)
         )
@@ -151,10 +151,10 @@ class Conversation:
     # -- going back -------------------------------------------------------------------------------------------
 
     async def rewind(self, turns: str | int) -> Rewound:
-        """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none; what is out of range is clamped.
+        """Keep turns 1 to n; -n drops the last n, 0 drops all, "-0" none. Numbers out of range are clamped.
 
         The leaf moves to the end of turn n, and `Session.undo` takes it back. What comes before the first turn, such
-        as a system message, stays. Raises `InvalidArgument` for what is no number, and nothing changes.
+        as a system message, stays. Raises `InvalidArgument` if it is not a number, and nothing changes.
         """
         await self.session.refresh()
         total = len(await self.session.turns())
@@ -167,7 +167,7 @@ class Conversation:
         return await self.rewind(0)
 
     async def retry(self) -> Retried | None:
-        """Take the last user message back with all that follows, and return it to be sent again; None if none."""
+        """Take back the last user message and all that follows, and return it; None if there is none."""
         await self.session.refresh()
         turns = await self.session.turns()
         if not turns:
@@ -181,12 +181,12 @@ class Conversation:
     async def take_turn(
         self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
-        """Append a user message, let the model answer the context, append what it says, and return that.
+        """Append a user message, call ``model`` with the context, append its answers, and return them.
 
-        The user message is stored before the model is called. Where the call fails or is cancelled, it is
-        retracted again, and the error raised. Raises `LeafConflict` where another writer has gone on with
-        the session: nothing is appended, and the next turn builds on what is there now. Where that happens while the
-        model answers, its answers become a branch, so that what was paid for is kept.
+        The user message is stored before the model is called. If the call fails or is cancelled, the message is
+        retracted, and the error raised. Raises `LeafConflict` if another writer has changed the session: nothing
+        is appended, and the next turn builds on what is there now. If that happens while the model answers, the
+        answers become a branch, so that what was paid for is kept.
         """
         asking = {"role": "user", "content": message} if isinstance(message, str) else message
         try:
@@ -227,9 +227,9 @@ class Conversation:
         return await find_session(self.store, name, scope=self.session.scope)
 
     async def switch(self, name: str) -> bool:
-        """Go on in another session; False where it is the one in hand.
+        """Go on in another session; False if it is the current one already.
 
-        Raises `SessionNotFound` and `AmbiguousId`, and stays.
+        Raises `SessionNotFound` and `AmbiguousId`, and then nothing changes.
         """
         found = await self.find(name)
         if found.id == self.session.id:

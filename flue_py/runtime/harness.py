@@ -1,10 +1,10 @@
-"""Sessions as an agent's harness has them: by name, with a role, and with task sessions.
+"""Sessions for an agent's harness: by name, with a role, and with task sessions.
 
 A harness gives names to sessions of a store. The session called ``"review"`` of harness ``"main"`` of instance
 ``"agent-7"`` is the one whose key is ``agent-session:["agent-7","main","review"]``, and the task session that it
-starts for task ``"t1"`` is called ``"task:review:t1"``. What the reference stores in a parent's metadata about
-its task sessions is answered from the links of the store instead: their names follow from the parent's name and
-the task id, so a second copy could only disagree.
+starts for task ``"t1"`` is called ``"task:review:t1"``. The reference stores a list of task sessions in their
+parent's metadata. Here it is derived from the links of the store, since a second copy could disagree: the names
+follow from the parent's name and the task id.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def task_session_name(parent: str, task_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HarnessSession:
-    """A session that a harness has opened, or a task session. While it is open, a name has one of these.
+    """A session that a harness has opened, or a task session. While a name is open, it has one of these objects.
 
-    ``session`` does the work; ``role`` is the one it was opened with. Once the session is deleted, everything
-    raises `SessionNotFound`, also where the name has been used again.
+    ``session`` does the work; ``role`` is the one it was opened with. Once the session is deleted, every call
+    raises `SessionNotFound`, even if the name is used again.
     """
 
     harness: Harness = field(repr=False)
@@ -57,8 +57,8 @@ class HarnessSession:
 
         It has a history of its own, the parent's working directory, and is deleted with its parent. Session
         and link are made in one transaction, before anything can run in it. Raises `TaskDepthExceeded` beyond
-        depth 4, `SessionExists` where its name is that of a session that is no such task,
-        `InvalidArgument` for a role that is not registered, or is not the one the task was started with.
+        depth 4, `SessionExists` if its name belongs to a session that is not this task,
+        `InvalidArgument` if the role is not registered, or is not the one the task was started with.
         """
         self.harness.check_role(role)
         name = task_session_name(self.name, checked_id(task_id, "task_id"))
@@ -79,8 +79,8 @@ class HarnessSession:
     async def read_metadata(self) -> JsonObject:
         """Return the metadata in the reference's shape, names in place of ids.
 
-        A task session has ``parentSession``, ``taskId``, ``cwd``, ``role`` (where it has one) and ``depth``. One
-        that started tasks has ``taskSessions``, also of those deleted since.
+        A task session has ``parentSession``, ``taskId``, ``cwd``, ``role`` (if it has one) and ``depth``. A session
+        that started tasks has ``taskSessions``, including deleted ones.
         """
         info = await self.session.refresh()
         metadata = info.metadata
@@ -104,7 +104,7 @@ class HarnessSession:
 class Harness:
     """The sessions of one harness of one agent instance, by name.
 
-    It holds the handles it has opened: as long as a name is open, everybody gets the same `HarnessSession`. A
+    It keeps the handles it has opened: as long as a name is open, everybody gets the same `HarnessSession`. A
     new `Harness` on the same store is a restart. ``roles`` are the registered ones; ``cwd`` is the working
     directory of sessions it creates; ``scope`` is the scope of all of them.
     """
@@ -137,9 +137,9 @@ class Harness:
     ) -> HarnessSession:
         """Return the session of a name (default: ``"default"``); the same object while it is open.
 
-        Raises, in this order: `InvalidArgument` for a role that is not registered, `SessionExists` for
-        ``mode="create"`` where there is one, `InvalidArgument` where it is open with another role (no role asks
-        for whatever it has), `SessionNotFound` for ``mode="get"`` where there is none.
+        Raises, in this order: `InvalidArgument` if the role is not registered, `SessionExists` for
+        ``mode="create"`` if there is such a session, `InvalidArgument` if it is open with another role (no role
+        accepts any), `SessionNotFound` for ``mode="get"`` if there is none.
         """
         self.check_role(role)
         name = DEFAULT_SESSION if name is None else checked_id(name, "name")
@@ -159,7 +159,7 @@ class Harness:
             return known
 
     async def _still_open(self, name: str) -> HarnessSession | None:
-        """Return the open handle of a name, unless its session was deleted behind the harness's back."""
+        """Return the open handle of a name, unless its session was deleted by somebody else."""
         known = self._open.get(name)
         if known is not None:
             try:
@@ -199,7 +199,7 @@ class Harness:
             return deletion
 
     def check_role(self, role: str | None) -> None:
-        """Raise `InvalidArgument` for a role that is not registered; no role is always right."""
+        """Raise `InvalidArgument` if the role is not registered; None is accepted."""
         if role is not None and role not in self._roles:
             raise InvalidArgument(
                 f"role {shown(role)} is not registered; registered are {', '.join(self._roles) or 'none at all'}"

@@ -1,6 +1,6 @@
-"""Deleting sessions by the lot: those that are completed, those whose configuration is gone, those that are old.
+"""Deleting many sessions: those that are completed, those whose configuration is gone, those that are old.
 
-Nothing is ever deleted unasked. A task session goes with its parent and is never chosen by itself.
+Nothing is deleted unasked. A task session is deleted with its parent, and never chosen by itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def parse_age(text: str) -> timedelta:
     """Return a span of time written as ``Nd``, ``Nw`` or ``Nh``. Raises `InvalidArgument`."""
     found = _AGE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
-        raise InvalidArgument(f"{shown(text)} is no age; write a number of days, weeks or hours as 30d, 4w or 12h")
+        raise InvalidArgument(f"{shown(text)} is not an age; write a number of days, weeks or hours as 30d, 4w or 12h")
     return int(found[1]) * _UNITS[found[2]]
 
 
 async def find_completed(store: Store, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return the sessions whose work was completed: what deleting all deletes. O(sessions)."""
+    """Return the sessions marked as completed, which deleting ``all`` deletes. O(sessions)."""
     return await _chosen(store, scope, lambda info: info.completed_us is not None)
 
 
@@ -42,7 +42,7 @@ async def find_prunable(
 ) -> list[SessionInfo]:
     """Return the sessions whose configuration path is not on disk any more, completed or not. O(sessions).
 
-    Those that never had one are taken only with ``without_config``: most programs set none. A relative path is one in
+    Sessions that never had one are included only with ``without_config``: most programs set none. A relative path is in
     the session's working directory. ``is_there`` says whether a path is on disk.
     """
 
@@ -55,7 +55,7 @@ async def find_prunable(
 
 
 async def find_older(store: Store, age: timedelta, now: datetime, *, scope: str | None = None) -> list[SessionInfo]:
-    """Return the sessions that, like all task sessions that would go with them, were last active ``age`` ago.
+    """Return the sessions that were last active ``age`` ago or earlier, and all their task sessions, too.
 
     O(sessions).
     """
@@ -79,10 +79,10 @@ async def delete_all(
     spare: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Deletion:
-    """Delete sessions, each with its task sessions in a transaction of its own, and return what went altogether.
+    """Delete sessions, each with its task sessions in a transaction of its own, and return all that was deleted.
 
-    Those with which the session ``spare`` would go stay. ``entries_kept`` are those that were still seen by others
-    when it was their turn. ``progress`` is told how many sessions are done, of how many.
+    A session stays if ``spare`` would be deleted with it. ``entries_kept`` are those that other sessions saw
+    at that moment. ``progress`` is called with the number of sessions done, and of all.
     """
     gone: dict[str, None] = {}
     deleted, kept = 0, 0

@@ -1,3 +1,3 @@
-"""Store and Session: the public surface. Every operation is one transaction of a `Backend`."""
+"""`Store` and `Session`: a file for each group of methods."""
 
 from __future__ import annotations

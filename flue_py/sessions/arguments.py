@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import date, datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from os import PathLike, fspath
-from os.path import normpath
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
-from flue_py.core.calls import PaidCall, checked_tag, ledger_name, read_call
+from flue_py.core.budgets import Money
 from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
-from flue_py.core.ledger import BRANCH_STATES, DAY_US, DIMENSIONS, BranchState, Dimension, LedgerQuery, number_of
 from flue_py.core.limits import Limits
+from flue_py.core.listing import ORDERS, Ordering, SessionOrder
 from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
-from flue_py.core.usage_shapes import read_reported
+from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
 MAX_PAGE = 1000
 _LAST_REVISION = 2**63 - 1
 
 T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class HasId(Protocol):
@@ -32,7 +31,7 @@ class HasId(Protocol):
     def id(self) -> str: ...
 
 
-def id_of(session: HasId | str) -> str:
+def checked_session(session: HasId | str) -> str:
     """Return the id of a session given as itself or by its id; of one given as itself, as a `SessionRef`.
 
     Raises `InvalidArgument` for anything else.
@@ -111,102 +110,7 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
-def paid_call(
-    usage: Mapping[str, JsonValue],
-    provider: str,
-    model: str,
-    call_id: str | None,
-    purpose: str,
-    outcome: str | None,
-    agent: str | None,
-    at: datetime | None,
-) -> PaidCall:
-    """Return a paid call from what a caller says of it. Raises `InvalidArgument`, `InvalidEntry` naming the field."""
-    if not isinstance(usage, Mapping):
-        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
-    encode_json(dict(usage), "usage")
-    for what, text in (("provider", provider), ("model", model), ("call_id", call_id)):
-        if what != "call_id" and text is None:
-            raise InvalidArgument(f"{what}: should be a string, not None; leave it out where it is not known")
-        check_label(text, what)
-    check_label(agent, "agent")
-    if call_id == "":
-        raise InvalidArgument("call_id: must not be empty; leave it out where there is none")
-    given: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
-    if oddities := read_reported(usage).oddities:
-        # There is no answer to lose here, and nothing that would keep the numbers as they were reported.
-        raise InvalidEntry(oddities[0])
-    call = read_call({**usage, **{name: value for name, value in given.items() if value}}, "usage")
-    return replace(
-        call,
-        purpose=checked_tag(purpose, "purpose"),
-        outcome=None if outcome is None else checked_tag(outcome, "outcome"),
-        at_us=None if at is None else checked_moment(at),
-        agent=ledger_name(agent) or None,
-    )
-
-
-def ledger_query(
-    session: HasId | str | Sequence[HasId | str] | None,
-    *,
-    tree: bool,
-    tasks: bool,
-    path: bool,
-    leaf: LeafChoice,
-    since: str | None,
-    matches: Mapping[str, str | None],
-    project: str | None,
-    branch: BranchState | None,
-    first_day: date | None,
-    last_day: date | None,
-    group_by: Sequence[Dimension],
-) -> LedgerQuery:
-    """Return a question to the ledger. Raises `InvalidArgument` for what makes none."""
-    for what, flag in (("tree", tree), ("tasks", tasks), ("path", path)):
-        checked_flag(flag, what)
-    on_path = path or since is not None or not isinstance(checked_leaf(leaf), Stored)
-    several = None if isinstance(session, str) or not isinstance(session, Sequence) else session
-    single = None if several is not None else cast("HasId | str | None", session)
-    if single is None and (tree or tasks or on_path):
-        raise InvalidArgument("tree, tasks, path, leaf and since are of a session; name one")
-    if on_path and (tree or tasks):
-        raise InvalidArgument("a path is one session's own: leave out tree and tasks, or path, leaf and since")
-    for what, text in {**matches, "project": project}.items():
-        check_label(text, what)
-    if branch is not None:
-        checked_choice(branch, "branch", BRANCH_STATES)
-    if isinstance(group_by, str) or not isinstance(group_by, Sequence):
-        raise InvalidArgument(f"group_by: should be a sequence of names, not {shown(group_by)}")
-    for name in group_by:
-        checked_choice(name, "group_by", DIMENSIONS)
-    first, last = _checked_day(first_day, "first_day"), _checked_day(last_day, "last_day")
-    return LedgerQuery(
-        None if single is None else id_of(single),
-        None if several is None else tuple(id_of(each) for each in several),
-        tree=tree,
-        tasks=tasks,
-        on_path=on_path,
-        leaf=leaf,
-        since=checked_place(since, "since"),
-        **matches,
-        project=None if project is None else normpath(project),
-        branch=branch,
-        from_us=None if first is None else first * DAY_US,
-        before_us=None if last is None else (last + 1) * DAY_US,
-        group_by=tuple(dict.fromkeys(group_by)),
-    )
-
-
-def _checked_day(day: date | None, what: str) -> int | None:
-    """Return a day as its number, counted from 1 January 1970."""
-    if day is None:
-        return None
-    if not isinstance(day, date) or isinstance(day, datetime):
-        raise InvalidArgument(f"{what}: {shown(day)} is not a day; use a datetime.date (days are in UTC)")
-    return number_of(day)
-
-
-def encode_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -> str:
+def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -> str:
     """Return metadata as JSON text; None is ``{}``. Raises `InvalidArgument`, or `InvalidEntry` naming the field."""
     if metadata is None:
         return "{}"
@@ -239,3 +143,39 @@ def checked_part(part: int | str | None) -> int | str | None:
     if isinstance(part, bool) or not isinstance(part, int) or not 0 <= part <= _LAST_REVISION:
         raise InvalidArgument(f"part: {shown(part)} is neither the position of a part (from 0) nor its id")
     return part
+
+
+def optional(check: Callable[[T, str], Result], value: T | None, what: str) -> Result | None:
+    """Return None for None, else what the check returns."""
+    return None if value is None else check(value, what)
+
+
+def checked_ordering(order_by: SessionOrder, descending: bool) -> Ordering:
+    """Return the order of a listing. Raises `InvalidArgument` if there is no such order."""
+    checked_choice(order_by, "order_by", ORDERS)
+    return Ordering(order_by, checked_flag(descending, "descending"))
+
+
+def checked_text(text: str | None, what: str) -> str | None:
+    """Return a text, or None, unchanged. Raises `InvalidArgument` if it cannot be stored."""
+    check_label(text, what)
+    return text
+
+
+def checked_count(count: int, what: str) -> int:
+    """Return ``count`` unchanged. Raises `InvalidArgument` if it is not a whole number from 0."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_AMOUNT:
+        raise InvalidArgument(f"{what}: {shown(count)} is not a count; use a whole number >= 0")
+    return count
+
+
+def checked_cost(amount: Money | None, what: str) -> int | None:
+    """Return US dollars as picodollars; None for None. Raises `InvalidArgument` if it is not an amount of money."""
+    if amount is None:
+        return None
+    try:
+        if isinstance(amount, bool):
+            raise InvalidEntry(f"{what}: {amount} is not an amount of money; use a finite number of dollars >= 0")
+        return usd_to_picodollars(amount, what)
+    except InvalidEntry as error:
+        raise InvalidArgument(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Literal, TypeVar, cast
+from typing import Literal, cast
 
 from flue_py.core.budgets import (
     Amounts,
@@ -24,13 +24,10 @@ from flue_py.core.budgets import (
 )
 from flue_py.core.sessions import check_label, check_scope
 from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
-from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, id_of
-from flue_py.sessions.finishing import finish
-from flue_py.sessions.reading import SessionView
+from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, checked_session
+from flue_py.sessions.handle import Handle, finish
 from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
-
-Result = TypeVar("Result")
 
 
 class BudgetedCall:
@@ -78,7 +75,7 @@ class BudgetedCall:
         self._is_made = True
 
 
-class SessionBudgets(SessionView):
+class Budgeting(Handle):
     """The half of a `Session` that reserves and books. It leaves the session and its leaf alone, and awaits no turn."""
 
     __slots__ = ()
@@ -201,10 +198,8 @@ class SessionBudgets(SessionView):
 class StoreBudgets:
     """The half of a `Store` that sets budgets."""
 
-    __slots__ = ("_backend",)
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    __slots__ = ()
+    _backend: Backend
 
     async def set_budget(
         self,
@@ -239,7 +234,7 @@ class StoreBudgets:
         spent: SpentSoFar = 0
         if spent_so_far is not None:
             spent = "ledger" if spent_so_far == "ledger" else _amount(spent_so_far, unit, "spent_so_far")
-        session_id = None if session is None else id_of(session)
+        session_id = None if session is None else checked_session(session)
         return await self._backend.set_budget(NewBudget(covers, unit, allowed, session_id, scope or "", spent))
 
     async def get_budget(self, budget_id: str) -> Budget | None:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from flue_py.core.entries import EXCLUSION, NewEntry, entry_of_message
+from flue_py import wire
+from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
-from flue_py.errors import InvalidEntry
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
     from flue_py.core.shapes import Shape
-    from flue_py.wire.foreign import Converted
+    from flue_py.wire import Converted
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -56,21 +56,11 @@ def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], sou
     return _incoming(messages, [f"messages[{number}]" for number in range(len(messages))], source)
 
 
-def checked_custom_kind(kind: str) -> str:
-    """Return the kind of a custom entry. Raises `InvalidEntry` for one that has a method of its own."""
-    if kind == EXCLUSION:
-        raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-    return kind
-
-
 def _incoming(
     messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
 ) -> Incoming:
-    from flue_py.core.shapes import shape_of  # noqa: PLC0415 - a store is opened without it
-    from flue_py.wire.foreign import beside_ours, convert  # noqa: PLC0415 - likewise
-
     shapes = [
-        shape_of(message, path) if isinstance(message, Mapping) else None
+        wire.shape_of(message, path) if isinstance(message, Mapping) else None
         for message, path in zip(messages, where, strict=True)
     ]
     in_use = {shape for shape in shapes if shape is not None}
@@ -82,10 +72,10 @@ def _incoming(
         if shape is not None and isinstance(message, Mapping):
             # What is not JSON is told with the path where it was given, before it moves.
             encode_json(message, path)
-            entries += [_entry(each, path, source) for each in convert(dict(message), shape, names, path)]
+            entries += [_entry(each, path, source) for each in wire.convert(dict(message), shape, names, path)]
         else:
             entry = entry_of_message(message, source, path)
-            beside = beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
+            beside = wire.beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
             entries.append(_beside(entry, beside))
         starts.append(len(entries))
     return Incoming(entries, starts, shapes)

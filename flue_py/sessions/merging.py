@@ -1,4 +1,4 @@
-"""Bringing history from one leaf to another, and telling two leaves apart."""
+"""Taking entries over from other leaves, and comparing two leaves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown
-from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, id_of
-from flue_py.sessions.overflowing import with_oddities, write_what_fits
-from flue_py.sessions.reading import SessionView
+from flue_py.sessions.appending import with_oddities, write_what_fits
+from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, checked_session
+from flue_py.sessions.handle import Handle
 
 
-class MergingSession(SessionView):
+class Merging(Handle):
     """The half of a `Session` that looks at, and takes from, other leaves: its own branches, forks, task sessions."""
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class MergingSession(SessionView):
         """
         checked_leaf(leaf)
         checked_leaf(other_leaf, "other_leaf")
-        other_id = self.ref if other is None else id_of(other)
+        other_id = self.ref if other is None else checked_session(other)
         async with self._turn:
             return await self._backend.common_ancestor(self.ref, other_id, leaf=leaf, other_leaf=other_leaf)
 
@@ -48,7 +48,7 @@ class MergingSession(SessionView):
         """
         checked_leaf(leaf)
         checked_leaf(other_leaf, "other_leaf")
-        other_id = self.ref if other is None else id_of(other)
+        other_id = self.ref if other is None else checked_session(other)
         async with self._turn:
             mine = await self._resolved(self.ref, leaf)
             theirs = await self._resolved(other_id, other_leaf)
@@ -85,7 +85,7 @@ class MergingSession(SessionView):
         different paths, compactions, exclusions, and half an exchange. O(entries).
         """
         checked_flag(whole, "whole")
-        source_id = self.ref if source is None else id_of(source)
+        source_id = self.ref if source is None else checked_session(source)
         if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
             raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is no list of entry ids; name at least one")
         wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
@@ -154,7 +154,7 @@ class MergingSession(SessionView):
         bring back. O(forks on the paths).
         """
         checked_leaf(source_leaf, "source_leaf")
-        source_id = self.ref if source is None else id_of(source)
+        source_id = self.ref if source is None else checked_session(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
         new_branch_summary(

@@ -9,13 +9,13 @@ from datetime import datetime
 from os import PathLike, fspath, urandom
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from flue_py import store as backends
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_new_name
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.homes import in_full
-from flue_py.prices.book import PricesChoice, choose_prices
+from flue_py.prices.book import CallPricer, PricesChoice, choose_prices
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
-from flue_py.sessions.pricing import CallPricer
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources
@@ -176,9 +176,7 @@ async def _open_read_only(kind: Kind, place: str | AsyncEngine, sources: Sources
         kind, place = "file", path
     if not isinstance(place, str) or kind != "file":
         raise InvalidArgument(f"read_only=True is for SQLite files: give a path, or {_SQLITE}:///PATH without a query")
-    from flue_py.store.sqlite.read_only import open_read_only  # noqa: PLC0415 - as below
-
-    return await open_read_only(place, sources=sources, busy_timeout=busy_timeout)
+    return await backends.sqlite.read_only.open_read_only(place, sources=sources, busy_timeout=busy_timeout)
 
 
 async def _open_backend(
@@ -190,22 +188,16 @@ async def _open_backend(
     busy_timeout: float,
     pool: tuple[int, float],
 ) -> Backend:
-    # Each backend brings only its own imports: SQLAlchemy's async side is not light.
+    # Only the modules of the database that is opened are imported: SQLAlchemy is slow to load.
     if kind == "memory":
-        from flue_py.store.sqlite.memory import open_memory  # noqa: PLC0415
-
-        return open_memory(sources)
+        return backends.sqlite.memory.open_memory(sources)
     if isinstance(place, str) and kind == "file":
-        from flue_py.store.sqlite.runner import open_sqlite  # noqa: PLC0415
-
-        return await open_sqlite(
+        return await backends.sqlite.runner.open_sqlite(
             place, sources=sources, durability=durability, busy_timeout=busy_timeout, create=create
         )
     if not create:
         raise InvalidArgument("create=False is for SQLite files opened by their path")
-    from flue_py.store.engine import open_engine  # noqa: PLC0415
-
-    return await open_engine(
+    return await backends.engine.open_engine(
         place,
         sources=sources,
         durability=durability,

@@ -1,18 +1,72 @@
-"""Collecting what a report shows: a session, and all its task sessions, with a few reads each."""
+"""What a session is called, and reports on it and its task sessions."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from flue_py.core.entries import COMPACTION, Entry
+from flue_py import context, render
+from flue_py.core.entries import Entry, from_microseconds
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.ledger import LedgerQuery, UsageRow
-from flue_py.core.projection import CONTEXT_KINDS, ContextEntry
+from flue_py.core.projection import ContextEntry
+from flue_py.core.sessions import SessionInfo
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import InvalidArgument, SessionNotFound, shown
-from flue_py.render.report_data import ReportedSession, Thresholds
-from flue_py.sessions.listing import source_of
+from flue_py.sessions.arguments import checked_flag, checked_moment
+from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
+
+if TYPE_CHECKING:
+    from flue_py.render.report_data import ReportedSession, Thresholds
+
+
+class Reporting(Handle):
+    """The name and the reports of a `Session`."""
+
+    __slots__ = ()
+
+    async def name(self) -> str:
+        """Return what the session is known by in every list, tree, report and transcript, on one line.
+
+        That is its title, given or else made, else its key, else how it begins; of a fork that has none of the first
+        three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
+        """
+        async with self._turn:
+            info = await self._backend.get_session(self.ref)
+            if info is None:
+                raise SessionNotFound(self.id)
+            return render.views.session_name(info, await source_of(self._backend, info))
+
+    async def html_report(
+        self, *, warn_at: int = 0, cutover_at: int = 0, made_at: datetime | None = None, sizes: bool = True
+    ) -> str:
+        """Return the session and its task sessions as one HTML file, which asks no network for anything.
+
+        It shows the tree with every branch, what the model sees at each entry against what is stored, how the context
+        of each agent grew, and what the session and its tasks have paid, by model. Tasks come last active first.
+        ``warn_at`` and ``cutover_at`` draw lines at so many input tokens; 0 draws none. ``sizes=False`` saves the time
+        to count tokens. What is stored and the arguments decide every byte: the time of making is on the page only as
+        ``made_at`` (UTC). O(entries + calls of the trees), and O(path) for each compaction. Raises `InvalidArgument`.
+        """
+        thresholds = checked_thresholds(warn_at, cutover_at)
+        checked_flag(sizes, "sizes")
+        made = None if made_at is None else from_microseconds(checked_moment(made_at))
+        first, *tasks = await read_reported(self._backend, self.ref, sizes=sizes)
+        found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
+        bill = await read_bill(self._backend, self.ref)
+        return render.report.html_report(found, thresholds, bill=bill, made_at=made)
+
+    async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
+        """Return what the chart of `html_report` shows, as JSON lines: one a turn, one a compaction.
+
+        Session by session, tasks after what started them, each in the order of its active path. ``warn_at`` and
+        ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
+        """
+        thresholds = checked_thresholds(warn_at, cutover_at)
+        return render.report.context_snapshots(await read_reported(self._backend, self.ref, sizes=False), thresholds)
 
 
 async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True) -> list[ReportedSession]:
@@ -50,7 +104,7 @@ async def _read_one(
     entries = await backend.read_tree(session_id)
     marks = await backend.read_marks(session_id)
     costs = await backend.read_entry_costs(session_id)
-    return ReportedSession(
+    return render.report_data.ReportedSession(
         info,
         entries,
         {mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label"},
@@ -68,20 +122,24 @@ async def read_bill(backend: Backend, session_id: str) -> tuple[UsageRow, ...]:
     return (await backend.read_ledger(query)).rows
 
 
+async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
+    """Return the session that a fork without a name of its own is known by; None for others, and where it is gone."""
+    source = info.forked_from_session if render.views.needs_source(info) else None
+    return None if source is None else await backend.get_session(source)
+
+
 def checked_thresholds(warn_at: int, cutover_at: int) -> Thresholds:
     """Return the two as one value. Raises `InvalidArgument` for what is no count of tokens."""
     for name, value in (("warn_at", warn_at), ("cutover_at", cutover_at)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
             raise InvalidArgument(f"{name}: {shown(value)} is not a number of tokens; use 0 for no line")
-    return Thresholds(warn_at, cutover_at)
+    return render.report_data.Thresholds(warn_at, cutover_at)
 
 
 def entry_sizes(entries: Iterable[Entry]) -> dict[str, int]:
     """Return how many tokens each entry takes in a context, by id; entries that never are in one are left out."""
-    from flue_py.context.tokens import count_message_tokens  # noqa: PLC0415 - brings the tokenizer
-
     return {
-        entry.id: count_message_tokens(ContextEntry(entry).data).tokens
+        entry.id: context.tokens.count_message_tokens(ContextEntry(entry).data).tokens
         for entry in entries
-        if entry.kind in CONTEXT_KINDS or entry.kind == COMPACTION
+        if entry.kind in SHOWN_KINDS
     }

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from flue_py.core.call_rows import CallRow
-from flue_py.core.calls import CallDifference, program_of
+from flue_py.core.budgets import Money
+from flue_py.core.calls import program_of
 from flue_py.core.entries import NewEntry
 from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.core.jsontext import JsonValue, decode_object
-from flue_py.core.ledger import BranchState, CallId, Dimension, UsageReport, calls_of, differences
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.listing import SessionFilter, SessionOrder
 from flue_py.core.sessions import (
-    STORED,
     Deletion,
-    LeafChoice,
     NewSession,
     SessionInfo,
     SessionKind,
@@ -30,55 +27,52 @@ from flue_py.core.sessions import (
     check_new_name,
 )
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.prices.book import NO_PRICER, CallPricer
+from flue_py.sessions.appending import oddities_of, write_what_fits
 from flue_py.sessions.arguments import (
     HasId,
     checked_choice,
+    checked_cost,
+    checked_count,
     checked_flag,
     checked_id,
+    checked_metadata,
+    checked_moment,
+    checked_ordering,
     checked_path,
     checked_place,
     checked_prefix,
-    encode_metadata,
-    id_of,
-    ledger_query,
+    checked_session,
+    checked_text,
+    optional,
 )
 from flue_py.sessions.budgeting import StoreBudgets
-from flue_py.sessions.finishing import finish
-from flue_py.sessions.listing import (
-    Dollars,
-    asked_cost,
-    asked_count,
-    asked_flag,
-    asked_text,
-    asked_time,
-    checked_ordering,
-)
-from flue_py.sessions.overflowing import oddities_of, write_what_fits
-from flue_py.sessions.pricing import NO_PRICER, CallPricer
+from flue_py.sessions.handle import finish
 from flue_py.sessions.session import Session
+from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
     from flue_py.core.salvaging import BackupReport
 
+
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
 _AMBIGUOUS = 6
 _RACES = 10
-_CALLS_AT_ONCE = 500
 _MATCHES = 200
 
 
-class Store(StoreBudgets):
+class Store(StoreUsage, StoreBudgets):
     """A store of sessions, made by `flue_py.open`, or from a backend of one's own by ``Store(backend)``.
 
     Methods may be called concurrently. Everything raises `StoreClosed` once the store is closed.
     """
 
-    __slots__ = ("_limits", "_pricer")
+    __slots__ = ("_backend", "_limits", "_pricer")
 
     def __init__(self, backend: Backend, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER) -> None:
-        super().__init__(backend)
+        self._backend = backend
         self._limits = limits
         self._pricer = pricer
 
@@ -113,7 +107,7 @@ class Store(StoreBudgets):
         ``key`` is unique per scope and may be "". ``id`` is made where it is left out. Raises `SessionExists`
         for a taken key or id, `InvalidArgument`, and `InvalidEntry` for metadata JSON cannot hold. O(1).
         """
-        new = NewSession(key, title, scope, encode_metadata(metadata, self._limits), cwd, config_path, id)
+        new = NewSession(key, title, scope, checked_metadata(metadata, self._limits), cwd, config_path, id)
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
@@ -144,7 +138,7 @@ class Store(StoreBudgets):
         checked_choice(mode, "mode", ("get", "create", "get_or_create"))
         if not isinstance(key, str):
             raise InvalidArgument(f"key: should be a string, not {type(key).__name__}")
-        new = NewSession(key, title, scope, encode_metadata(metadata, self._limits), cwd, config_path)
+        new = NewSession(key, title, scope, checked_metadata(metadata, self._limits), cwd, config_path)
         if mode == "create":
             return await self._create(new)
         for attempt in range(_RACES):
@@ -168,7 +162,7 @@ class Store(StoreBudgets):
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
         """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
-        info = await self._backend.get_session(str(id_of(id)), scope)
+        info = await self._backend.get_session(str(checked_session(id)), scope)
         return None if info is None else self._session(info)
 
     async def find_session(self, prefix: str, *, scope: str | None = None) -> Session:
@@ -216,8 +210,8 @@ class Store(StoreBudgets):
         max_entries: int | None = None,
         min_tokens: int | None = None,
         max_tokens: int | None = None,
-        min_cost: Dollars | None = None,
-        max_cost: Dollars | None = None,
+        min_cost: Money | None = None,
+        max_cost: Money | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         updated_after: datetime | None = None,
@@ -243,22 +237,22 @@ class Store(StoreBudgets):
         check_label(scope, "scope")
         check_label(cursor, "cursor")
         where = SessionFilter(
-            title=asked_text(title, "title"),
-            key=asked_text(key, "key"),
-            cwd=asked_text(cwd, "cwd"),
-            completed=asked_flag(completed, "completed"),
-            min_messages=asked_count(min_messages, "min_messages"),
-            max_messages=asked_count(max_messages, "max_messages"),
-            min_entries=asked_count(min_entries, "min_entries"),
-            max_entries=asked_count(max_entries, "max_entries"),
-            min_tokens=asked_count(min_tokens, "min_tokens"),
-            max_tokens=asked_count(max_tokens, "max_tokens"),
-            min_cost=asked_cost(min_cost, "min_cost"),
-            max_cost=asked_cost(max_cost, "max_cost"),
-            created_after_us=asked_time(created_after),
-            created_before_us=asked_time(created_before),
-            updated_after_us=asked_time(updated_after),
-            updated_before_us=asked_time(updated_before),
+            title=checked_text(title, "title"),
+            key=checked_text(key, "key"),
+            cwd=checked_text(cwd, "cwd"),
+            completed=optional(checked_flag, completed, "completed"),
+            min_messages=optional(checked_count, min_messages, "min_messages"),
+            max_messages=optional(checked_count, max_messages, "max_messages"),
+            min_entries=optional(checked_count, min_entries, "min_entries"),
+            max_entries=optional(checked_count, max_entries, "max_entries"),
+            min_tokens=optional(checked_count, min_tokens, "min_tokens"),
+            max_tokens=optional(checked_count, max_tokens, "max_tokens"),
+            min_cost=checked_cost(min_cost, "min_cost"),
+            max_cost=checked_cost(max_cost, "max_cost"),
+            created_after_us=None if created_after is None else checked_moment(created_after),
+            created_before_us=None if created_before is None else checked_moment(created_before),
+            updated_after_us=None if updated_after is None else checked_moment(updated_after),
+            updated_before_us=None if updated_before is None else checked_moment(updated_before),
         )
         ordering = checked_ordering(order_by, descending)
         return await self._backend.list_sessions(
@@ -297,84 +291,6 @@ class Store(StoreBudgets):
                 on_oddity(oddity)
         return self._session(info)
 
-    # -- what was paid ----------------------------------------------------------------------------------------
-
-    async def usage(
-        self,
-        session: HasId | str | Sequence[HasId | str] | None = None,
-        *,
-        tree: bool = False,
-        tasks: bool = False,
-        path: bool = False,
-        leaf: LeafChoice = STORED,
-        since: str | None = None,
-        scope: str | None = None,
-        provider: str | None = None,
-        model: str | None = None,
-        purpose: str | None = None,
-        outcome: str | None = None,
-        agent: str | None = None,
-        project: str | None = None,
-        branch: BranchState | None = None,
-        first_day: date | None = None,
-        last_day: date | None = None,
-        group_by: Sequence[Dimension] = (),
-    ) -> UsageReport:
-        """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
-
-        Without a session: of the whole store. With several: the calls they paid for; an id that is nobody's adds
-        nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
-        to, and theirs, ``tree`` every session of the same tree. A handle means its own session, an id as text every
-        one that ever had it. ``path``, or ``leaf``, or ``since`` take the calls of the entries on its path instead,
-        whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the path the report is empty, and says
-        so (``on_path``).
-
-        ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
-        ``project`` those of sessions that worked in this folder or below it, ``first_day`` and ``last_day`` those of
-        the days from one to the other (in UTC, both included). ``branch`` takes those whose entry is on the active path
-        of a session (``active``), on that of none (``abandoned``), deleted (``gone``), or that never had one
-        (``alone``). ``group_by`` names any of session, scope, project, agent, provider, model, purpose, outcome,
-        price_source, branch, day, week, month. A project is the folder of a session at its first paid call; an agent is
-        what a message names, else the program that a session was imported from. None is unknown.
-
-        Raises `SessionNotFound`, `EntryNotFound`, `InvalidArgument`. O(calls of the sessions meant), or O(ledger).
-        """
-        matches = {"scope": scope, "provider": provider, "model": model, "purpose": purpose, "outcome": outcome}
-        query = ledger_query(
-            session,
-            tree=tree,
-            tasks=tasks,
-            path=path,
-            leaf=leaf,
-            since=since,
-            matches={**matches, "agent": agent},
-            project=project,
-            branch=branch,
-            first_day=first_day,
-            last_day=last_day,
-            group_by=group_by,
-        )
-        return await self._backend.read_ledger(query)
-
-    async def call_conflicts(self, entries: Sequence[NewEntry], *, scope: str = "") -> tuple[CallDifference, ...]:
-        """Return the paid calls of imported entries that the ledger has with other numbers, in their order.
-
-        To be asked after an import: the ledger keeps the first report of a call. O(calls).
-        """
-        entries = checked_imported_entries(entries)
-        check_label(scope, "scope")
-        reported = calls_of(entries, scope)
-        found: dict[CallId, CallRow] = {}
-        for start in range(0, len(reported), _CALLS_AT_ONCE):
-            identities = [CallId(*call.identity[1:]) for call in reported[start : start + _CALLS_AT_ONCE]]
-            known = await self._backend.find_calls(scope, identities)
-            found.update((CallId(*call.identity[1:]), call) for call in known)
-        return tuple(
-            CallDifference(call.provider, call.call_id, others)
-            for call in reported
-            if (first := found.get(CallId(*call.identity[1:]))) is not None and (others := differences(first, call))
-        )
-
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
     async def link_task(
@@ -387,7 +303,7 @@ class Store(StoreBudgets):
         where the task began and the first did not. Raises `SessionNotFound` for the parent. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
-        await self._backend.link_task(id_of(parent), str(id_of(child)), task_id, entry_id=entry_id)
+        await self._backend.link_task(checked_session(parent), str(checked_session(child)), task_id, entry_id=entry_id)
 
     async def delete_session_tree(
         self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False
@@ -399,7 +315,7 @@ class Store(StoreBudgets):
         """
         check_label(scope, "scope")
         checked_flag(dry_run, "dry_run")
-        return await self._backend.delete_tree(id_of(session), scope=scope, dry_run=dry_run)
+        return await self._backend.delete_tree(checked_session(session), scope=scope, dry_run=dry_run)
 
     # -- the store itself -------------------------------------------------------------------------------------
 

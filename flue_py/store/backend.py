@@ -1,14 +1,7 @@
 """What a store promises, and how it keeps it: each method is one transaction of one operation, run by a `Runner`.
 
-The docstrings are the contract; `flue_py.testing.contracts` proves it on every runner. What is done in a transaction
-is in `ops`, a file for each idea.
-
-Every method is one transaction: it happens as a whole or not at all, and what it raises has changed nothing.
-Sessions are named by id. Writes that name ``expected`` compare it with the stored leaf, in the transaction, and
-raise `LeafConflict` where it is another; ``expected=STORED`` takes whatever is stored. Every write raises
-`SessionNotFound` for a session that is missing or deleted, and `StoreClosed` after `close`.
-
-A caller who is cancelled while a commit is under way is told when it is done, by `CommittedBeforeCancellation`.
+The docstrings are the contract. `flue_py.testing.contracts` proves it on every runner. What a transaction does is in
+`ops`, a file for each idea.
 """
 
 from __future__ import annotations
@@ -66,24 +59,51 @@ MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
 
 class Backend:
-    """One store of sessions. Methods may be called concurrently; writes to one session never interleave."""
+    """One store of sessions. A method's docstring says what is its own. This holds for all of them.
+
+    Atomicity: a call is one transaction. A write happens as a whole or not at all, and what it raises has changed
+    nothing. A read sees one moment. Calls may run at the same time; writes to one session never interleave.
+
+    Leaf: a method with ``expected`` compares it with the stored leaf, in the transaction, and raises `LeafConflict` if
+    they differ; ``expected=STORED`` takes whatever is stored. A read with ``leaf`` is of the path to it: ``STORED`` is
+    the stored leaf, None is no entry, and any other must be an entry that the session sees (`EntryNotFound`).
+
+    Order: what is "in order of id" is sorted by code point, so that it is the same on every database.
+
+    Repeating: a read can be repeated. A write is done once more by each call, unless its docstring says otherwise. With
+    an ``idempotency_key`` the second call of the same content returns the first result and changes nothing; other
+    content, or another operation, under the same key raises `IdempotencyConflict`.
+
+    Errors: `SessionNotFound` for a session that is missing or deleted, unless the method returns None for it;
+    `InvalidArgument` for a text to be written that cannot be stored; `StoreClosed` after `close`; and those of the
+    database: `StoreBusy`, `OutcomeUnknown`, `StoreUnavailable`, `CorruptStore`. A caller who is cancelled while a
+    commit is under way is told when it is done, by `CommittedBeforeCancellation`.
+
+    Cost: in rows read and written, each found by an index. No method's cost grows with the history unless it says so.
+    """
 
     def __init__(self, runner: Runner, sources: Sources) -> None:
         self._runner = runner
         self._sources = sources
 
-    # -- sessions ---------------------------------------------------------------------------------------------
+    # -- sessions -------------------------------------------------------------------------------------------
 
     async def create_session(self, new: NewSession) -> SessionInfo:
-        """Create a root session with an empty history. Raises `SessionExists` for a taken key or id."""
+        """Create a root session with an empty history, and return it.
+
+        Raises `SessionExists` for a taken key or id. O(1).
+        """
         return await self._runner.write(lambda tx: ops.sessions.create_session(tx, self._sources, new))
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
-        """Return the session, or None where it is missing, or is in another scope than the one named."""
+        """Return the session; None if it is missing, or in another scope than the one named.
+
+        Raises nothing of its own. O(1).
+        """
         return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
 
     async def find_session(self, key: str, scope: str) -> SessionInfo | None:
-        """Return the session with this key in this scope, or None."""
+        """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""
         return await self._runner.read(lambda tx: ops.sessions.find_session(tx, key, scope), loose=True)
 
     async def list_sessions(
@@ -98,15 +118,19 @@ class Backend:
     ) -> SessionPage:
         """Return a page of the sessions that ``where`` asks for, by default most recently active first.
 
-        Equal ones are in the order they were made (falling where the order is). A cursor is good for its own order
-        only; another one, or a malformed one, raises `InvalidArgument`. A session that changes while pages are read
-        may be met twice or not at all, every other exactly once.
+        Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
+        session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
+        `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
+        activity, creation or title without a filter that passes sessions over; else O(sessions).
         """
         listing = Listing(scope, kind, where, ordering)
         return await self._runner.read(lambda tx: ops.read.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
-        """Return up to ``limit`` session ids that start with ``prefix``, in order of id."""
+        """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
+
+        Raises nothing of its own. O(limit).
+        """
         return await self._runner.read(lambda tx: ops.read.match_session_ids(tx, prefix, limit), loose=True)
 
     async def update_session(
@@ -121,8 +145,9 @@ class Backend:
     ) -> SessionInfo:
         """Change what is named, leave the rest, count one revision, log it, and return the session.
 
-        Given a function, the metadata become what it makes of those that are stored, in the same transaction; it may
-        be called more than once, and what it raises changes nothing.
+        ``metadata_text`` may be a function: it gets the stored metadata and returns the new ones, in the same
+        transaction. It may be called more than once, and what it raises is raised here. Setting the same values again
+        writes one more revision. Raises `InvalidArgument` for a title that is too long. O(1).
         """
         return await self._runner.write(
             lambda tx: ops.edit.update_session(
@@ -131,7 +156,67 @@ class Backend:
             repeatable=True,
         )
 
-    # -- history ----------------------------------------------------------------------------------------------
+    async def create_task(
+        self,
+        parent_id: str,
+        task_id: str,
+        new: NewSession,
+        *,
+        idempotency_key: str | None = None,
+        max_depth: int = MAX_TASK_DEPTH,
+    ) -> SessionInfo:
+        """Create a task session, link it to its parent where the parent's leaf is, and return it.
+
+        A second call with the same (parent, task_id) returns the same child, and changes nothing. Raises
+        `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
+        that is no task. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.sessions.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key, max_depth),
+            repeatable=True,
+        )
+
+    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
+        """Link ``child_id``, which need not exist, to a parent; count one revision of the parent.
+
+        ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A second link
+        to the same child changes nothing, but gives the first one its ``entry_id`` if it has none. A task with one
+        parent is as deep as that says, and so are its own tasks. Raises nothing of its own. O(tasks below whose depth
+        changes).
+        """
+        await self._runner.write(
+            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id),
+            repeatable=True,
+        )
+
+    async def task_links(self, session_id: str) -> list[TaskLink]:
+        """Return the session's links to its task sessions, in the order they were made.
+
+        Raises nothing of its own. O(links).
+        """
+        return await self._runner.read(lambda tx: ops.read.task_links(tx, session_id))
+
+    async def task_parents(self, session_id: str) -> list[TaskLink]:
+        """Return the links that point to this session, in order of the parents' ids.
+
+        Raises nothing of its own. O(links).
+        """
+        return await self._runner.read(lambda tx: ops.read.task_parents(tx, session_id))
+
+    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
+        """Delete the session and the closure of its task links, and every entry that no other session sees.
+
+        Several parents, cycles and missing children are no error. A session that is missing, or is in another scope
+        than the one named, deletes nothing: so does a second call. Ledger rows stay. Budgets of these sessions go; what
+        they have reserved in others stays, to be settled or to expire. With ``dry_run`` it only says what would go.
+        Raises nothing of its own. O(rows deleted), a constant number of statements.
+        """
+        if dry_run:
+            return await self._runner.read(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=True))
+        return await self._runner.write(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=False))
+
+    # -- history --------------------------------------------------------------------------------------------
+    # A `Note` says who did something, and why; both texts are kept as given, for the log.
 
     async def append(
         self,
@@ -142,15 +227,14 @@ class Backend:
         on_conflict: OnConflict = "raise",
         idempotency_key: str | None = None,
     ) -> Appended:
-        """Add entries as a chain below ``expected`` and move the leaf to the last one.
+        """Add entries as a chain below ``expected``, in the order given, and move the leaf to the last one.
 
         With ``on_conflict="branch"`` a conflict makes the chain a sibling branch below ``expected`` instead, and
-        nobody's leaf moves. An empty sequence changes nothing and only compares the leaf. The retry of a key
-        returns the first result (``replayed``), before the leaf is compared. Raises `EntryNotFound` where
-        ``expected`` (for a branch) or an entry's reference is not an entry the session sees, `InvalidEntry` for
-        an id that is taken, `IdempotencyConflict`, and `CallConflict` for a paid call that was reported before with
-        other numbers; with the same numbers it is the same call, and counts once. O(len(entries)), whatever the
-        history.
+        nobody's leaf moves. An empty sequence changes nothing and only compares the leaf. An idempotency key is looked
+        up before the leaf is compared (``replayed``). A paid call that was reported before with the same numbers counts
+        once. Raises `LeafConflict`, `IdempotencyConflict`, `EntryNotFound` if ``expected`` (for a branch) or an entry's
+        reference is not an entry that the session sees, `InvalidEntry` for an id that is taken, and `CallConflict` for
+        a paid call that was reported before with other numbers. O(entries).
         """
         asked = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
         if entries:
@@ -161,22 +245,34 @@ class Backend:
             lambda tx: ops.append.append(tx, *asked), repeatable=idempotency_key is not None
         )
 
+    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
+        """Return the first result of the append under this key; None if there was none.
+
+        Raises nothing of its own. O(1).
+        """
+        return await self._runner.read(lambda tx: ops.append.recall_append(tx, session_id, idempotency_key))
+
     async def import_entries(
         self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
     ) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
-        A ``parent_id`` of None is a root; any other must be an entry the session sees or an earlier one of the
-        same call. ``leaf`` must be one the session then sees, or None. A paid call that was reported before with other
-        numbers is told in ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces``
-        that one, and this session paid it. Raises `EntryNotFound`, `InvalidEntry`.
+        A ``parent_id`` of None is a root; any other must be an entry that the session sees or an earlier one of the
+        same call. ``leaf`` must be one that the session then sees, or None. Nothing is written if there are no entries
+        and the leaf is there already. A paid call that was reported before with other numbers is told in
+        ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces`` that one, and this
+        session paid it. Raises `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken: so does a
+        second call. O(entries).
         """
         return await self._runner.write(
             lambda tx: ops.append.import_entries(tx, self._sources, session_id, entries, leaf, expected)
         )
 
     async def import_session(self, new: NewSession, entries: Sequence[NewEntry], *, leaf: str | None) -> SessionInfo:
-        """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`."""
+        """Create a session together with entries that bring their own ids, as `create_session` and `import_entries`.
+
+        Raises what those raise, and then there is no session. O(entries).
+        """
         return await self._runner.write(lambda tx: ops.append.import_session(tx, self._sources, new, entries, leaf))
 
     async def move(
@@ -189,7 +285,11 @@ class Backend:
         note: Note = NO_NOTE,
         idempotency_key: str | None = None,
     ) -> Moved:
-        """Set the leaf to any entry the session sees, or to None. Raises `EntryNotFound`. O(1)."""
+        """Set the leaf to any entry that the session sees, or to None.
+
+        Idempotent: a move to where the leaf is already writes no revision. An idempotency key is looked up before the
+        leaf is compared. Raises `LeafConflict`, `EntryNotFound`, `IdempotencyConflict`. O(1).
+        """
         return await self._runner.write(
             lambda tx: ops.move.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
             repeatable=idempotency_key is not None,
@@ -198,21 +298,25 @@ class Backend:
     async def retract(self, session_id: str, entry_id: str, *, note: Note = NO_NOTE) -> Moved | None:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
-        Answers None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in
-        what the session sees. The row, its cost and the move stay; `undo` brings it back.
+        Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in what the
+        session sees: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing
+        of its own. O(1).
         """
         return await self._runner.write(lambda tx: ops.move.retract(tx, self._sources, session_id, entry_id, note))
 
     async def undo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
-        """Return the leaf to where it was before the last operation not yet undone; None where there is none.
+        """Return the leaf to where it was before the last operation not yet undone; None if there is none.
 
-        Operations are appends (a batch is one), moves, retractions, imports, and going back. Raises `EntryNotFound`
-        where the entry to return to has been deleted.
+        Operations are appends (a batch is one), moves, retractions, imports, and going back. Each call undoes one more.
+        Raises `LeafConflict`, and `EntryNotFound` if the entry to return to has been deleted. O(undos in a row).
         """
         return await self._runner.write(lambda tx: ops.move.undo(tx, self._sources, session_id, expected, note))
 
     async def redo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
-        """Do again what was undone last; None where nothing was, or a new operation came since."""
+        """Do again what was undone last; None if nothing was, or a new operation came since.
+
+        Each call redoes one more. Raises as `undo` does. O(undos and redos in a row).
+        """
         return await self._runner.write(lambda tx: ops.move.redo(tx, self._sources, session_id, expected, note))
 
     async def fork(
@@ -220,7 +324,8 @@ class Backend:
     ) -> SessionInfo:
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
-        The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`. O(1): one row.
+        The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
+        `SessionNotFound` too if this request made a session that has been deleted since. O(1): one row.
         """
         asked = (self._sources, session_id, at, new, idempotency_key)
         landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
@@ -230,185 +335,135 @@ class Backend:
             lambda tx: ops.sessions.fork(tx, *asked), repeatable=idempotency_key is not None
         )
 
-    # -- paid calls -------------------------------------------------------------------------------------------
+    async def set_label(self, session_id: str, entry_id: str, label: str | None, *, note: Note = NO_NOTE) -> None:
+        """Label an entry that the session sees, in one revision; None or "" clears.
 
-    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
-        """Write a paid call that made no entry, and count one revision; what was reported before changes nothing.
-
-        A call without an id gets one. What it ``replaces`` is taken out, where this session paid it and it differs, and
-        leaves it its entry. Raises `CallConflict` where it was reported with other numbers, as `append` does. O(1).
-        """
-        return await self._runner.write(
-            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
-        )
-
-    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
-        """Return those of these calls that are in the ledger, in no order."""
-        return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
-
-    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
-        """Return the calls that the session reported with an entry, by provider and id. O(calls of the session)."""
-        return await self._runner.read(lambda tx: ops.ledger.calls_of_entry(tx, session_id, entry_id))
-
-    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
-        """Sum up the paid calls that the query means, by the groups it names.
-
-        Sessions that were deleted are answered for; raises `SessionNotFound` for one that never was, or that is asked
-        for its path and gone. O(calls of the sessions meant), or O(ledger) where none is named.
-        """
-        return await self._runner.read(lambda tx: ops.usage.read_ledger(tx, query))
-
-    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
-        """Return what the ledger has of the entries that the session sees, by entry id, whoever paid for them.
-
-        Left out are entries that paid for nothing, or whose calls were reported first by others. One statement,
-        O(calls of the tree).
-        """
-        return await self._runner.read(lambda tx: ops.usage.read_entry_costs(tx, session_id))
-
-    # -- tasks and deletion -----------------------------------------------------------------------------------
-
-    async def create_task(
-        self,
-        parent_id: str,
-        task_id: str,
-        new: NewSession,
-        *,
-        idempotency_key: str | None = None,
-        max_depth: int = MAX_TASK_DEPTH,
-    ) -> SessionInfo:
-        """Create a task session and link it to its parent; the same (parent, task_id) answers the same child.
-
-        Raises `TaskDepthExceeded` beyond ``max_depth`` levels below the session that is no task.
-        """
-        return await self._runner.write(
-            lambda tx: ops.sessions.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key, max_depth),
-            repeatable=True,
-        )
-
-    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
-        """Link ``child_id``, which need not exist, to a parent. A second link to the same child is ignored.
-
-        ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A link that
-        lacks it gets it.
+        Idempotent: setting the label that it has already writes no revision. Raises `EntryNotFound`, and
+        `InvalidArgument` for a label that is too long. O(1).
         """
         await self._runner.write(
-            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id),
-            repeatable=True,
+            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
         )
 
-    async def task_links(self, session_id: str) -> list[TaskLink]:
-        """Return the session's links to its task sessions, in the order they were made."""
-        return await self._runner.read(lambda tx: ops.read.task_links(tx, session_id))
+    async def set_pin(self, session_id: str, entry_id: str, pinned: bool, *, note: Note = NO_NOTE) -> tuple[str, ...]:
+        """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
 
-    async def task_parents(self, session_id: str) -> list[TaskLink]:
-        """Return the links that point to this session, by parent id."""
-        return await self._runner.read(lambda tx: ops.read.task_parents(tx, session_id))
-
-    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
-        """Delete the session and the closure of its task links, and every entry that no other session sees.
-
-        Several parents, cycles, missing children and a missing session are no error. Ledger rows stay. Budgets of
-        these sessions go; what they have reserved in others stays, to be settled or to expire. With
-        ``dry_run`` it only says what would go. O(rows deleted), a constant number of statements.
+        A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
+        (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if all of
+        them are so already, no revision is written. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no
+        context has. O(entries from the call to its last result, and the session's pins).
         """
-        if dry_run:
-            return await self._runner.read(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=True))
-        return await self._runner.write(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=False))
+        return await self._runner.write(
+            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
+        )
 
-    # -- reading ----------------------------------------------------------------------------------------------
-    # ``leaf=STORED`` reads at the stored leaf; another must be an entry the session sees (`EntryNotFound`), or
-    # None. Reads raise `SessionNotFound` as writes do.
+    # -- reads ----------------------------------------------------------------------------------------------
 
     async def read_path(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        """Return the entries from root to leaf; ``entries=None`` where ``unless`` still holds."""
+        """Return the entries from root to leaf; ``entries=None`` if ``unless`` still holds.
+
+        Raises `EntryNotFound`. O(entries on the path), by a range scan for each lane it runs through; O(1) if
+        ``unless`` holds.
+        """
         return await self._runner.read(lambda tx: ops.read.read_path(tx, session_id, leaf, unless), loose=True)
 
     async def read_path_since(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> PathRead:
-        """Return the path's entries after ``since``; all for None; none where it is not on the path."""
+        """Return the path's entries after ``since``, root to leaf: all for None, none if it is not on the path.
+
+        Raises `EntryNotFound`. O(entries returned + forks on the path).
+        """
         return await self._runner.read(lambda tx: ops.read.read_path_since(tx, session_id, since, leaf))
 
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
-        """Return what `context_of` needs: the kept part of the path, and the compaction.
+        """Return what `context_of` needs: the kept part of the path, root to leaf, and the compaction.
 
-        Where that one has pinned entries, they come first, with the exclusions that lie before the kept part.
-        O(kept entries + forks on the path), however long the history before them; with pins, also O(exclusions).
+        If that one has pinned entries, they come first, with the exclusions that lie before the kept part.
+        ``entries=None`` if ``unless`` still holds. Raises `EntryNotFound`. O(kept entries + forks on the path), however
+        long the history before them; with pins, also O(exclusions).
         """
         return await self._runner.read(lambda tx: ops.read.read_context(tx, session_id, leaf, unless), loose=True)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
-        """Return the messages that the projection of `read_context` gives, decoded afresh. As cheap as it can be."""
+        """Return the messages that the projection of `read_context` gives, in its order, decoded afresh.
+
+        Raises `EntryNotFound`. O(kept entries + forks on the path), and less for each than `read_context`.
+        """
         return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
-        """Return the usage after ``since`` up to the leaf: a difference of two stored sums. O(forks on the path)."""
+        """Return the usage after ``since`` up to the leaf: a difference of two stored sums.
+
+        ``on_path=False``, and nothing used, if ``since`` is not on the path. Raises `EntryNotFound`. O(forks on the
+        path).
+        """
         return await self._runner.read(lambda tx: ops.read.read_usage(tx, session_id, since, leaf), loose=True)
 
     async def read_turns(self, session_id: str, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf, in order."""
+        """Return the messages of the path that a turn begins with (`begins_turn`), root to leaf.
+
+        Raises `EntryNotFound`. O(user messages on the path + its forks).
+        """
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
 
     async def read_tree(self, session_id: str) -> list[Entry]:
-        """Return every entry the session sees: those it inherited root first, then its own as they were added."""
+        """Return every entry that the session sees: what it inherited root first, then its own as they were added.
+
+        Raises nothing of its own. O(entries).
+        """
         return await self._runner.read(lambda tx: ops.read.read_tree(tx, session_id))
 
     async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
-        """Return an entry the session sees, or None."""
+        """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
         return await self._runner.read(lambda tx: ops.read.get_entry(tx, session_id, entry_id))
 
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
-        """Return up to ``limit`` ids of entries the session sees that start with ``prefix``, in order of id."""
+        """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
+
+        Raises nothing of its own. O(entries of the tree that start so), until ``limit`` are found.
+        """
         return await self._runner.read(lambda tx: ops.read.match_entry_ids(tx, session_id, prefix, limit))
 
     async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
-        """Return those of ``ids`` that entries of the session's tree have, also ones it has retracted. O(ids)."""
+        """Return those of ``ids`` that entries of the session's tree have, also ones that it has retracted.
+
+        Raises nothing of its own. O(ids).
+        """
         return await self._runner.read(lambda tx: ops.read.taken_entry_ids(tx, session_id, ids))
 
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
-        """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
+        """Return whether ``entry_id`` is ``of`` or an ancestor of it.
+
+        Raises `EntryNotFound` for either that the session does not see. O(lanes the session builds on).
+        """
         return await self._runner.read(lambda tx: ops.read.is_ancestor(tx, session_id, entry_id, of))
 
     async def common_ancestor(
         self, session_id: str, other_id: str, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
     ) -> str | None:
-        """Return the deepest entry on the paths of both sessions; None where they have none in common.
+        """Return the deepest entry on the paths of both sessions; None if they have none in common.
 
-        Sessions of different trees have none. O(forks on the paths).
+        Sessions of different trees have none. Raises `EntryNotFound`. O(forks on the paths).
         """
         return await self._runner.read(lambda tx: ops.read.common_ancestor(tx, session_id, other_id, leaf, other_leaf))
 
-    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
-        """Return the first result of the append under this key, or None where there was none. One point read."""
-        return await self._runner.read(lambda tx: ops.append.recall_append(tx, session_id, idempotency_key))
+    async def read_marks(self, session_id: str) -> list[Mark]:
+        """Return the session's marks, in order of entry id, those of one entry in order of kind.
 
-    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
-        """Return up to ``limit`` revisions after ``after``, in order, gap-free."""
-        return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
+        Raises nothing of its own. O(marks).
+        """
+        return await self._runner.read(lambda tx: ops.read.read_marks(tx, session_id))
 
-    async def notifications(self, session_id: str) -> AsyncIterator[None]:
-        """Yield at once, then whenever the session may have changed, in this process or another."""
-        last: int | None = -1
-        async for _ in self._runner.wakeups(session_id):
-            try:
-                revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
-            except StoreClosed:
-                # It was open when the watching began: one that closes now ends it.
-                return
-            if revision != last:
-                last = revision
-                yield
-
-    # -- the log ----------------------------------------------------------------------------------------------
-    # A `Note` says who did something, and why; both texts are kept as given.
+    # -- the log --------------------------------------------------------------------------------------------
 
     async def read_log(self, session_id: str, *, before: int | None, limit: int) -> list[LogLine]:
         """Return a line for each of up to ``limit`` revisions below ``before`` (None: all), newest first.
 
-        O(lines), from indexes: of a revision with many entries, only the first are looked at.
+        The edits of a line are in order of what they changed. Raises nothing of its own. O(lines), from indexes: of a
+        revision with many entries, only the first are looked at.
         """
         return await self._runner.read(lambda tx: ops.log.read_log(tx, session_id, before, limit))
 
@@ -421,13 +476,14 @@ class Backend:
         expected: LeafChoice = STORED,
         note: Note = NO_NOTE,
     ) -> LogLine | None:
-        """Bring back what a line of the log says, and return the new line; None where nothing changed.
+        """Bring back what a line of the log says, and return the new line; None if nothing changed.
 
         Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
         the leaf as it was then, as a move that can be undone; entries on its path that were retracted since come back
         (and undoing it retracts them again). With ``before``: as it was before that line. 0 is the session as it was
-        created. Raises `InvalidArgument` for a revision that was not yet, `EntryNotFound` for a leaf that has been
-        deleted, `LeafConflict` where a leaf is to be moved.
+        created. A second call changes nothing. Raises `InvalidArgument` for a revision that was not yet,
+        `EntryNotFound` for a leaf or a marked entry that has been deleted, `LeafConflict` if a leaf is to be moved.
+        O(1); with retractions, O(entries the session has retracted).
         """
         return await self._runner.write(
             lambda tx: ops.log.go_back(
@@ -435,159 +491,237 @@ class Backend:
             )
         )
 
-    # -- marks ------------------------------------------------------------------------------------------------
+    async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
+        """Return up to ``limit`` revisions after ``after``, in order and without a gap.
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None, *, note: Note = NO_NOTE) -> None:
-        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`."""
-        await self._runner.write(
-            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
-        )
+        The entries of each are in the order they were added. Raises nothing of its own. O(revisions returned and their
+        entries).
+        """
+        return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
-    async def set_pin(self, session_id: str, entry_id: str, pinned: bool, *, note: Note = NO_NOTE) -> tuple[str, ...]:
-        """Pin an entry, or let go of it, with what belongs to it (a tool call and its results); return all their ids.
+    async def notifications(self, session_id: str) -> AsyncIterator[None]:
+        """Yield at once, then whenever the session may have changed, in this process or another.
 
-        A compaction that is appended later writes down which pinned entries lie on its path before its first kept
-        entry (``pinnedEntryIds``); those of the latest compaction stay pinned until they are let go of. What is so
-        already changes nothing. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no context has.
+        Ends when the store is closed. A session that is missing or deleted is no error. Raises nothing of its own. O(1)
+        for each.
+        """
+        last: int | None = -1
+        async for _ in self._runner.wakeups(session_id):
+            try:
+                revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
+            except StoreClosed:
+                # It was open when the watching began: one that closes now ends it.
+                return
+            if revision != last:
+                last = revision
+                yield
+
+    # -- the ledger -----------------------------------------------------------------------------------------
+
+    async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
+        """Write a paid call that made no entry, and count one revision; the same call again changes nothing.
+
+        A call without an id gets one, so that it is another call each time. What it ``replaces`` is taken out, if this
+        session paid it and it differs, and leaves it its entry. Raises `CallConflict` if it was reported with other
+        numbers, and `InvalidEntry` if the sums would leave 64 bits. O(1); O(tree) if it replaces one.
         """
         return await self._runner.write(
-            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
+            lambda tx: ops.ledger.record_call(tx, self._sources, session_id, call), repeatable=call.call_id is not None
         )
 
-    async def read_marks(self, session_id: str) -> list[Mark]:
-        """Return the session's marks, by entry id and kind."""
-        return await self._runner.read(lambda tx: ops.read.read_marks(tx, session_id))
+    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
+        """Return those of these calls that are in the ledger, in no order. Raises nothing of its own. O(identities)."""
+        return await self._runner.read(lambda tx: ops.ledger.find_calls(tx, scope, identities), loose=True)
 
-    # -- budgets ----------------------------------------------------------------------------------------------
+    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
+        """Return the calls that the session reported with an entry, in order of provider and id.
+
+        Raises nothing of its own. O(calls of the session).
+        """
+        return await self._runner.read(lambda tx: ops.ledger.calls_of_entry(tx, session_id, entry_id))
+
+    async def read_ledger(self, query: LedgerQuery) -> UsageReport:
+        """Sum up the paid calls that the query means, by the groups it names; rows in order of those, None first.
+
+        Sessions that were deleted are answered for. Raises `SessionNotFound` only for one that never was or never paid,
+        or that is asked for its path and is gone. O(calls of the sessions meant), or O(ledger) if none is named.
+        """
+        return await self._runner.read(lambda tx: ops.usage.read_ledger(tx, query))
+
+    async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
+        """Return what the ledger has of the entries that the session sees, by entry id, whoever paid for them.
+
+        In no order. Left out are entries that paid for nothing, or whose calls were reported first by others. Raises
+        nothing of its own. One statement, O(calls of the tree).
+        """
+        return await self._runner.read(lambda tx: ops.usage.read_entry_costs(tx, session_id))
+
+    # -- budgets --------------------------------------------------------------------------------------------
     # A session is covered by its own budgets, by those with tasks of every session that it is a task of, however far
     # above, and by those of its scope. Amounts that expired are counted nowhere, whether or not anybody noticed.
 
     async def set_budget(self, new: NewBudget) -> Budget:
         """Make a budget, or change what the one of the same target and unit allows, and return it.
 
-        One that is there goes on with what it has counted. ``spent="ledger"`` begins a new one with what the ledger
-        has of its target (of gone task sessions, too). Raises `SessionNotFound`.
+        One that is there goes on with what it has counted: a second call changes nothing but its time.
+        ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
+        `InvalidArgument` if that is too much to be stored. O(1); O(calls of the target) for ``spent="ledger"``.
         """
         return await self._runner.write(lambda tx: ops.budgets.set_budget(tx, self._sources, new), repeatable=True)
 
     async def get_budget(self, budget_id: str) -> Budget | None:
-        """Return a budget, or None."""
+        """Return a budget, or None. Raises nothing of its own. O(what is reserved in it)."""
         return await self._runner.read(lambda tx: ops.budgets.get_budget(tx, self._sources, budget_id))
 
     async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
         """Return up to ``limit`` budgets that were made after the one named, in the order they were made.
 
-        With a scope those of the scope and of its sessions. Raises `BudgetNotFound` where ``after`` is gone.
+        With a scope, those of the scope and of its sessions. Raises `BudgetNotFound` if ``after`` is gone. O(budgets
+        and what is reserved in them).
         """
         return await self._runner.read(lambda tx: ops.budgets.list_budgets(tx, self._sources, scope, after, limit))
 
     async def covering_budgets(self, session_id: str) -> list[Budget]:
-        """Return the budgets that cover a session, in the order they were made."""
+        """Return the budgets that cover a session, in the order they were made.
+
+        Raises nothing of its own. O(sessions above + budgets and what is reserved in them).
+        """
         return await self._runner.read(lambda tx: ops.budgets.covering_budgets(tx, self._sources, session_id))
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
-        """Return what is held of a budget, what expires first first. Raises `BudgetNotFound`."""
+        """Return what is held in a budget: what expires first comes first, of equals the lower reservation id.
+
+        Raises `BudgetNotFound`. O(reservations in the budget).
+        """
         return await self._runner.read(lambda tx: ops.budgets.held_amounts(tx, self._sources, budget_id))
 
     async def delete_budget(self, budget_id: str) -> Budget:
-        """Delete a budget, with what is reserved in it, and return it as it was. Raises `BudgetNotFound`."""
+        """Delete a budget, with what is reserved in it, and return it as it was.
+
+        Raises `BudgetNotFound`: so does a second call. O(reservations in the budget).
+        """
         return await self._runner.write(ops.budgets.Deleting(self._sources, budget_id), repeatable=True)
 
     async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
         """Set amounts aside in every budget that covers the session, or in none of them.
 
-        Raises `BudgetExceeded`, for the first of them that has less left, or nothing. Where no budget covers the
-        session nothing is stored, and there is nothing to settle.
+        If no budget covers the session, nothing is stored, and there is nothing to settle. Raises `BudgetExceeded`, for
+        the first in the order they were made that has less left, or nothing. O(covering budgets).
         """
         return await self._runner.write(
             ops.budgets.Reserving(self._sources, session_id, asked, ttl_us), repeatable=True
         )
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
-        """Return a reservation as it stands, or None."""
+        """Return a reservation as it stands, or None. Raises nothing of its own. O(its budgets)."""
         return await self._runner.read(lambda tx: ops.budgets.get_reservation(tx, self._sources, reservation_id))
 
     async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
-        """Book what was used, in full, and give back what was set aside. Where it is not said, that was used.
+        """Book what was used, in full, and give back what was set aside.
 
-        Works on an expired reservation, too: what was spent is gone all the same. The same commit again changes
-        nothing and returns the same. Raises `ReservationSettled` where it was released, or committed with other
-        amounts, and `ReservationNotFound`.
+        An amount that is not said is the one that was set aside. An expired reservation is booked, too: what was spent
+        is gone all the same. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
+        it was released, or committed with other amounts, `ReservationNotFound`, and `InvalidArgument` if the sum would
+        leave 64 bits. O(its budgets).
         """
         return await self._runner.write(
             lambda tx: ops.budgets.commit_reservation(tx, self._sources, reservation_id, used), repeatable=True
         )
 
     async def release_reservation(self, reservation_id: str) -> Reservation:
-        """Give back what was set aside. Raises `ReservationSettled` unless it is held, `ReservationNotFound`."""
+        """Give back what was set aside.
+
+        Raises `ReservationSettled` unless it is held (so does a second call), and `ReservationNotFound`. O(its
+        budgets).
+        """
         return await self._runner.write(ops.budgets.Releasing(self._sources, reservation_id), repeatable=True)
 
     async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
-        """Hold a reservation for at least so long from now. Raises as `release_reservation` does."""
+        """Hold a reservation for at least so long from now; it never ends sooner than it did.
+
+        Raises as `release_reservation` does. O(its budgets).
+        """
         return await self._runner.write(
             lambda tx: ops.budgets.prolong_reservation(tx, self._sources, reservation_id, ttl_us), repeatable=True
         )
 
-    # -- moving house -----------------------------------------------------------------------------------------
+    # -- transfer -------------------------------------------------------------------------------------------
     # A tree crosses whole, under keys of the target's own. A copy remembers in which state it was made, so that one
     # that nobody has written to can be told from one that has gone on by itself, or was made in another way.
 
     async def list_trees(self, after: int, limit: int) -> list[TreeHead]:
-        """Return up to ``limit`` trees with a number above ``after``, in order of it. O(their sessions)."""
+        """Return up to ``limit`` trees with a number above ``after``, in order of it.
+
+        The sessions of each are in the order they were made. Raises nothing of its own. O(their sessions).
+        """
         return await self._runner.read(lambda tx: ops.transfer.list_trees(tx, after, limit))
 
     async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
-        """Return everything there is of a tree, as of one moment; None where it is gone.
+        """Return everything there is of a tree, as of one moment (`TreeCopy` says the order); None if it is gone.
 
-        O(tree), in time and in memory: about 1 KB for each entry beside its payload.
+        Raises nothing of its own. O(tree), in time and in memory: about 1 KB for each entry beside its payload.
         """
         return await self._runner.read(lambda tx: ops.transfer.read_whole_tree(tx, tree_id))
 
     async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
-        """Return how this store stands to each of these trees of another one. O(their sessions)."""
+        """Return how this store stands to each of these trees of another one, in the order given.
+
+        Raises nothing of its own. Two statements, O(their sessions).
+        """
         return await self._runner.read(lambda tx: ops.transfer.compare_trees(tx, heads))
 
     async def write_whole_tree(self, copy: TreeCopy) -> Standing:
         """Write a tree of another store, or bring an earlier copy of it up to date, and return how it stood before.
 
-        What is there in the same state stays untouched. Sessions, entries and calls come with their ids, revisions,
-        times and order, and every read answers as in the other store; only sessions that were changed at the very
-        same time may be listed in another order. Raises `SessionExists` where this store has something else under
-        the id, the key or the paid call of one of its sessions, or its copy was changed. One transaction, O(tree).
+        What is there in the same state stays untouched, so that a second call changes nothing. Sessions, entries and
+        calls come with their ids, revisions, times and order, and every read answers as in the other store; only
+        sessions that were changed at the very same time may be listed in another order. Raises `SessionExists` if this
+        store has something else under the id, the key or the paid call of one of its sessions, or its copy was changed.
+        O(tree).
         """
         return await self._runner.write(lambda tx: ops.transfer.write_whole_tree(tx, copy))
 
     async def list_gone_payers(self, after: int, limit: int) -> list[GonePayer]:
-        """Return up to ``limit`` sessions that are gone and have paid for calls, with a number above ``after``."""
+        """Return up to ``limit`` deleted sessions that paid for calls, with a number above ``after``, in order of it.
+
+        The calls of each are in order of scope, provider and id. Raises nothing of its own. O(calls).
+        """
         return await self._runner.read(lambda tx: ops.transfer.list_gone_payers(tx, after, limit))
 
     async def write_gone_payers(self, payers: Sequence[GonePayer]) -> int:
-        """Write calls that sessions now gone have paid for, where they are not there yet; return how many those were.
+        """Write calls that deleted sessions have paid for; return how many were not there yet.
 
-        To be called when the trees have been written.
+        A second call writes nothing and returns 0. To be called when the trees have been written. Raises nothing of its
+        own. O(calls).
         """
         return await self._runner.write(lambda tx: ops.transfer.write_gone_payers(tx, payers))
 
     async def list_whole_budgets(self, after: int, limit: int) -> list[BudgetCopy]:
         """Return up to ``limit`` budgets at a position above ``after``, in order of it, as of one moment.
 
-        Each comes with all that was ever reserved in it. O(reservations).
+        Each comes with all that was ever reserved in it, in the order it was reserved. Raises nothing of its own.
+        O(reservations).
         """
         return await self._runner.read(lambda tx: ops.transfer_budgets.list_whole_budgets(tx, after, limit))
 
     async def write_budgets(self, copies: Sequence[BudgetCopy]) -> list[BudgetState]:
-        """Write budgets of another store, or bring them up to date, and return what became of each.
+        """Write budgets of another store, or bring them up to date; return what became of each, in the order given.
 
-        One that is here under its id is replaced where the other was changed later, with what is reserved in it. None
-        is written whose session is missing, or whose target and unit another budget has. To be called when the trees
-        have been written.
+        One that is here under its id is replaced if the other was changed later, with what is reserved in it: a second
+        call changes nothing. None is written whose session is missing, or whose target and unit another budget has. To
+        be called when the trees have been written. Raises nothing of its own. O(reservations).
         """
         return await self._runner.write(lambda tx: ops.transfer_budgets.write_budgets(tx, copies))
 
-    # -- the store itself -------------------------------------------------------------------------------------
+    # -- the store itself -----------------------------------------------------------------------------------
 
     async def verify(self) -> VerifyReport:
-        """Re-derive everything that is stored twice, and name what disagrees. O(store)."""
+        """Re-derive everything that is stored twice, and name what disagrees.
+
+        First what the database's own checks find, then entries by lane, then sessions in the order they were made, then
+        the ledger and the budgets, then what is left over. Raises nothing of its own: a store that cannot be read to
+        its end is a problem, too. O(store).
+        """
         storage = await self._runner.storage_problems()
         try:
             report = await self._runner.read(ops.verify.verify)
@@ -601,18 +735,22 @@ class Backend:
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
-        """Copy a store that is a SQLite file, as it is at one moment, into another, while writers go on. O(store).
+        """Copy a store that is a SQLite file, as it is at one moment, into another, while writers go on.
 
-        The file is its owner's alone, appears under its name when it is whole, and with ``verified`` only if `verify`
-        finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all. Raises
-        `InvalidArgument` where ``target`` is there, unless ``overwrite``, and for a store that is no file.
+        The file is readable by its owner alone, and appears under its name when it is whole. With ``verified`` it does
+        so only if `verify` finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all.
+        Raises `InvalidArgument` if ``target`` is there, unless ``overwrite``, and for a store that is no file.
+        O(store).
         """
         # Refused where the store is closed, or its file is no longer in place, as everything is.
         await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True)
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:
-        """Return what the store says of itself."""
+        """Return what kind of store this is, where, of what format, how large, and how many rows it has.
+
+        Raises nothing of its own. O(store), a count of three tables.
+        """
         row = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True)
         sessions, entries, ledger_rows = row or (0, 0, 0)
         runner = self._runner
@@ -627,5 +765,8 @@ class Backend:
         )
 
     async def close(self) -> None:
-        """Finish what was started, refuse what comes later (`StoreClosed`), and let go. Twice is no error."""
+        """Finish what was started, refuse what comes later (`StoreClosed`), and let go; a second call does nothing.
+
+        Raises nothing of its own. O(1).
+        """
         await self._runner.close()

@@ -1,4 +1,4 @@
-"""What a store must pass: a contract, a state machine against the model in memory, and strategies.
+"""What a store must pass: a contract, state machines that compare it with a reference model, and strategies.
 
 A backend of your own is tested by a subclass in a test module (needs the extra ``test``)::
 

@@ -60,7 +60,7 @@ _SIGNALS: Mapping[StopMode, tuple[signal.Signals, ...]] = {
 def find_binaries() -> Path:
     """Return the folder with the programs of a server of version 15 or newer: PATH's, else the newest installed.
 
-    Raises `FixTheSetup` where there is none.
+    Raises `FixTheSetup` if there is none.
     """
     for folder in _candidate_folders():
         if _server_version(folder) >= OLDEST_VERSION:
@@ -82,7 +82,7 @@ def _candidate_folders() -> Iterator[Path]:
 
 
 def _server_version(folder: Path) -> int:
-    """Return the major version of the server in a folder, or 0 where a program is missing."""
+    """Return the major version of the server in a folder, or 0 if a program is missing."""
     if not all(os.access(folder / program, os.X_OK) for program in _PROGRAMS):
         return 0
     asked = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
@@ -252,7 +252,7 @@ class PostgresServer:
     def start(self, settings: Mapping[str, Setting] | None = None) -> None:
         """Start the server again on the same data; return when it takes connections.
 
-        ``settings`` hold for this run, over those given at first. Nothing happens where it runs already. Raises
+        ``settings`` hold for this run, over those given at first. Nothing happens if it is running. Raises
         `InvalidArgument` for a setting that is the server's own affair, `StoreUnavailable` with what the server
         said, `StoreClosed` after `close`.
         """
@@ -292,7 +292,7 @@ class PostgresServer:
         return [part for name, value in {**settings, **own}.items() for part in ("-c", f"{name}={_as_argument(value)}")]
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server, and return when its last process is gone. Nothing happens where it does not run.
+        """Stop the server, and return when its last process is gone. Nothing happens if it is not running.
 
         ``"fast"`` ends the sessions and shuts down in order; ``"immediate"`` drops everything as it is, so that the
         next `start` recovers from the log, as after a crash.
@@ -325,7 +325,7 @@ class PostgresServer:
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, and end the connections to it. Raises `StoreUnavailable` where it is not there."""
+        """Drop a database, and end the connections to it. Raises `StoreUnavailable` if it is not there."""
         self.psql(f"DROP DATABASE {_quoted(name)} WITH (FORCE)")
 
     def psql(self, statement: str, database: str = "postgres") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from flue_py.core.limits import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
 from flue_py.errors import FlueError, SessionNotFound, StoreUnavailable, UnreadableFile
-from flue_py.sessions.arguments import HasId, checked_flag, checked_limits, checked_path, id_of
+from flue_py.sessions.arguments import HasId, checked_flag, checked_limits, checked_path, checked_session
 from flue_py.sessions.opening import open as open_store
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import Part
@@ -72,7 +72,7 @@ async def write_bundle(
     """
     target = checked_path(path, "path")
     checked_flag(keep_paths, "keep_paths")
-    heads = await _chosen_trees(store, [id_of(session) for session in sessions])
+    heads = await _chosen_trees(store, [checked_session(session) for session in sessions])
     part = await to_thread(Part, target, overwrite=checked_flag(overwrite, "overwrite"))
     with part:
         try:

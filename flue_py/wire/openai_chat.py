@@ -112,7 +112,13 @@ def _call_from_chat(call: JsonValue) -> JsonValue:
         return {**call, "type": f"chat:{call.get('type')}"}
     rest = {name: value for name, value in call.items() if name not in _CALL_FIELDS}
     arguments = called.get("arguments")
-    return {"type": "toolCall", "id": call.get("id"), "name": called.get("name"), "arguments": _read(arguments), **rest}
+    return {
+        "type": "toolCall",
+        "id": call.get("id"),
+        "name": called.get("name"),
+        "arguments": arguments_from_text(arguments),
+        **rest,
+    }
 
 
 def _is_custom(call: JsonObject) -> bool:
@@ -122,8 +128,8 @@ def _is_custom(call: JsonObject) -> bool:
     return isinstance(custom.get("name"), str) and isinstance(custom.get("input"), str)
 
 
-def _read(arguments: JsonValue) -> JsonValue:
-    """Return the object that a text of arguments is; text that is none, as models send it, stays as it is."""
+def arguments_from_text(arguments: JsonValue) -> JsonValue:
+    """Return the arguments of a call from their JSON text: an object, or what came if it is not the text of one."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -132,11 +138,6 @@ def _read(arguments: JsonValue) -> JsonValue:
     except (ValueError, RecursionError, InvalidEntry):
         return arguments
     return value if isinstance(value, dict) else arguments
-
-
-def arguments_from_text(arguments: JsonValue) -> JsonValue:
-    """Return the arguments of a call from their JSON text: an object, or what came where it is none."""
-    return _read(arguments)
 
 
 def arguments_text(arguments: JsonValue) -> str:
@@ -170,7 +171,7 @@ def _image_from_chat(part: JsonObject) -> JsonValue:
 
 
 def image_from_url(url: str) -> JsonObject:
-    """Return the fields of an image part for a URL: its data where the URL holds them, else the URL."""
+    """Return the fields of an image or file part for a URL: ``data`` and ``mimeType``, or else ``url``."""
     match = _DATA_URL.fullmatch(url)
     return {"url": url} if match is None else {"data": match[2], "mimeType": match[1]}
 
@@ -179,10 +180,10 @@ def _file_from_chat(part: JsonObject) -> JsonValue:
     held = part["file"]
     if not isinstance(held, dict) or set(held) != {"file_data", "filename"}:
         return part
-    match = _DATA_URL.fullmatch(held["file_data"]) if isinstance(held["file_data"], str) else None
-    if match is None or not isinstance(held["filename"], str):
+    found = image_from_url(held["file_data"]) if isinstance(held["file_data"], str) else {}
+    if "data" not in found or not isinstance(held["filename"], str):
         return part
-    return {"type": "file", "data": match[2], "mimeType": match[1], "filename": held["filename"]}
+    return {"type": "file", **found, "filename": held["filename"]}
 
 
 # --- Printing -----------------------------------------------------------------------------------------------

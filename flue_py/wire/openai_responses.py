@@ -7,11 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.wire.codex_items import (
+    TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+    beside,
+    item_of_call,
+    item_of_reasoning,
+    item_of_search,
+    json_text,
+)
 from flue_py.wire.differences import difference
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import CUSTOM, arguments_from_text, arguments_text, image_from_url, image_url, parts_of
-from flue_py.wire.responses_content import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
-from flue_py.wire.responses_items import beside, item_of_call, item_of_reasoning, item_of_search, json_text
 
 EXTRA = "openaiResponses"
 """The field of ``extra`` that says how an item differed from what is printed."""
@@ -20,7 +27,6 @@ PROVIDER = "openai"
 _OPENAI = frozenset({PROVIDER, "openai-codex"})
 API = "openai-responses"
 
-_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _FROM_USER = re.compile(r".*(_output|_response)|item_reference")
 _TOOLS = {
     "local_shell_call": "action",
@@ -89,11 +95,10 @@ def _part(part: JsonValue) -> JsonValue:
 
 
 def _file(part: JsonObject) -> JsonValue:
-    url, named = part.get("file_url"), {"filename": part["filename"]} if "filename" in part else {}
-    held = part.get("file_data")
-    match = _DATA_URL.fullmatch(held) if isinstance(held, str) else None
-    if match is not None and set(part) <= {"type", "file_data", "filename"}:
-        return {"type": "file", "data": match[2], "mimeType": match[1], **named}
+    url, data, named = part.get("file_url"), part.get("file_data"), _only(part, "filename")
+    held = image_from_url(data) if isinstance(data, str) else {}
+    if "data" in held and set(part) <= {"type", "file_data", "filename"}:
+        return {"type": "file", **held, **named}
     if isinstance(url, str) and set(part) <= {"type", "file_url", "filename"}:
         return {"type": "file", "url": url, **named}
     return part
@@ -102,16 +107,13 @@ def _file(part: JsonObject) -> JsonValue:
 def _thinking(item: JsonObject) -> JsonObject:
     """Return reasoning: its summary to read, and, as the signature, the item that its provider takes back."""
     summary = item.get("summary")
-    texts = (
-        [part["text"] for part in summary if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        if (isinstance(summary, list))
-        else []
-    )
+    parts = [part for part in summary if isinstance(part, dict)] if isinstance(summary, list) else []
+    texts = [text for part in parts if isinstance(text := part.get("text"), str)]
     try:
-        text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+        signature = json_text(item)
     except (ValueError, RecursionError):
-        text = ""
-    return {"type": "thinking", "thinking": "\n\n".join(map(str, texts)), "thinkingSignature": text}
+        signature = ""
+    return {"type": "thinking", "thinking": "\n\n".join(texts), "thinkingSignature": signature}
 
 
 def _call(item: JsonObject, *, is_custom: bool) -> JsonObject:
@@ -137,8 +139,12 @@ def _tool_result(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
     content: JsonValue = [{"type": "image", **image_from_url(url)}] if isinstance(url, str) else json_text(output)
     call_id = str(_answered(item))
     named: JsonObject = {"toolName": names[call_id]} if call_id in names else {}
-    said = output if isinstance(output, str) else content
-    return {"role": "toolResult", "toolCallId": call_id, **named, "content": said}
+    return {
+        "role": "toolResult",
+        "toolCallId": call_id,
+        **named,
+        "content": output if isinstance(output, str) else content,
+    }
 
 
 def _result(item: JsonObject, names: Mapping[str, str], *, is_custom: bool) -> JsonObject:

@@ -228,7 +228,7 @@ def upgrade() -> None:
 
 
 def stamp() -> None:
-    """Write the format, into a database that may have another stamp."""
+    """Write the format into a database that may have another stamp."""
     is_sqlite = op.get_context().dialect.name == "sqlite"
     name, ending = ("TEXT", " WITHOUT ROWID") if is_sqlite else ('TEXT COLLATE "C"', "")
     op.execute(

@@ -1,4 +1,4 @@
-"""Last activity, where tasks began, sub-agents as tasks, unknown usage, what paths cost, and whom calls were made for.
+"""Last activity, where tasks began, sub-agents as tasks, unknown usage, what paths cost, and which agent made a call.
 
 Revision: 0003
 Follows: 0002
@@ -20,7 +20,7 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add columns at the ends of the tables, and derive what they say from what is stored."""
+    """Add columns at the ends of the tables, and derive their values from the stored rows."""
     op.add_column("sessions", sa.Column("active_at", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.add_column("task_links", sa.Column("entry_id", TEXT))
     _note_activity()
@@ -52,7 +52,7 @@ def _note_activity() -> None:
 
 
 def _note_unknown_calls() -> None:
-    """Call the calls unknown of which nothing is said: so formats 1 and 2 kept usage that they did not understand."""
+    """Mark calls without any number as unknown: so formats 1 and 2 stored usage that they did not understand."""
     for table, name in (("sessions", "unknown_calls"), ("ledger", "unknown")):
         op.add_column(table, sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.execute(
@@ -67,7 +67,7 @@ def _note_unknown_calls() -> None:
 
 
 def _sum_up_paths() -> None:
-    """Derive, for each entry, what the ledger has of the path to it."""
+    """Derive for each entry what the calls on the path to it cost, from the ledger."""
     for name in ("paid_calls", "unpriced_calls", "unknown_calls", "paid_tokens", "paid_cost"):
         op.add_column("entries", sa.Column(name, sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     for statement in PAID_SUMS:

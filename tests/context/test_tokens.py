@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.resources
 import lzma
 import os
 import subprocess
@@ -140,7 +139,7 @@ def test_a_damaged_vocabulary_is_refused_and_a_repaired_one_is_read(
     copy.write_bytes(healthy)
     assert callable(damage)
     damage(copy)
-    monkeypatch.setattr(importlib.resources, "files", lambda _package: tmp_path)
+    monkeypatch.setattr(ranks.resources, "files", lambda _package: tmp_path)
     with pytest.raises(FixTheSetup, match=r"cl100k_base.*reinstall"):
         count_text_tokens("hello world", "gpt-4")
     copy.write_bytes(healthy)

@@ -18,10 +18,10 @@ from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.messages import UserMessage
 from flue_py.core.projection import (
     ContextEntry,
-    compaction_text,
     latest_compaction,
     project,
     project_compacted,
+    summary_text,
 )
 
 AT_US = 1_700_000_000_123_999
@@ -200,7 +200,7 @@ def test_two_compactions_in_a_row_show_the_second() -> None:
     ],
 )
 def test_the_prefix_of_a_compaction_is_not_doubled(text: str, seen: str) -> None:
-    assert compaction_text(text) == seen
+    assert summary_text("compaction", text) == seen
     assert ContextEntry(entry(summary(text, "e0"))).data == {
         "role": "user",
         "content": [{"type": "text", "text": seen}],

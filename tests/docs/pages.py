@@ -73,7 +73,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/how-to/review-the-ddl.md", "CREATE SCHEMA flue AUTHORIZATION app;"): (
         "PostgreSQL's own; tests/migrations runs the like"
     ),
-    ("docs/how-to/move-house.md", "flue-py copy sessions.db postgresql+asyncpg://app@db.example/sessions"): (
+    ("docs/how-to/copy-a-store.md", "flue-py copy sessions.db postgresql+asyncpg://app@db.example/sessions"): (
         "needs a server; tests/edges copies to one, and back"
     ),
     (

@@ -64,7 +64,7 @@ GROUPS = {
         "BundleCounts",
     ),
     "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
-    "Moving house": ("copy_store", "CopyReport", "CopyRefusal", "BudgetLeft", "CopyProgress"),
+    "Copying a store": ("copy_store", "CopyReport", "CopyRefusal", "BudgetLeft", "CopyProgress"),
     "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
     "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
 }
@@ -85,6 +85,7 @@ REMEDIES = {
     " See [two writers](../how-to/two-writers.md).",
     "StoreBusy": "Try again; or give `open` a longer `busy_timeout`.",
     "OutcomeUnknown": "`refresh()` and look before repeating it; or use an idempotency key.",
+    "SummaryFailed": "Compact again, or go on as it is. `answered` has the calls that were paid for all the same.",
     "SessionNotFound": "Create it, or look for it with `list_sessions()`. A handle on a deleted session is of no use.",
     "SessionExists": 'Open it with `mode="get"` or `mode="get_or_create"`, or take another key or id.',
     "EntryNotFound": "Take an id of `get_tree()`. Entries of other sessions, deleted and retracted ones are not seen.",
@@ -349,9 +350,6 @@ def errors_page() -> str:
         ]
         lines.append("")
     lines += [
-        "`SummaryFailed` of `flue_py.compaction` is a `FlueError`, too. It is raised from whatever the model call",
-        "raised, and `answered` has the calls that were paid for all the same.",
-        "",
         "## To catch them",
         "",
         "```python",

@@ -197,7 +197,7 @@ def test_cleanup_deletes_what_was_not_active_for_long(flue: Flue) -> None:
     assert set(flue.json("cleanup", "--dry-run")["sessionIds"]) == {old, older}
     assert flue.json("cleanup", "10w", "--yes")["sessionIds"] == [older]
     assert listed(flue) == {old, new}
-    assert "is no age" in flue.run("cleanup", "soon", code=2).stderr
+    assert "is not an age" in flue.run("cleanup", "soon", code=2).stderr
     assert flue.lines("cleanup", "--yes") == ["1 session deleted, 0 entries with them", f"  {old}  (empty)"]
 
 

@@ -47,7 +47,7 @@ NEEDED_BY_NONE = (
     "rich",
     "sqlalchemy",
     "flue_py.core.trees",
-    "flue_py.formats.pi.whole",
+    "flue_py.formats.pi.read",
     "flue_py.store.ops.transfer",
     "flue_py.store.ops.verify",
 )

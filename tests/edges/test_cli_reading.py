@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flue_py.formats.pi.whole import derived_id
+from flue_py.core.ids import derived_id
 from flue_py.render.branches import MOST_TURNS
 from tests.edges.cli_runs import REAL_ID, Flue
 from tests.formats.pi_files import SESSION_ID, as_lines, every_type, real_facts, role_and_digest, sequence_digest

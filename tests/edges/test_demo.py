@@ -95,9 +95,9 @@ def test_a_named_database_is_kept_and_can_be_read_but_not_told_twice(tmp_path: P
 
 
 def test_the_transcript_is_whole_and_its_source_is_named() -> None:
-    parsed = read_transcript()
+    parsed, report = read_transcript()
     assert len(parsed.entries) == 313
-    assert parsed.report.skipped == parsed.report.repaired == ()
+    assert report.skipped == report.repaired == ()
     notice = files("flue_py.demo").joinpath("NOTICE").read_text(encoding="utf-8")
     for words in ("badlogic/pi-mono", "83378aad", "large-session.jsonl", "MIT License", "Mario Zechner"):
         assert words in notice

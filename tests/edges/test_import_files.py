@@ -54,18 +54,15 @@ async def test_the_size_of_a_batch_does_not_matter(name: str, tmp_path: Path, mo
 
 
 @pytest.mark.anyio
-async def test_a_large_pi_file_is_read_row_by_row_with_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at_once", [1, 4])
+async def test_a_pi_file_of_many_batches_gives_the_same_result(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = as_lines(every_type())
+    early = {"type": "label", "id": "l9", "parentId": None, "timestamp": HEADER["timestamp"], "targetId": "f0000001"}
+    lines = as_lines([HEADER, {**early, "label": "from above"}, *every_type()[1:]])
     expected, _ = await seen_at_once(tmp_path, lines)
-    monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", 4)
-    small = import_sources.find_format("pi")
-    object.__setattr__(small, "whole_up_to", 0)
-    try:
-        assert (await seen_at_once(tmp_path, lines))[0] == expected
-    finally:
-        object.__setattr__(small, "whole_up_to", 8 * 2**20)
+    monkeypatch.setattr(import_sources, "_ROWS_AT_ONCE", at_once)
+    assert (await seen_at_once(tmp_path, lines))[0] == expected
 
 
 @pytest.mark.anyio

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flue_py
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.render.report import html_report
 from flue_py.render.report_data import ReportedSession
 from tests.browser import Chromium
-from tests.formats.pi_files import real_lines
+from tests.formats.pi_files import parse_pi, real_lines
 from tests.formats.transcripts import CLAUDE, as_lines, import_lines, lines_of
 from tests.render.entries import forest, made
 

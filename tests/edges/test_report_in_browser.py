@@ -14,11 +14,10 @@ import pytest
 import flue_py
 from flue_py.core.entries import new_message
 from flue_py.core.sessions import NewSession, SessionInfo
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.render.report import html_report
 from flue_py.render.report_data import ReportedSession
 from tests.browser import Chromium
-from tests.formats.pi_files import real_lines
+from tests.formats.pi_files import parse_pi, real_lines
 from tests.render.entries import forest
 
 if TYPE_CHECKING:

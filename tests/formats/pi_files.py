@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from flue_py.core.entries import Entry
 from flue_py.core.projection import project
 from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.formats.kit.streaming import read_lines
+from flue_py.formats.pi.read import PiReader
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 SESSION_ID = "6f0c1c1e-0000-4000-8000-000000000001"
@@ -123,6 +126,22 @@ def bash(command: str, output: str, **fields: Any) -> dict[str, Any]:
     """Return a bashExecution message."""
     message = {"role": "bashExecution", "command": command, "output": output, "exitCode": 0, "cancelled": False}
     return {**message, "truncated": False, "timestamp": 1767607206000, **fields}
+
+
+def parse_pi(lines: Sequence[bytes], name: str = "the file") -> ParsedSession:
+    """Return the one session of a pi file."""
+    reader = PiReader(name)
+    (part,) = read_lines(reader, lines)
+    return ParsedSession(
+        format=part.format,
+        version=part.version,
+        session=part.session,
+        entries=part.entries,
+        leaf=part.leaves[-1] if part.leaves else None,
+        lines={str(entry.id): line for entry, line in zip(part.entries, part.lines, strict=True)},
+        report=reader.report(),
+        labels=part.labels,
+    )
 
 
 def as_lines(rows: list[Any]) -> list[bytes]:

@@ -14,8 +14,7 @@ from flue_py.formats.kit.exported import Exported
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.openai.write_chat import export_openai_chat
 from flue_py.formats.openai.write_responses import export_openai_responses
-from flue_py.formats.pi.whole import parse_pi
-from tests.formats.pi_files import HEADER
+from tests.formats.pi_files import HEADER, parse_pi
 from tests.formats.transcripts import CODEX_MADE, CODEX_REAL, as_lines, lines_of
 from tests.formats.trees import context_of, items_of
 

@@ -14,10 +14,10 @@ from flue_py.core.jsontext import encode_json
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.formats.flue.document import parse_session_document
 from flue_py.formats.flue.write import export_flue
-from flue_py.formats.pi.whole import parse_pi
+from flue_py.formats.kit.exported import SessionTree
 from flue_py.transfer.exporting import export_session
 from flue_py.transfer.importing.run import import_file
-from tests.formats.pi_files import as_lines, every_type
+from tests.formats.pi_files import as_lines, every_type, parse_pi
 from tests.formats.trees import info_of, tree_of
 
 AT = "2026-01-05T10:00:00.000Z"
@@ -70,14 +70,14 @@ def tree() -> tuple[SessionInfo, list[Entry], str | None]:
 
 
 def test_a_document_goes_back_as_it_was() -> None:
-    out = export_flue(*tree())
+    out = export_flue(SessionTree(*tree()))
     assert out.value == DOCUMENT
     assert out.notes == ()
 
 
 def test_task_sessions_are_named_in_the_metadata() -> None:
     info, entries, leaf = tree()
-    out: Any = export_flue(info, entries, leaf, tasks=[TaskLink("s", 0, "t1", "child")]).value
+    out: Any = export_flue(SessionTree(info, entries, leaf, tasks=[TaskLink("s", 0, "t1", "child")])).value
     assert out["metadata"] == {
         "mood": "calm",
         "taskSessions": [{"session": "child", "taskId": "t1", "storageKey": "child"}],
@@ -86,7 +86,7 @@ def test_task_sessions_are_named_in_the_metadata() -> None:
 
 def test_what_flue_has_no_place_for_is_said() -> None:
     parsed = parse_pi(as_lines(every_type()))
-    out = export_flue(info_of(parsed), tree_of(parsed), parsed.leaf, {"u0000001": "start"})
+    out = export_flue(SessionTree(info_of(parsed), tree_of(parsed), parsed.leaf, {"u0000001": "start"}))
     texts = [str(note) for note in out.notes]
     assert texts[:3] == ["left out: the title", "left out: labels", "left out: the working directory"]
     assert "entries of kind 'label' are in the document, but mean nothing to Flue (3 times)" in texts

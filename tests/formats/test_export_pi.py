@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 
 from flue_py.core.entries import Entry, NewEntry, new_branch_summary, new_compaction, new_custom, new_message
 from flue_py.core.sessions import SessionInfo
-from flue_py.formats.kit.exported import Exported
+from flue_py.formats.kit.exported import Exported, SessionTree
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.noumen.read import parse_noumen
 from flue_py.formats.pi.context import messages_for_model, settings_on
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.formats.pi.write import export_pi
-from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines, sequence_digest
+from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines, sequence_digest
 from tests.formats.trees import context_of, info_of, labels_of, path_in, tree_of
 
 
 def exported(parsed: ParsedSession, leaf: str | None = "", **info: Any) -> Exported:
     at = parsed.leaf if leaf == "" else leaf
-    return export_pi(info_of(parsed, **info), tree_of(parsed), at, labels_of(parsed))
+    return export_pi(SessionTree(info_of(parsed, **info), tree_of(parsed), at, labels_of(parsed)))
 
 
 def rows_of(out: Exported) -> list[dict[str, Any]]:
@@ -126,7 +125,7 @@ def test_the_active_path_comes_last_whichever_leaf_it_has() -> None:
 def test_a_label_and_a_title_that_were_set_here_get_rows_of_their_own_before_the_leaf() -> None:
     parsed = parse_pi(as_lines(every_type()))
     labels = {"u0000001": "start", "f0000001": "end"}  # a0000001 has lost its label
-    out = export_pi(info_of(parsed, title="Renamed"), tree_of(parsed), parsed.leaf, labels)
+    out = export_pi(SessionTree(info_of(parsed, title="Renamed"), tree_of(parsed), parsed.leaf, labels))
     back = again(out)
     assert (labels_of(back), back.session.title, back.leaf) == (labels, "Renamed", parsed.leaf)
     assert (back.report.skipped, back.report.repaired) == ((), ())
@@ -135,7 +134,7 @@ def test_a_label_and_a_title_that_were_set_here_get_rows_of_their_own_before_the
 
 def test_names_are_set_even_where_the_leaf_is_a_row_that_names() -> None:
     parsed = parse_pi(as_lines(every_type()))
-    out = export_pi(info_of(parsed, title="Renamed"), tree_of(parsed), "i0000001", {"a0000001": "other"})
+    out = export_pi(SessionTree(info_of(parsed, title="Renamed"), tree_of(parsed), "i0000001", {"a0000001": "other"}))
     back = again(out)
     assert (labels_of(back), back.session.title) == ({"a0000001": "other"}, "Renamed")
     assert context_of(back) == context_of(parsed, "i0000001")
@@ -166,7 +165,7 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
         new_custom("custom_message", {"content": {"odd": 1}}),
         new_message({"role": "assistant", "content": [], "usage": {"input": 1, "cost": {"total": 0.5}}}),
     )
-    out = export_pi(info, tree, "e9", {})
+    out = export_pi(SessionTree(info, tree, "e9"))
     assert [str(note) for note in out.notes] == [
         "a message of role 'system' is in the file, but pi does not send it",
         "usage or a cost that was not reported stands as zeros, which pi asks for",
@@ -193,12 +192,14 @@ def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
 def test_an_imported_noumen_session_goes_out_with_its_rows_kept() -> None:
     row = {"sessionId": "demo", "timestamp": "2026-02-01T09:00:00.000Z"}
     (parsed,) = parse_noumen(
-        as_lines(
-            [
-                {**row, "type": "message", "uuid": "u1", "message": {"role": "user", "content": "hi"}},
-                {**row, "type": "custom-title", "title": "Mine"},
-                {**row, "type": "message", "uuid": "u2", "message": {"role": "user", "content": "more"}},
-            ]
+        b"".join(
+            as_lines(
+                [
+                    {**row, "type": "message", "uuid": "u1", "message": {"role": "user", "content": "hi"}},
+                    {**row, "type": "custom-title", "title": "Mine"},
+                    {**row, "type": "message", "uuid": "u2", "message": {"role": "user", "content": "more"}},
+                ]
+            )
         )
     )
     back = again(exported(parsed))
@@ -209,15 +210,15 @@ def test_an_imported_noumen_session_goes_out_with_its_rows_kept() -> None:
 
 def test_text_that_other_readers_break_lines_at_stays_on_its_line() -> None:
     info, tree = made(new_message({"role": "user", "content": "a\u2028b\u2029c\u0085d\x0ce\nf"}))
-    out = export_pi(info, tree, "e0", {})
+    out = export_pi(SessionTree(info, tree, "e0"))
     assert len([line for line in out.text.splitlines() if line]) == 2
     assert context_of(again(out))[0]["content"] == "a\u2028b\u2029c\u0085d\x0ce\nf"
 
 
 def test_an_empty_session_is_a_header() -> None:
     info, tree = made()
-    assert len(rows_of(export_pi(info, tree, None, {}))) == 1
-    assert export_pi(replace(info, title="T"), tree, None, {}).notes != ()
+    assert len(rows_of(export_pi(SessionTree(info, tree, None)))) == 1
+    assert export_pi(SessionTree(replace(info, title="T"), tree, None)).notes != ()
 
 
 ids = st.sampled_from([f"e{n}" for n in range(8)])

@@ -19,6 +19,7 @@ from flue_py.formats.flue.write import export_flue
 from flue_py.formats.fuseraft.read_repl import looks_like_fuseraft_repl, parse_fuseraft_repl
 from flue_py.formats.fuseraft.read_run import looks_like_fuseraft_run, parse_fuseraft_run
 from flue_py.formats.kit.documents import read_document
+from flue_py.formats.kit.exported import SessionTree
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.noumen.read import looks_like_noumen, parse_noumen
@@ -26,9 +27,8 @@ from flue_py.formats.openai.read_chat import looks_like_openai_chat, parse_opena
 from flue_py.formats.openai.read_responses import looks_like_openai_responses, parse_openai_responses
 from flue_py.formats.openai.write_chat import export_openai_chat
 from flue_py.formats.openai.write_responses import export_openai_responses
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.formats.pi.write import export_pi
-from tests.formats.pi_files import HEADER, as_lines
+from tests.formats.pi_files import HEADER, as_lines, parse_pi
 from tests.formats.trees import info_of, items_of, tree_of
 
 Parser = Callable[[bytes, str], tuple[ParsedSession, ...]]
@@ -73,8 +73,8 @@ def is_whole(parsed: ParsedSession) -> None:
         export_openai_chat(context).text,
         export_openai_responses(context).text,
         export_anthropic(context).text,
-        export_flue(info_of(parsed), tree, parsed.leaf).text,
-        *export_pi(info_of(parsed), tree, parsed.leaf, {}).text.splitlines(),
+        export_flue(SessionTree(info_of(parsed), tree, parsed.leaf)).text,
+        *export_pi(SessionTree(info_of(parsed), tree, parsed.leaf)).text.splitlines(),
     ):
         assert text.encode()
         json.loads(text)

@@ -38,7 +38,7 @@ def snip(*uuids: str) -> dict[str, Any]:
 
 
 def parsed(*rows: Any) -> ParsedSession:
-    (session,) = parse_noumen(as_lines([*rows]), "demo.jsonl")
+    (session,) = parse_noumen(b"".join(as_lines([*rows])), "demo.jsonl")
     return session
 
 
@@ -263,11 +263,11 @@ def test_rows_of_kinds_from_the_future_are_kept_and_counted() -> None:
 @pytest.mark.parametrize("lines", [[], [b"\n"], [b"nothing"], as_lines(every_type()), as_lines([{"type": "user"}])])
 def test_files_of_others_are_refused(lines: list[bytes]) -> None:
     with pytest.raises(UnreadableFile, match=r"demo\.jsonl is no noumen session"):
-        parse_noumen(lines, "demo.jsonl")
+        parse_noumen(b"".join(lines), "demo.jsonl")
 
 
 def test_the_name_of_the_file_stands_in_for_a_session_id() -> None:
-    (session,) = parse_noumen(as_lines([{**said("u1", "one"), "sessionId": None}]), "work/other.jsonl")
+    (session,) = parse_noumen(b"".join(as_lines([{**said("u1", "one"), "sessionId": None}])), "work/other.jsonl")
     assert session.session.id == "other"
 
 

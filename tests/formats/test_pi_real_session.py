@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
+from flue_py.core.ids import derived_id
 from flue_py.core.usage import NO_USAGE, Usage
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.pi.context import messages_for_model, settings_on
-from flue_py.formats.pi.whole import derived_id, parse_pi
-from tests.formats.pi_files import context_at, path_to, real_facts, real_lines, role_and_digest, sequence_digest
+from tests.formats.pi_files import (
+    context_at,
+    parse_pi,
+    path_to,
+    real_facts,
+    real_lines,
+    role_and_digest,
+    sequence_digest,
+)
 
 FACTS = real_facts()
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from flue_py.core.entries import NewEntry
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import decode_object
 from flue_py.formats.kit.conversation import bash_text
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.pi.context import messages_for_model, settings_on
-from flue_py.formats.pi.whole import derived_id, parse_pi
-from tests.formats.pi_files import HEADER, SESSION_ID, as_lines, bash, context_at, every_type, path_to, rule_text
+from tests.formats.pi_files import (
+    HEADER,
+    SESSION_ID,
+    as_lines,
+    bash,
+    context_at,
+    every_type,
+    parse_pi,
+    path_to,
+    rule_text,
+)
 
 
 def entry_of(parsed: ParsedSession, entry_id: str) -> NewEntry:

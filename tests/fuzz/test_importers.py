@@ -6,7 +6,9 @@ import asyncio
 import copy
 import json
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,10 +21,9 @@ from flue_py.core.sessions import MAX_NAME_BYTES
 from flue_py.errors import UnreadableFile
 from flue_py.formats.flue.document import parse_session_document, session_document
 from flue_py.formats.pi.context import messages_for_model, settings_on
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.testing.strategies import hostile_json, hostile_texts
-from flue_py.transfer.importing.run import import_parsed
-from tests.formats.pi_files import HEADER, as_lines, every_type, real_lines
+from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
+from tests.formats.transcripts import import_lines
 from tests.fuzz.hostile import check_refusal
 
 FILE = Path("session.jsonl")
@@ -46,14 +47,16 @@ ODD: list[JsonValue] = [
 ]
 
 
-async def check_import(lines: list[bytes], store: flue_py.Store) -> flue_py.Session | None:
+async def check_import(lines: list[bytes], store: flue_py.Store, folder: Path) -> flue_py.Session | None:
     """Import a file, which may be refused; then everything can be read, and importing it again changes nothing."""
+    lines = BytesIO(b"".join(lines)).readlines()
     try:
-        parsed = parse_pi(lines, FILE.name)
+        # In a thread, as files are imported: how deep rows may be nested depends on the depth of the stack.
+        parsed = await asyncio.to_thread(parse_pi, lines, FILE.name)
     except UnreadableFile as error:
         check_refusal(error)
         return None
-    report = await import_parsed(store, parsed, FILE)
+    report = await import_lines(store, folder, lines, FILE.name, format="pi")
     assert report.added == len(parsed.entries)
     session = await store.get_session(report.session_id)
     assert session is not None
@@ -68,7 +71,7 @@ async def check_import(lines: list[bytes], store: flue_py.Store) -> flue_py.Sess
     messages_for_model(context)
     for item in await session.build_context_entries():
         assert item.message.role
-    again = await import_parsed(store, parse_pi(lines, FILE.name), FILE)
+    again = await import_lines(store, folder, lines, FILE.name, format="pi")
     assert not again.changed
     assert (await store.verify()).problems == []
     return session
@@ -76,8 +79,9 @@ async def check_import(lines: list[bytes], store: flue_py.Store) -> flue_py.Sess
 
 def check(lines: list[bytes]) -> None:
     async def run() -> None:
-        async with flue_py.open(":memory:") as store:
-            await check_import(lines, store)
+        with TemporaryDirectory() as folder:
+            async with flue_py.open(":memory:") as store:
+                await check_import(lines, store, Path(folder))
 
     asyncio.run(run())
 
@@ -319,24 +323,24 @@ def test_an_id_that_is_too_long_costs_its_row_and_not_the_file() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_label_that_is_too_long_is_cut_and_said_so(target: str) -> None:
+async def test_a_label_that_is_too_long_is_cut_and_said_so(target: str, tmp_path: Path) -> None:
     label = {"type": "label", "id": "l", "parentId": "a", "targetId": "a", "label": "é" * 5_000}
     lines = as_lines([HEADER, {"type": "custom", "id": "a", "parentId": None}, label])
     assert ["a label of 5000 characters" in str(note) for note in parse_pi(lines).report.repaired][-1]
     async with flue_py.open(target, durability="normal") as store:
-        session = await check_import(lines, store)
+        session = await check_import(lines, store, tmp_path)
         assert session is not None
         assert await session.labels() == {"a": "é" * 200}
 
 
 @pytest.mark.anyio
-async def test_every_odd_file_is_imported_alike_by_every_store(target: str) -> None:
+async def test_every_odd_file_is_imported_alike_by_every_store(target: str, tmp_path: Path) -> None:
     async with flue_py.open(target, durability="normal") as store:
         for number, (name, lines) in enumerate(ODD_FILES.items()):
             if "5,000" in name:
                 continue
             own = [line.replace(HEADER["id"].encode(), b"file-%d" % number) for line in lines]
-            await check_import(own, store)
+            await check_import(own, store, tmp_path)
 
 
 # --- Documents of the reference -----------------------------------------------------------------------------

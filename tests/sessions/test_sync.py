@@ -202,7 +202,7 @@ def test_a_store_is_opened_without_what_only_imports_and_exports_need(tmp_path: 
     code = (
         "import sys, flue_py\n"
         f"with flue_py.sync.open({str(tmp_path / 's.db')!r}): pass\n"
-        "print([name for name in sys.modules if name.startswith(('flue_py.formats', 'flue_py.render'))])\n"
+        "print([name for name in sys.modules if name.startswith(('flue_py.formats', 'flue_py.render.'))])\n"
         "print(callable(flue_py.sync.import_file), 'read_bundle' in dir(flue_py.sync))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

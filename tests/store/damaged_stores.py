@@ -10,14 +10,13 @@ from pathlib import Path
 from random import Random
 
 from flue_py.core.sessions import NewSession
-from flue_py.formats.pi.whole import parse_pi
 from flue_py.store.salvage.pages import Cell, PageFile
 from flue_py.store.salvage.shapes import Shape
 from flue_py.store.salvage.tables import Scan
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.samples import add, assistant, compaction, new_session, path_ids, talk, user
 from flue_py.testing.sources import counted_sources
-from tests.formats.pi_files import real_lines
+from tests.formats.pi_files import parse_pi, real_lines
 
 PAGE = 4096
 KEYS = {

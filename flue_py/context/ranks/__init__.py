@@ -10,9 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 from flue_py.core.frozen import frozen
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import FixTheSetup
+
+if TYPE_CHECKING:
+    import hashlib
+    import lzma
+    from importlib import resources
+else:
+    # An estimate does not need them, and they would slow down the start of a command.
+    hashlib, lzma, resources = map(lazy_module, ("hashlib", "lzma", "importlib.resources"))
 
 
 @frozen
@@ -89,17 +99,12 @@ def read_ranks(vocabulary: Vocabulary) -> dict[bytes, int]:
     Raises `FixTheSetup` where the shipped file is missing or is not what was shipped. Reads one file, writes
     nothing. Cost: about 0.1 s for cl100k_base and 0.2 s for o200k_base.
     """
-    # Not needed to count by estimate, and slow enough to matter to a command line's start.
-    import lzma  # noqa: PLC0415 - see above
-    from hashlib import sha256  # noqa: PLC0415
-    from importlib.resources import files  # noqa: PLC0415
-
-    resource = files(__name__) / vocabulary.filename
+    resource = resources.files(__name__) / vocabulary.filename
     try:
         packed = lzma.decompress(resource.read_bytes())
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise _damaged(vocabulary, f"cannot be read ({error})") from error
-    found = sha256(packed).hexdigest()
+    found = hashlib.sha256(packed).hexdigest()
     if found != vocabulary.packed_sha256:
         raise _damaged(vocabulary, f"has SHA-256 {found}, not {vocabulary.packed_sha256}")
     return unpack_ranks(packed, vocabulary.tokens)

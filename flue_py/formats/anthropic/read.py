@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -16,8 +17,9 @@ from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, Chain, message_entry
 from flue_py.formats.kit.lists import list_session, list_session_id
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
-from flue_py.wire.anthropic import messages_from_anthropic
-from flue_py.wire.anthropic_blocks import (
+from flue_py.formats.kit.streaming import DocumentReader
+from flue_py.wire.anthropic import (
+    messages_from_anthropic,
     part_from_block,
 )
 from flue_py.wire.openai_chat import calls_in
@@ -66,6 +68,9 @@ def parse_anthropic(data: bytes, name: str = "the file") -> tuple[ParsedSession,
             chain.add(entry, item.index, beside=found if entry.kind == UNREADABLE_MESSAGE else {**beside, **found})
     beside = {key: value for key, value in items.beside.items() if key != "system"}
     return (list_session(FORMAT, name, type(items)(items.items, beside), chain),)
+
+
+read_anthropic = partial(DocumentReader, parse_anthropic)
 
 
 def _system_parts(system: JsonValue) -> JsonValue:

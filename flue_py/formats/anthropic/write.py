@@ -9,7 +9,7 @@ from flue_py.core.projection import ContextEntry
 from flue_py.formats.anthropic.read import FORMAT
 from flue_py.formats.kit.conversation import Said, answered, joined_answers, speakers_only
 from flue_py.formats.kit.exported import Exported, exported_json
-from flue_py.wire.anthropic_blocks import EXTRA, block_from_part, latest_cache_marks, printed_result, without_blanks
+from flue_py.wire.anthropic import EXTRA, block_from_part, latest_cache_marks, printed_result, without_blanks
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of

@@ -12,7 +12,8 @@ from flue_py.formats.claude_code.entries import Entries
 from flue_py.formats.claude_code.rows import ClaudeRow
 from flue_py.formats.kit.encoding import Content, message_content, with_call
 from flue_py.formats.kit.rows import Notes
-from flue_py.formats.kit.streaming import Recent, one_text
+from flue_py.formats.kit.streaming import Recent
+from flue_py.formats.kit.values import one_text
 
 _COUNTS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
 

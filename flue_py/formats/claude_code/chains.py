@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import NewEntry
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.formats.claude_code.rows import CONSTANT, FORMAT, ClaudeRow
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.rows import is_name
-from flue_py.formats.kit.streaming import Recent, SessionPart, TitleChange, derived_id, one_text, read_time
+from flue_py.formats.kit.streaming import Recent, SessionPart, TitleChange
+from flue_py.formats.kit.values import one_text, read_moment
 
 REMEMBERED = 50_000
 """How many rows back a row may name a row that was merged into another one."""
@@ -107,7 +109,7 @@ class Chains:
         else:
             chain = self._of_task(row)
         if chain.created_us is None:
-            chain.created_us = read_time(fields.get("timestamp"))
+            chain.created_us = read_moment(fields.get("timestamp"))
         if not chain.header and "sessionId" in fields:
             # From one row, so that it does not matter how much of the file there is yet.
             chain.header.update((name, fields[name]) for name in CONSTANT if name in fields)

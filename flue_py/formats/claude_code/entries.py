@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from flue_py.core.entries import COMPACTION, MESSAGE
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.claude_code.chains import REMEMBERED, Chain, Node
 from flue_py.formats.claude_code.rows import CONSTANT, UNREADABLE, ClaudeRow
 from flue_py.formats.kit.encoding import Content, encode_decoded, message_content
 from flue_py.formats.kit.rows import Notes
-from flue_py.formats.kit.streaming import IdTable, Recent, TitleChange, derived_id, one_text, read_time
+from flue_py.formats.kit.streaming import IdTable, Recent, TitleChange
+from flue_py.formats.kit.values import one_text, read_moment
 
 _PLACED = frozenset({"type", "uuid", "parentUuid", "logicalParentUuid", "timestamp", "isSidechain", "message"})
 _CONSTANT = frozenset(CONSTANT)
@@ -99,7 +101,7 @@ class Entries:
     ) -> str:
         """Hand an entry over: below ``parent``, under the row's uuid, as the end of its step. Return its id."""
         entry_id = name or row.uuid or derived_id(chain.id, row.line, row.raw.strip().decode(errors="replace"))
-        moment = read_time(row.fields.get("timestamp"))
+        moment = read_moment(row.fields.get("timestamp"))
         if moment is None:
             moment = chain.last_time if chain.last_time is not None else chain.created_us
             if row.uuid is not None:

@@ -18,6 +18,7 @@ import re
 from dataclasses import replace
 
 from flue_py.core.entries import COMPACTION, message_text
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats.claude_code.answers import Answers
@@ -40,7 +41,8 @@ from flue_py.formats.claude_code.rows import (
 )
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.rows import Notes, is_name
-from flue_py.formats.kit.streaming import SessionPart, derived_id, read_time
+from flue_py.formats.kit.streaming import SessionPart
+from flue_py.formats.kit.values import read_moment
 
 __all__ = ["FORMAT", "PREFIX", "ClaudeCodeReader", "looks_like_claude_code"]
 
@@ -51,9 +53,10 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class ClaudeCodeReader:
-    """Reads a transcript row by row (see `RowReader`). ``name`` is that of the file."""
+    """Reads a transcript row by row (see `Reader`). ``name`` is that of the file."""
 
     needs_scan = False
+    needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
         self._name = name
@@ -119,7 +122,7 @@ class ClaudeCodeReader:
             else:
                 # The tokens are paid, though the message is not there yet.
                 content, _ = self._answers.content(group)
-                at = read_time(group.rows[-1].fields.get("timestamp"))
+                at = read_moment(group.rows[-1].fields.get("timestamp"))
                 chain.calls += [replace(call, at_us=at or chain.last_time) for call in content.calls]
                 held = [*group.rows, *held]
             for row in held:

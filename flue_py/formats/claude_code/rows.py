@@ -8,7 +8,8 @@ from typing import TypeGuard
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.rows import Notes, decode_row, has_type, is_name, unusable_id
-from flue_py.formats.kit.streaming import first_rows, one_text
+from flue_py.formats.kit.streaming import first_rows
+from flue_py.formats.kit.values import one_text
 
 FORMAT = "claude-code"
 PREFIX = "claude_code."

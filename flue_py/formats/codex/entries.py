@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry
@@ -13,7 +14,8 @@ from flue_py.formats.codex.rows import FORMAT, UNREADABLE, CodexRow
 from flue_py.formats.kit.encoding import Content, encode_decoded, message_content
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.rows import Notes
-from flue_py.formats.kit.streaming import SessionPart, derived_id, read_time
+from flue_py.formats.kit.streaming import SessionPart
+from flue_py.formats.kit.values import read_moment
 
 
 class Entries:
@@ -83,7 +85,7 @@ class Entries:
     def emit(self, row: CodexRow, content: Content, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
         name = entry_id or self.id_of(row)
-        moment = read_time(row.timestamp)
+        moment = read_moment(row.timestamp)
         if moment is None:
             moment = self._last_time
             if moment is None:

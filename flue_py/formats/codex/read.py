@@ -15,6 +15,7 @@ from collections import deque
 from functools import partial
 
 from flue_py.core.entries import COMPACTION, message_text
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
@@ -35,8 +36,9 @@ from flue_py.formats.kit.encoding import Content
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.rows import Notes, is_name, unusable_id
-from flue_py.formats.kit.streaming import Recent, SessionPart, derived_id, one_text, read_time
-from flue_py.wire.responses_content import (
+from flue_py.formats.kit.streaming import Recent, SessionPart
+from flue_py.formats.kit.values import one_text, read_moment
+from flue_py.wire.codex_items import (
     KEPT_BY_COMPACTION,
     Counts,
     call_ids,
@@ -59,9 +61,10 @@ _MAX_TURNS = 1_000
 
 
 class CodexReader:
-    """Reads a rollout row by row (see `RowReader`). ``name`` is that of the file."""
+    """Reads a rollout row by row (see `Reader`). ``name`` is that of the file."""
 
     needs_scan = False
+    needs_whole = False
 
     def __init__(self, name: str = "the file") -> None:
         self._name = name
@@ -108,14 +111,14 @@ class CodexReader:
         version = one_text(payload.get("cli_version"), 200) or ""
         self._provider = one_text(payload.get("model_provider"), 160) or "openai"
         imported: JsonObject = {"format": FORMAT, "version": version, "file": one_text(self._name) or ""}
-        created = read_time(payload.get("timestamp"))
+        created = read_moment(payload.get("timestamp"))
         parent = task_of(payload)
         session = NewSession(
             id=session_id,
             cwd=one_text(payload.get("cwd")),
             metadata_text=_metadata(imported, payload, parent),
             kind="root" if parent is None else "task",
-            created_us=created if created is not None else read_time(row.timestamp),
+            created_us=created if created is not None else read_moment(row.timestamp),
         )
         return Entries(self._notes, session, version, parent)
 

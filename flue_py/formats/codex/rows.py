@@ -11,7 +11,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.rows import Notes, decode_row, is_name
 from flue_py.formats.kit.streaming import first_rows
-from flue_py.wire.responses_content import CALLS, HOSTED, OUTPUTS, is_spoken
+from flue_py.wire.codex_items import CALLS, HOSTED, OUTPUTS, is_spoken
 
 FORMAT = "codex"
 PREFIX = "codex."

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 
 from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.entries import COMPACTION, MESSAGE
+from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.codex.rows import CodexRow
 from flue_py.formats.kit.encoding import Content, with_call
 from flue_py.formats.kit.rows import Notes
-from flue_py.formats.kit.streaming import read_time
-from flue_py.wire.responses_content import (
+from flue_py.formats.kit.values import read_moment
+from flue_py.wire.codex_items import (
     TOKEN_KINDS,
     Counts,
     counted_usage,
@@ -127,7 +127,7 @@ class TokenCounts:
         """Return the call that tokens were paid for which belong to what is no entry yet, until there is one."""
         reported = read_reported(counted_usage(used))
         call = call_of(reported, provider=provider, model=model, call_id=call_id)
-        return replace(call, at_us=read_time(row.timestamp))
+        return replace(call, at_us=read_moment(row.timestamp))
 
     def paid(self, step: Step, content: Content, provider: str, model: str | None) -> Content:
         """Return the message of a step with the call that was paid for it, where it was counted."""
@@ -166,7 +166,7 @@ class TokenCounts:
             line,
             provider=provider,
             model=model or "",
-            call_id=f"codex:{blake2b(told, digest_size=12).hexdigest()}",
+            call_id=call_id("codex", told),
             purpose=purpose,
         )
 

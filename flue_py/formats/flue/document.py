@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import cast
 
 from flue_py.core.entries import (
@@ -25,11 +24,11 @@ from flue_py.core.entries import (
     new_branch_summary,
     new_compaction,
     new_custom,
-    to_microseconds,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.kit.rows import is_name
+from flue_py.formats.kit.values import iso_time, read_time
 
 VERSION = 3
 
@@ -112,8 +111,8 @@ def parse_session_document(value: JsonValue) -> SessionDocument:
         tuple(_parents_first(found, notes)),
         leaf,
         _object(document.get("metadata") or {}, "metadata"),
-        _microseconds(document.get("createdAt")),
-        _microseconds(document.get("updatedAt")),
+        read_time(document.get("createdAt")),
+        read_time(document.get("updatedAt")),
         tuple(notes),
     )
 
@@ -132,7 +131,7 @@ def _parse_entry(row: JsonObject, where: str, notes: list[str]) -> NewEntry:
         extra_text = encode_json(extra, "entry")[0] if extra else None
     except InvalidEntry as error:
         raise UnreadableFile(f"{where} ({entry_id!r}): {error}") from error
-    created_us = _microseconds(row.get("timestamp"))
+    created_us = read_time(row.get("timestamp"))
     if created_us is None:
         notes.append(f"{where} ({entry_id!r}): no readable timestamp; the time of the import was taken")
     # What a compaction keeps is not checked here: the reference stores, and answers, whatever it was given.
@@ -206,8 +205,8 @@ def session_document(
         "version": VERSION,
         "leafId": leaf_id,
         "metadata": metadata or {},
-        "createdAt": _timestamp(created_us),
-        "updatedAt": _timestamp(updated_us),
+        "createdAt": iso_time(created_us),
+        "updatedAt": iso_time(updated_us),
         "entries": [_entry_json(entry) for entry in entries],
     }
 
@@ -217,7 +216,7 @@ def _entry_json(entry: Entry) -> JsonObject:
         "id": entry.id,
         "type": entry.kind,
         "parentId": entry.parent_id,
-        "timestamp": _timestamp(entry.created_us),
+        "timestamp": iso_time(entry.created_us),
     }
     if entry.kind == MESSAGE:
         row["message"] = entry.fields
@@ -235,19 +234,3 @@ def _object(value: JsonValue, where: str) -> JsonObject:
     if not isinstance(value, dict):
         raise UnreadableFile(f"{where}: should be an object, not {type(value).__name__}")
     return value
-
-
-def _microseconds(value: JsonValue) -> int | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-
-
-def _timestamp(microseconds: int) -> str:
-    """Return the time as JavaScript prints it: UTC, to the millisecond, with a Z."""
-    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{microseconds // 1000 % 1000:03}Z"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import pydantic_core
 
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
@@ -15,7 +17,8 @@ from flue_py.formats.flue.document import VERSION, parse_session_document, sessi
 from flue_py.formats.kit.parsed import ParsedSession, TaskOf
 from flue_py.formats.kit.report import LineNote, ParseReport
 from flue_py.formats.kit.rows import is_name
-from flue_py.formats.kit.streaming import derived_id, one_text
+from flue_py.formats.kit.streaming import DocumentReader
+from flue_py.formats.kit.values import one_text
 
 FORMAT = "flue"
 
@@ -75,6 +78,9 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
             parent=parent, tasks=tuple(tasks), restates=True,
         )
     ]  # fmt: skip
+
+
+read_flue = partial(DocumentReader, parse_flue)
 
 
 def _task_of(metadata: JsonObject) -> TaskOf | None:

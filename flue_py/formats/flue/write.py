@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.core.sessions import SessionInfo
 from flue_py.formats.flue.document import session_document, session_of, task_references
-from flue_py.formats.kit.exported import Exported, exported_json
+from flue_py.formats.kit.exported import Exported, SessionTree, exported_json
 from flue_py.wire.leftovers import Leftovers
 
 FORMAT = "flue"
@@ -17,39 +15,35 @@ _KINDS = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY})
 _ROLES = frozenset({"user", "assistant", "toolResult"})
 
 
-def export_flue(
-    info: SessionInfo,
-    entries: Sequence[Entry],
-    leaf_id: str | None,
-    labels: Mapping[str, str] | None = None,
-    tasks: Sequence[TaskLink] = (),
-) -> Exported:
+def export_flue(session: SessionTree) -> Exported:
     """Return a session as the reference stores it: every entry it sees, the leaf, metadata and times.
 
     The metadata names the task sessions, which are documents of their own. Cost: O(entries).
     """
-    left = Leftovers()
-    for entry in entries:
+    info, leaf_id, left = session.info, session.leaf_id, Leftovers()
+    for entry in session.entries:
         if entry.kind not in _KINDS:
             left.change(f"entries of kind {entry.kind!r} are in the document, but mean nothing to Flue")
         elif entry.kind == MESSAGE and entry.role not in _ROLES:
             left.change(f"a message of role {entry.role!r} is in the document, but Flue knows no such role")
         elif entry.kind == COMPACTION and any(name.lower().startswith("pin") for name in entry.fields):
             left.change("what a compaction keeps by pins is in the document, but Flue does not show it")
-    for what, value in (("the title", info.title), ("labels", labels), ("the working directory", info.cwd)):
+    for what, value in (("the title", info.title), ("labels", session.labels), ("the working directory", info.cwd)):
         if value:
             left.note(what)
     metadata, updated_us = _as_it_came(info, leaf_id)
     named = {session_of(task.storage_key) for task in task_references(metadata)}
     links: list[JsonValue] = [
         {"session": task.child_id, "taskId": task.task_id, "storageKey": task.child_id}
-        for task in tasks
+        for task in session.tasks
         if task.child_id not in named
     ]
     if links:
         there = metadata.get("taskSessions")
         metadata["taskSessions"] = [*(there if isinstance(there, list) else ()), *links]
-    document = session_document(entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us)
+    document = session_document(
+        session.entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us
+    )
     return exported_json(FORMAT, document, left)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.documents import Item, items_of, read_object
-from flue_py.formats.kit.linear import Chain, imported_session, message_entry, one_text, read_time
+from flue_py.formats.kit.linear import Chain, imported_session, message_entry
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes, is_name
+from flue_py.formats.kit.streaming import DocumentReader
+from flue_py.formats.kit.values import one_text, read_time
 from flue_py.wire.openai_chat import arguments_from_text, calls_in
 
 FORMAT = "fuseraft-repl"
@@ -82,6 +85,9 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSess
         created_us=created_us,
     )
     return (chain.parsed(FORMAT, "1", session),)
+
+
+read_fuseraft_repl = partial(DocumentReader, parse_fuseraft_repl)
 
 
 def _answered_by(model: str | None, message: JsonObject) -> JsonObject:

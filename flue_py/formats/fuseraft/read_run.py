@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 
 from flue_py.core.entries import COMPACTION, NewEntry
 from flue_py.core.ids import made_id
@@ -17,17 +18,11 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.documents import Item, items_of, read_object
-from flue_py.formats.kit.linear import (
-    UNREADABLE_MESSAGE,
-    Chain,
-    imported_session,
-    message_entry,
-    one_text,
-    plain_entry,
-    read_time,
-)
+from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, Chain, imported_session, message_entry, plain_entry
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit.streaming import DocumentReader
+from flue_py.formats.kit.values import one_text, read_time
 
 FORMAT = "fuseraft-run"
 
@@ -87,6 +82,9 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSessi
         return (parsed,)
     ends = [saved_us, *(said.at for said in reversed(messages)), session.created_us]
     return (replace(parsed, completed_us=next((end for end in ends if end is not None), None)),)
+
+
+read_fuseraft_run = partial(DocumentReader, parse_fuseraft_run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,46 @@
-"""What an exporter hands over: the text of a file, and what the format had no place for."""
+"""What an exporter is given, and what it hands over: the text of a file, and what the format had no place for."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from flue_py.core.costs import EntryCost
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
+from flue_py.core.projection import ContextEntry, project
+from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.wire.leftovers import ExportNote, Leftovers
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTree:
+    """A session to be exported: its row, every entry it sees (`Session.get_tree`), a leaf, and what stands beside them.
+
+    ``labels`` are by entry. ``costs`` are what the ledger knows of the entries (`Session.entry_costs`).
+    """
+
+    info: SessionInfo
+    entries: Sequence[Entry]
+    leaf_id: str | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    tasks: Sequence[TaskLink] = ()
+    costs: Mapping[str, EntryCost] = field(default_factory=dict)
+
+    def path(self) -> list[Entry]:
+        """Return the entries from the root to the leaf. O(entries)."""
+        by_id = {entry.id: entry for entry in self.entries}
+        path: list[Entry] = []
+        at = by_id.get(self.leaf_id or "")
+        while at is not None:
+            path.append(at)
+            at = by_id.get(at.parent_id or "")
+        return path[::-1]
+
+    def context(self) -> list[ContextEntry]:
+        """Return what the model sees at the leaf. O(entries)."""
+        return project(self.path())
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +53,13 @@ class Exported:
     format: str
     text: str
     notes: tuple[ExportNote, ...] = ()
+    is_rows: bool = False
+    """Whether the text is JSONL."""
 
     @property
     def value(self) -> JsonValue:
         """The value of the text: of JSONL the list of its rows."""
-        if self.format == "pi":
+        if self.is_rows:
             return [json.loads(line) for line in self.text.splitlines() if line]
         return json.loads(self.text)  # type: ignore[no-any-return]
 

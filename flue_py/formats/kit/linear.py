@@ -10,35 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
-from flue_py.core.entries import NewEntry, checked_kind, entry_of_message, is_moment, to_microseconds
+from flue_py.core.entries import NewEntry, checked_kind, entry_of_message
 from flue_py.core.ids import made_id
-from flue_py.core.jsontext import JsonObject, JsonValue, encode_json, replace_lone_surrogates
+from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit.values import one_text
 
 UNREADABLE_MESSAGE = "unreadable_message"
 """The kind of an entry whose message cannot be one: kept whole, never in the context."""
-
-
-def one_text(value: JsonValue) -> str | None:
-    """Return a text that a column can hold, without NUL and lone surrogates; None for what is no text."""
-    return replace_lone_surrogates(value.replace("\0", ""))[0] if isinstance(value, str) else None
-
-
-def read_time(value: JsonValue) -> int | None:
-    """Return an ISO 8601 text in microseconds since 1970 UTC; None for anything else."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-        found = to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
-        return None
-    return found if is_moment(found) else None
 
 
 def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Notes) -> tuple[NewEntry, JsonObject]:

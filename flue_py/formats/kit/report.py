@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -41,3 +42,31 @@ class ParseReport:
     left_out: Mapping[str, int] = field(default_factory=dict)
     held_back: int = 0
     held_back_from: int | None = None
+
+
+def joined(reports: Sequence[ParseReport]) -> ParseReport:
+    """Return the one report of a file whose sessions have several."""
+    if len(reports) == 1:
+        return reports[0]
+    unknown: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    for report in reports:
+        unknown.update(report.unknown_kinds)
+        left_out.update(report.left_out)
+    return ParseReport(
+        rows=sum(report.rows for report in reports),
+        skipped=tuple(note for report in reports for note in report.skipped),
+        repaired=tuple(note for report in reports for note in report.repaired),
+        unknown_kinds=dict(unknown),
+        surrogates_replaced=sum(report.surrogates_replaced for report in reports),
+        skipped_rows=sum(_count(report.skipped_rows, report.skipped) for report in reports),
+        repaired_rows=sum(_count(report.repaired_rows, report.repaired) for report in reports),
+        merged=sum(report.merged for report in reports),
+        left_out=dict(left_out),
+        held_back=sum(report.held_back for report in reports),
+        held_back_from=min((each.held_back_from for each in reports if each.held_back_from is not None), default=None),
+    )
+
+
+def _count(counted: int | None, notes: Sequence[LineNote]) -> int:
+    return len(notes) if counted is None else counted

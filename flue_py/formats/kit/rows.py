@@ -1,4 +1,4 @@
-"""Rows of a JSONL file that form a tree: reading them, and putting parents before their children.
+"""Rows of a JSONL file: reading them, and the report on what came of them.
 
 No fault of a row is fatal: what cannot be used is left out, and said so by line number.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeGuard, cast
 
@@ -164,71 +164,3 @@ def is_name(value: object) -> TypeGuard[str]:
 def unusable_id(value: object) -> str:
     """Return what is wrong with the id of a row that has none to use."""
     return "has no usable id" if value in (None, "") else f"has the id {shown(value)}, which cannot be used"
-
-
-def link_rows(rows: Sequence[Row], notes: Notes) -> list[Row]:
-    """Give rows the ``id`` and ``parentId`` they name; return those that are in the tree, parents first.
-
-    A repeated id counts once, a missing parent or the row itself as parent makes a root, and
-    rows that are their own ancestors are left out. Apart from entries written before their parents, the order
-    is that of the file. Cost: O(rows).
-    """
-    by_id: dict[str, Row] = {}
-    for row in rows:
-        entry_id = row.fields.get("id")
-        if not is_name(entry_id):
-            notes.skip(row.line, unusable_id(entry_id))
-        elif entry_id in by_id:
-            first = by_id[entry_id]
-            notes.skip(row.line, f"repeats the id {entry_id!r} of line {first.line}; the first one counts")
-        else:
-            row.id = entry_id
-            by_id[row.id] = row
-    for row in by_id.values():
-        parent = row.fields.get("parentId")
-        row.parent = parent if isinstance(parent, str) and parent else None
-        if row.parent == row.id:
-            _make_root(row, notes, "names itself as its parent")
-    for row in _on_cycles(by_id):
-        del by_id[row.id]
-        notes.skip(row.line, f"entry {row.id!r} is its own ancestor (its parent is {shown(row.parent)})")
-    for row in by_id.values():
-        if row.parent is not None and row.parent not in by_id:
-            _make_root(row, notes, f"names the parent {shown(row.parent)}, which is missing")
-    return _parents_first(by_id)
-
-
-def _make_root(row: Row, notes: Notes, why: str) -> None:
-    row.lost_parent, row.parent = row.parent, None
-    notes.repair(row.line, f"entry {row.id!r} {why}; it became a root")
-
-
-def _on_cycles(by_id: Mapping[str, Row]) -> list[Row]:
-    """Return the rows that are their own ancestors. A row has one parent, so that a walk ends in one cycle at most."""
-    cyclic: list[Row] = []
-    met_from: dict[str, str] = {}
-    for start in by_id:
-        at: str | None = start
-        while at is not None and at in by_id and at not in met_from:
-            met_from[at] = start
-            at = by_id[at].parent
-        if at is None or met_from.get(at) != start:
-            continue
-        row, first = by_id[at], len(cyclic)
-        while len(cyclic) == first or row is not cyclic[first]:
-            cyclic.append(row)
-            row = by_id[cast("str", row.parent)]
-    return cyclic
-
-
-def _parents_first(by_id: Mapping[str, Row]) -> list[Row]:
-    placed: dict[str, Row] = {}
-    for row in by_id.values():
-        waiting = []
-        at: Row | None = row
-        while at is not None and at.id not in placed:
-            waiting.append(at)
-            at = None if at.parent is None else by_id[at.parent]
-        for ready in reversed(waiting):
-            placed[ready.id] = ready
-    return list(placed.values())

@@ -1,4 +1,4 @@
-"""Reading a file row by row: what a reader hands over, and how it remembers ids without remembering rows.
+"""Reading a file: what a reader hands over, and how it remembers ids without remembering rows.
 
 A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
 before children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same
@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import Generic, Protocol, TypeVar
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE, NewEntry, to_microseconds
-from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
+from flue_py.core.entries import NewEntry
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.sessions import NewSession
+from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.parsed import LabelChange, ParsedSession, TaskOf
-from flue_py.formats.kit.report import ParseReport
+from flue_py.formats.kit.report import ParseReport, joined
 
 Value = TypeVar("Value")
 
@@ -71,11 +70,14 @@ class SessionPart:
     settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class RowReader(Protocol):
-    """Reads one file, row by row."""
+class Reader(Protocol):
+    """Reads one file."""
 
     needs_scan: bool
     """Whether every line has to be given to `scan` before the first one is given to `feed`."""
+
+    needs_whole: bool
+    """Whether the whole file is given to `feed` at once, as line 1: it means nothing in parts."""
 
     @property
     def ready(self) -> int:
@@ -100,11 +102,59 @@ class RowReader(Protocol):
         """Return what came of the rows."""
 
 
+def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
+    """Return the parts of a file of which all lines are at hand. Raises `UnreadableFile`. O(size)."""
+    if reader.needs_scan:
+        for number, raw in enumerate(lines, 1):
+            reader.scan(number, raw)
+    for number, raw in enumerate(lines, 1):
+        reader.feed(number, raw)
+    return reader.finish(take_all=True)
+
+
+class DocumentReader:
+    """Reads a file that is one document (see `Reader`), by a function of its bytes and its name."""
+
+    needs_scan = False
+    needs_whole = True
+
+    def __init__(self, parse: Callable[[bytes, str], Sequence[ParsedSession]], name: str) -> None:
+        self._parse = parse
+        self._name = name
+        self._sessions: Sequence[ParsedSession] = ()
+        self._reports: list[ParseReport] = []
+        self.ready = 0
+
+    def scan(self, number: int, raw: bytes) -> None:
+        """Nothing has to be known in advance."""
+
+    def feed(self, number: int, raw: bytes) -> None:
+        """Read the document. Raises `UnreadableFile` where it is not of this format."""
+        self._sessions = self._parse(raw, self._name)
+        self._reports = list({id(session.report): session.report for session in self._sessions}.values())
+        self.ready = sum(len(session.entries) for session in self._sessions)
+
+    def take(self) -> list[SessionPart]:
+        """Return the sessions, once."""
+        sessions, self._sessions, self.ready = self._sessions, (), 0
+        return [whole_session(session) for session in sessions]
+
+    def finish(self, *, take_all: bool) -> list[SessionPart]:
+        """Return the sessions that were not taken. Raises `UnreadableFile` where there was none."""
+        if not self._reports:
+            raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
+        return self.take()
+
+    def report(self) -> ParseReport:
+        """Return what came of the document."""
+        return joined(self._reports)
+
+
 def whole_session(parsed: ParsedSession) -> SessionPart:
     """Return a session that was parsed as a whole as the one part it is. O(entries)."""
     order = sorted(parsed.entries, key=lambda entry: parsed.lines.get(entry.id or "", 0))
     if order and parsed.leaf != order[-1].id:
-        order = [entry for entry in order if entry.kind in _SPOKEN]
+        order = [entry for entry in order if entry.kind in SHOWN_KINDS]
     leaves = [entry.id for entry in order if entry.id is not None and entry.id != parsed.leaf]
     names = {False: parsed.session.title, True: parsed.session.auto_title}
     naming = [(str(entry.id), _NAMING[entry.kind]) for entry in parsed.entries if entry.kind in _NAMING]
@@ -126,7 +176,6 @@ def whole_session(parsed: ParsedSession) -> SessionPart:
     )
 
 
-_SPOKEN = frozenset({MESSAGE, COMPACTION, BRANCH_SUMMARY, CUSTOM_MESSAGE})
 _NAMING = {"session_info": False, "custom-title": False, "title": False, "ai-title": True}
 """The kinds of entries that name a session, and whether a program made the name."""
 
@@ -212,34 +261,6 @@ class Recent(Generic[Value]):
 
 
 # -- small things that rows of all formats have ---------------------------------------------------------------------
-
-
-def derived_id(*parts: str | int) -> str:
-    """Return the id of a row that has none, from what sets it apart: 16 hex characters, the same every time."""
-    return blake2b("\n".join(map(str, parts)).encode(errors="replace"), digest_size=8).hexdigest()
-
-
-def read_time(value: JsonValue) -> int | None:
-    """Return an ISO 8601 text, or milliseconds since 1970, in microseconds since 1970 UTC; None for anything else."""
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-            return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-        except (ValueError, OverflowError):
-            return None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 253_402_300_800_000:
-        return int(value * 1000)
-    return None
-
-
-def one_text(value: JsonValue, most: int = 0) -> str | None:
-    """Return a text that can be stored as a name or title, cut to ``most`` characters; None where it is no text."""
-    if not isinstance(value, str):
-        return None
-    text = value
-    if not value.isascii() or "\0" in value:
-        text = replace_lone_surrogates(value.replace("\0", ""))[0]
-    return text[:most] if most else text
 
 
 def first_rows(first_bytes: bytes) -> Iterable[bytes]:

@@ -9,17 +9,20 @@ docs/formats/noumen.md lists what is kept and what is not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePath
 
 from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry, message_text
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
-from flue_py.formats.kit.linear import Chain, imported_session, message_entry, one_text, plain_entry, read_time
+from flue_py.formats.kit.linear import Chain, imported_session, message_entry, plain_entry
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes, Row, is_name, read_rows
+from flue_py.formats.kit.streaming import DocumentReader
+from flue_py.formats.kit.values import one_text, read_time
 from flue_py.wire.openai_chat import calls_in, message_from_chat
 
 FORMAT = "noumen"
@@ -53,14 +56,14 @@ def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
     return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
 
 
-def parse_noumen(data: bytes | Iterable[bytes], name: str = "the file") -> tuple[ParsedSession, ...]:
-    """Return the session in a noumen file, given whole or as its lines.
+def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
+    """Return the session in a noumen file.
 
     ``name`` is what errors and metadata call the file; without its ending it is the session's id where no row names
     one. Raises `UnreadableFile` for what holds no row of noumen's; every other fault is in the report. O(size).
     """
     notes = Notes()
-    rows = read_rows(data.split(b"\n") if isinstance(data, bytes) else data, notes)
+    rows = read_rows(data.split(b"\n"), notes)
     if not any(row.type in _TYPES and "sessionId" in row.fields for row in rows):
         raise UnreadableFile(f"{name} is no noumen session: no line is a row of one; nothing was imported")
     reading = _Reading(rows, Chain(_session_id(rows, name), notes))
@@ -87,6 +90,9 @@ def parse_noumen(data: bytes | Iterable[bytes], name: str = "the file") -> tuple
         ),
     )
     return (reading.chain.parsed(FORMAT, "1", session, is_rewritten=False),)
+
+
+read_noumen = partial(DocumentReader, parse_noumen)
 
 
 def _session_id(rows: Sequence[Row], name: str) -> str:

@@ -6,12 +6,14 @@ The list has no session and no ids: docs/formats/openai-chat.md says how they ar
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from flue_py.formats.kit.documents import Item, Items, items_of, read_items
 from flue_py.formats.kit.linear import Chain, message_entry
 from flue_py.formats.kit.lists import ONLY_ANTHROPIC, ONLY_RESPONSES, list_session, list_session_id, other_list
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit.streaming import DocumentReader
 from flue_py.wire.openai_chat import calls_in, chat_difference, message_from_chat
 
 __all__ = ["FORMAT", "list_session", "list_session_id", "looks_like_openai_chat", "other_list", "parse_openai_chat"]
@@ -41,6 +43,9 @@ def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSessio
     if not held or len(held) < len(items.items) or not all(isinstance(each, list) for each in held):
         return (_session(name, items, notes),)
     return tuple(_conversation(name, item) for item in items.items)
+
+
+read_openai_chat = partial(DocumentReader, parse_openai_chat)
 
 
 def _conversation(name: str, item: Item) -> ParsedSession:

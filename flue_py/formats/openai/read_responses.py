@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject
@@ -18,6 +19,7 @@ from flue_py.formats.kit.linear import Chain, message_entry
 from flue_py.formats.kit.lists import ONLY_RESPONSES, list_session, list_session_id
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
+from flue_py.formats.kit.streaming import DocumentReader
 from flue_py.wire.openai_chat import calls_in
 from flue_py.wire.openai_responses import message_from_item, responses_difference
 
@@ -60,6 +62,9 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
             )
         chain.add(entry, item.index, beside=beside)
     return (list_session(FORMAT, name, items, chain),)
+
+
+read_openai_responses = partial(DocumentReader, parse_openai_responses)
 
 
 def _count(response: JsonObject, messages: Sequence[JsonObject]) -> None:

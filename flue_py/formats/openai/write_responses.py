@@ -10,10 +10,10 @@ from flue_py.core.projection import ContextEntry
 from flue_py.formats.kit.conversation import Said, answered, speakers_only
 from flue_py.formats.kit.exported import Exported, exported_json
 from flue_py.formats.openai.read_responses import FORMAT
+from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_responses import EXTRA, printed_items
-from flue_py.wire.responses_content import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
 
 _ALSO = frozenset({"developer"})
 _PI_ID = re.compile(r"[^|]+\|(fc|ctc)_[^|]*")

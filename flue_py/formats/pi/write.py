@@ -17,16 +17,15 @@ from flue_py.core.entries import (
     EXCLUSION,
     MESSAGE,
     Entry,
-    from_microseconds,
 )
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
-from flue_py.formats.kit.exported import Exported, json_line
+from flue_py.formats.kit.exported import Exported, SessionTree, json_line
+from flue_py.formats.kit.values import iso_time
 from flue_py.formats.pi.context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
-from flue_py.formats.pi.filling import FILLED, filled, has_reported_cost, with_cost
-from flue_py.formats.pi.whole import (
+from flue_py.formats.pi.entries import (
     CONTEXT_EDIT,
     CUSTOM,
     EMPTY_BRANCH_SUMMARY,
@@ -36,6 +35,7 @@ from flue_py.formats.pi.whole import (
     SESSION_INFO,
     UNREADABLE,
 )
+from flue_py.formats.pi.filling import FILLED, filled, has_reported_cost, with_cost
 from flue_py.wire.leftovers import Leftovers
 
 _KINDS = frozenset({CUSTOM, LABEL, SESSION_INFO, MODEL_CHANGE, THINKING_LEVEL_CHANGE})
@@ -57,29 +57,24 @@ class _File:
         return version if isinstance(version, int) else 1
 
 
-def export_pi(
-    info: SessionInfo,
-    entries: Sequence[Entry],
-    leaf_id: str | None,
-    labels: Mapping[str, str] | None = None,
-    costs: Mapping[str, EntryCost] | None = None,
-) -> Exported:
-    """Return a session as a pi file: its row, every entry it sees (`Session.get_tree`), a leaf, and its labels.
+def export_pi(session: SessionTree) -> Exported:
+    """Return a session as a pi file, with its labels.
 
-    ``costs`` are what the ledger knows of the entries (`Session.entry_costs`): a cost that was priced goes out as one
-    that was reported. Off the active path entries keep their order, and come first where the leaf is not the last of
-    them. Labels and a title that no entry sets get rows of their own. Cost: O(entries).
+    A cost that was priced goes out as one that was reported. Off the active path entries keep their order, and come
+    first where the leaf is not the last of them. Labels and a title that no entry sets get rows of their own. Cost:
+    O(entries).
     """
-    left = Leftovers()
-    file = _File(info, _header_of(info), left, costs or {}, {entry.id for entry in entries})
-    ordered = _active_path_last(entries, leaf_id)
-    rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in ordered]
-    if entries and leaf_id is None:
+    info, entries, left = session.info, session.entries, Leftovers()
+    file = _File(info, _header_of(info), left, session.costs, {entry.id for entry in entries})
+    rows: list[tuple[str, JsonObject | str]] = [(entry.id, _row(entry, file)) for entry in _active_path_last(session)]
+    if entries and session.leaf_id is None:
         left.note("that the leaf is before the first entry: pi continues at the last row")
-    _set_names(rows, entries, file, labels or {})
+    _set_names(rows, entries, file, session.labels)
+    for _ in session.tasks:
+        left.note("a link to a task session")
     lines = [json_line(_header(file))]
     lines += [row if isinstance(row, str) else json_line(row) for _, row in rows]
-    return Exported(FORMAT, "\n".join(lines) + "\n", left.notes())
+    return Exported(FORMAT, "\n".join(lines) + "\n", left.notes(), is_rows=True)
 
 
 def _header_of(info: SessionInfo) -> JsonObject | None:
@@ -98,24 +93,16 @@ def _header(file: _File) -> JsonObject:
         "type": "session",
         "version": NEWEST_VERSION,
         "id": file.info.id,
-        "timestamp": kept.get("timestamp") or _iso(file.info.created_us),
+        "timestamp": kept.get("timestamp") or iso_time(file.info.created_us),
         "cwd": "" if cwd is None else cwd,
     }
 
 
-def _iso(microseconds: int) -> str:
-    return from_microseconds(microseconds).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-
-
-def _active_path_last(entries: Sequence[Entry], leaf_id: str | None) -> list[Entry]:
-    if leaf_id is None or not entries or entries[-1].id == leaf_id:
+def _active_path_last(session: SessionTree) -> list[Entry]:
+    entries = session.entries
+    if session.leaf_id is None or not entries or entries[-1].id == session.leaf_id:
         return list(entries)
-    by_id = {entry.id: entry for entry in entries}
-    path = set()
-    at = by_id.get(leaf_id)
-    while at is not None:
-        path.add(at.id)
-        at = by_id.get(at.parent_id or "")
+    path = {entry.id for entry in session.path()}
     return [entry for entry in entries if entry.id not in path] + [entry for entry in entries if entry.id in path]
 
 
@@ -127,7 +114,12 @@ def _row(entry: Entry, file: _File) -> JsonObject | str:
     kind, body = _body(entry, beside, file)
     if isinstance(body, str):
         return body
-    row: JsonObject = {"type": kind, "id": entry.id, "parentId": entry.parent_id, "timestamp": _iso(entry.created_us)}
+    row: JsonObject = {
+        "type": kind,
+        "id": entry.id,
+        "parentId": entry.parent_id,
+        "timestamp": iso_time(entry.created_us),
+    }
     row.update((name, value) for name, value in body.items() if name not in row)
     if "timestamp" in beside:
         row["timestamp"] = beside.pop("timestamp")
@@ -283,7 +275,7 @@ def _set_names(
     at = len(rows) if is_name_row else len(rows) - 1
     for kind, body in added:
         row_id = _unused_id(file, kind, str(body.get("targetId")))
-        row: JsonObject = {"type": kind, "id": row_id, "parentId": parent, "timestamp": _iso(file.info.updated_us)}
+        row: JsonObject = {"type": kind, "id": row_id, "parentId": parent, "timestamp": iso_time(file.info.updated_us)}
         rows.insert(at, (row_id, {**row, **body}))
         at += 1
         parent = row_id if is_name_row else parent

@@ -1,1 +1,1 @@
-"""Files in the making, and temporary folders."""
+"""Files that appear whole or not at all, and temporary folders."""

@@ -1,4 +1,4 @@
-"""A file in the making: readable by its owner only from its first byte, and under its name only when it is whole."""
+"""Write a file so that only its owner can read it, from its first byte, and that has its name only when it is whole."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _DRAWS = 100
 
 
 def write_whole(target: Path, data: bytes, *, overwrite: bool = False) -> None:
-    """Write a file that is its owner's alone, and is under its name complete or not at all. O(bytes).
+    """Write a file for its owner alone, complete or not at all. O(bytes).
 
-    Raises `InvalidArgument` where the target is there and is not to be replaced, `StoreUnavailable` (a full disk, too).
+    Raises `InvalidArgument` if the target exists and ``overwrite`` is False, `StoreUnavailable` (also if the disk is
+    full).
     """
     with Part(target, overwrite=overwrite) as part:
         part.write(data)
@@ -26,11 +27,10 @@ def write_whole(target: Path, data: bytes, *, overwrite: bool = False) -> None:
 
 
 class Part:
-    """A file that is being made beside its final name; unless it is published, nothing is left of it.
+    """A file that is written beside its final name. Unless it is published, it is removed.
 
-    What a process that was killed has left of the same target is removed first: it is known by the lock that whoever
-    makes a file holds on it. Raises `InvalidArgument` where the target is there and is not to be replaced,
-    `StoreUnavailable`.
+    First, the parts that killed processes have left of the same target are removed: nobody holds a lock on them. Raises
+    `InvalidArgument` if the target exists and is not to be replaced, `StoreUnavailable`.
     """
 
     def __init__(self, target: Path, *, overwrite: bool = False) -> None:
@@ -53,7 +53,7 @@ class Part:
             raise StoreUnavailable(f"{str(self.target)!r} cannot be written: {error.strerror or error}") from error
 
     def _refuse_taken(self) -> None:
-        # Also a log that is there without a database: SQLite would take it for the new one's.
+        # A log without a database is refused, too: SQLite would use it for the new database.
         taken = [Path(f"{self.target}{suffix}") for suffix in ("", "-wal", "-journal")]
         for path in taken if not self._overwrite else []:
             if os.path.lexists(path):
@@ -65,7 +65,7 @@ class Part:
         return self
 
     def publish(self) -> None:
-        """Give the file its name, at once and durably. Raises as the class says."""
+        """Give the file its name, atomically and durably. Raises as the class says."""
         try:
             _sync(self.path)
             if self._overwrite:
@@ -82,7 +82,7 @@ class Part:
             raise StoreUnavailable(f"{str(self.target)!r} cannot be made: {error.strerror or error}") from error
 
     def _rename_to_new(self) -> None:
-        """Rename without replacing what another process has put there meanwhile, where the file system can."""
+        """Rename without replacing a file that another process has put there, if the file system can do that."""
         try:
             os.link(self.path, self.target)
         except FileExistsError:
@@ -101,7 +101,7 @@ class Part:
 
 
 def _part_names(target: Path) -> tuple[str, str]:
-    """Return how the names of the parts of a target begin and end."""
+    """Return the prefix and the suffix of the names of a target's parts."""
     return f".{target.name[:_LONGEST_NAME]}.", ".part"
 
 
@@ -114,7 +114,7 @@ def _new_part(target: Path) -> tuple[Path, int]:
             number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             continue
-        # Between the two, another process may have taken it for one that was left behind, and removed it.
+        # Before it was locked, another process may have taken it for one that was left behind, and removed it.
         if _is_locked_by(number) and path.exists():
             return path, number
         os.close(number)
@@ -122,7 +122,7 @@ def _new_part(target: Path) -> tuple[Path, int]:
 
 
 def _is_locked_by(number: int) -> bool:
-    """Return whether this descriptor holds the lock now. Where files cannot be locked, every one does."""
+    """Return whether this descriptor holds the lock now; True where files cannot be locked."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -133,7 +133,7 @@ def _is_locked_by(number: int) -> bool:
 
 
 def _remove_left_behind(target: Path) -> None:
-    """Remove what killed processes have left of earlier attempts to make a file."""
+    """Remove the parts that killed processes have left of this file."""
     begin, end = _part_names(target)
     pattern = re.compile(f"{re.escape(begin)}[0-9a-f]{{8}}{re.escape(end)}")
     with contextlib.suppress(OSError):

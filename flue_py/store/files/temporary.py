@@ -1,4 +1,4 @@
-"""A temporary folder that nobody has to clear by hand: whoever makes the next one removes those of killed processes."""
+"""Temporary folders. Making one removes those that killed processes have left behind."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LOCK = ".in-use"
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder for its owner alone, and remove it at the end. It is known to be in use by a lock on a file in it.
+    """Make a folder for its owner alone, and remove it at the end. A lock on a file in it says that it is in use.
 
-    Raises OSError where it cannot be made.
+    Raises OSError if it cannot be made.
     """
     _remove_left_behind(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
         folder = Path(name)
         number = os.open(folder / f"{_LOCK}.new", os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            with contextlib.suppress(OSError):  # where files cannot be locked, nobody can tell that it is left behind
+            with contextlib.suppress(OSError):  # if files cannot be locked, nobody can tell that it was left behind
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Only now has it the name that others look for: it is never seen without its lock.
+                # It gets the name that others look for only now, so that nobody sees it without its lock.
                 (folder / f"{_LOCK}.new").rename(folder / _LOCK)
             yield folder
         finally:
@@ -35,7 +35,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """Remove the folders of this user that no process holds the lock of any more."""
+    """Remove the folders of this user whose lock nobody holds any more."""
     with contextlib.suppress(OSError):
         for folder in [path for path in parent.iterdir() if path.name.startswith(_PREFIX)]:
             with contextlib.suppress(OSError):

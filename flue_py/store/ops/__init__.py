@@ -5,9 +5,9 @@ A file is loaded when something of it is first used, so that a program that only
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from flue_py.lazy import lazy_modules
 
 if TYPE_CHECKING:
     from flue_py.store.ops import (
@@ -47,9 +47,4 @@ __all__ = [
     "usage",
     "verify",
 ]
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+__getattr__ = lazy_modules(__name__)

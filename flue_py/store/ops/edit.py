@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.log import Edit, EditKind, Note
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
-from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.core.trees import MarkRow
 from flue_py.errors import InvalidArgument
@@ -55,17 +55,6 @@ def update_session(
     return require_session(tx, session_id)
 
 
-def row_value(info: SessionInfo, what: str) -> str | None:
-    """Return what an edit of a session's row tells of it, as text."""
-    if what == "title":
-        return info.title
-    if what == "auto_title":
-        return info.auto_title
-    if what == "metadata":
-        return info.metadata_text
-    return None if info.completed_us is None else str(info.completed_us)
-
-
 def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
     if edit.what == "title":
         tx.run(sessions_sql.UPDATE_TITLE, session_key=state.key, title=edit.after)
@@ -111,7 +100,7 @@ def set_pin(
 
 def check_pinnable(entry_id: str, kind: str) -> None:
     """Raise `InvalidArgument` for an entry that is of no kind that a context has."""
-    if kind not in PINNABLE_KINDS:
+    if kind not in SHOWN_KINDS:
         raise InvalidArgument(
             f"entry {entry_id!r} is of kind {kind}, which is never part of a context; there is nothing to keep of it"
         )

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from flue_py.core.entries import COMPACTION, NewEntry
 from flue_py.core.exchange import Pairing, answered_id, called_ids, messages_of
 from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.pins import effective_pins, keeping_pinned
-from flue_py.core.projection import PINNABLE_KINDS
 from flue_py.store.ops.read import latest_compaction_fields, named_on_path, path_stretch
 from flue_py.store.ops.state import find_visible
 from flue_py.store.schema.session_state import Position, SessionState
@@ -84,7 +84,7 @@ def _with_pins(
     found = named_on_path(tx, state, parent, [*pinned, first_kept], parent.depth)
     depths = {entry.id: entry.depth for entry in found}
     last = depths.get(first_kept, parent.depth + 1) - 1
-    ids = [entry.id for entry in found if entry.depth <= last and entry.kind in PINNABLE_KINDS and entry.id in pinned]
+    ids = [entry.id for entry in found if entry.depth <= last and entry.kind in SHOWN_KINDS and entry.id in pinned]
     groups = {member for entry_id in ids for member in group_of(tx, state, entry_id, parent)}
     kept = [entry.id for entry in named_on_path(tx, state, parent, groups, last)] if groups else []
     return keeping_pinned(new, fields, kept)

@@ -9,8 +9,9 @@ from typing import Literal, TypeVar
 
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
+from flue_py.core.kinds import CONTEXT_KINDS
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
-from flue_py.core.projection import CONTEXT_KINDS, context_of, pinned_ids, synthetic_message
+from flue_py.core.projection import context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
     Change,
     LeafChoice,
@@ -431,7 +432,7 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         entries.append(_entry(tx, state, row, parent, creators))
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
-    return sorted(inherited, key=attrgetter("depth", "id")) + sorted(own, key=attrgetter("revision", "ordinal"))
+    return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 
 def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:

@@ -1,1 +1,1 @@
-"""Rescuing what is readable in a damaged SQLite store, page by page, without SQLite."""
+"""Rescue the readable data of a damaged SQLite store, page by page, without SQLite."""

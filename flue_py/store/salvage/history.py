@@ -1,7 +1,7 @@
-"""History put together again from the entries that are left: lanes, leaves, counts and totals that agree.
+"""Rebuild history from the entries that are left: lanes, leaves, counts and totals that agree.
 
-What is whole stays exactly as it was, internal keys included. Where an entry is lost, what hangs below it becomes a
-branch with a root of its own.
+Undamaged history stays exactly as it was, internal keys included. If an entry is lost, the entries below it become
+a branch with a root of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from flue_py.store.salvage.rows import EntryRow, Found, Gathered, checked_object
 
 _Place = tuple[int, int, int]
 _TELLS_UNKNOWN = 3
-"""The first format whose ledger says of which calls nobody knows the tokens."""
+"""The first format whose ledger marks the calls with unknown tokens."""
 _TOKENS = (*TOKEN_COLUMNS, "total_tokens")
 
 
 class Placed(NamedTuple):
-    """Where an entry is in the new store, and its totals."""
+    """The position of an entry in the new store, and its totals."""
 
     lane: int
     depth: int
@@ -47,7 +47,7 @@ class NewLane:
 
 @dataclass(slots=True)
 class History:
-    """What the new store is made of, from what was `Gathered`."""
+    """The content of the new store, made from what was `Gathered`."""
 
     found: Gathered
     entries: list[EntryRow]
@@ -62,7 +62,7 @@ class History:
     _forks: dict[tuple[int, int], tuple[int | None, int]] = field(default_factory=dict)
 
     def rebuild(self) -> None:
-        """Do all of it. O(entries)."""
+        """Rebuild everything. O(entries)."""
         self._read_lanes()
         self._take_sessions()
         self._note_lost_entries()
@@ -81,7 +81,7 @@ class History:
     # -- what there is --------------------------------------------------------------------------------------------
 
     def _read_lanes(self) -> None:
-        """Note where each lane begins, from its row or from the index beside it."""
+        """Record where each lane begins, from its row or from the index."""
         for (tree, lane), (parent, depth) in self.found.witnesses.lane_parents.items():
             self._forks[tree, lane] = (parent, depth)
         for row in self.found.tables["lanes"].values():
@@ -90,7 +90,7 @@ class History:
                     self._forks[tree, lane] = (above if isinstance(above, int) else None, fork)
 
     def _take_sessions(self) -> None:
-        """Take the sessions whose rows are there, each id and each key once."""
+        """Take the sessions whose rows were found, each id and each key once."""
         ids: set[str] = set()
         names: set[tuple[str, str]] = set()
         known = self.found.witnesses
@@ -123,7 +123,7 @@ class History:
             self.sessions[key] = row
 
     def _note_lost_entries(self) -> None:
-        """Report the entries that an index names and that were not found, and note where they were."""
+        """Report the entries that an index names and that were not found, and record where they were."""
         known = self.found.witnesses
         here = {(entry.tree, entry.id) for entry in self.entries}
         reported = {loss.entry_id for loss in self.found.losses if loss.what == "entry"}
@@ -145,7 +145,7 @@ class History:
                 self._lost_places.setdefault(place_id, (versions[0].tree, versions[0].lane, versions[0].depth))
 
     def is_lost(self, tree: int, entry_id: str) -> bool:
-        """Return whether an entry was there and is lost now, as far as anything tells."""
+        """Return whether an entry is known to have existed and is lost now."""
         return (tree, entry_id) in self._lost_places
 
     # -- lanes ------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class History:
         return before
 
     def _parent(self, entry: EntryRow) -> tuple[EntryRow | None, bool]:
-        """Return an entry's parent, and whether it should have one and has not."""
+        """Return an entry's parent, and whether it should have one but has none."""
         fork = self._forks.get((entry.tree, entry.lane))
         if entry.depth == 0:
             return None, False
@@ -212,7 +212,7 @@ class History:
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     def _make_owners(self) -> None:
-        """Make anew the sessions whose rows are lost, where lanes of them are left; report those that left nothing."""
+        """Make new rows for sessions whose rows are lost, if lanes of theirs are left; report those without any."""
         trees: dict[int, set[int]] = {}
         for lane in self.lanes.values():
             trees.setdefault(lane.owner, set()).add(lane.tree)
@@ -284,7 +284,7 @@ class History:
         return self.placed[id(entry)].depth, entry.revision, entry.ordinal
 
     def _survivor(self, tree: int, entry_id: str, session: int) -> str | None:
-        """Return the nearest ancestor of a lost entry that is left, where it is known what its ancestors were."""
+        """Return the nearest surviving ancestor of a lost entry, if its ancestors are known."""
         place = self._lost_places.get((tree, entry_id))
         if place is None:
             return None
@@ -302,7 +302,7 @@ class History:
         return None
 
     def _hold_ends(self) -> None:
-        """See to it that what a deleted session left is seen to its end by a session that is there."""
+        """Give every lane that a deleted session left a session that sees all of it."""
         deepest: dict[tuple[int, int], int] = {}
 
         def hold(place: tuple[int, int], depth: int) -> None:
@@ -331,13 +331,13 @@ class History:
             self.found.changes.append(Loss("session", str(made["id"]), tip.id, detail))
 
     def next_key(self, taken: Iterable[object]) -> int:
-        """Return a key that no session has, none of those given, and none that anything stored names."""
+        """Return a key that no session has, that is not in ``taken``, and that no stored row names."""
         stored = self.found.tables["flue_store"].get(("next_key",), {}).get("value")
         named = [_number(row["session_key"]) for row in self.found.tables["ledger"].values()]
         named += [entry.session for entry in self.entries]
         return max([_number(stored), *(_number(key) + 1 for key in [*taken, *named, *self.sessions, 0])])
 
-    # -- what is derived --------------------------------------------------------------------------------------------
+    # -- derived values ---------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
         entries: Counter[int] = Counter()
@@ -371,14 +371,14 @@ class History:
             row["active_at"] = newest.get(key, row["created_at"])
 
     def _note_blank_calls(self) -> None:
-        """Call the calls unknown of which a format before 3 says nothing, as its upgrade does."""
+        """Mark the calls without numbers from formats before 3 as unknown, as the upgrade does."""
         if _number(self.found.tables["flue_store"].get(("format",), {}).get("value")) >= _TELLS_UNKNOWN:
             return
         for row in self.found.tables["ledger"].values():
             row["unknown"] = int(row["cost"] is None and not any(_number(row[name]) for name in _TOKENS))
 
     def _spending(self) -> tuple[Counter[int], Counter[int], Counter[int]]:
-        """Return the tokens, cost and calls without a price of each session; calls that make no sense are given up."""
+        """Return the tokens, cost and calls without a price of each session; impossible calls are given up."""
         tokens: Counter[int] = Counter()
         costs: Counter[int] = Counter()
         unpriced: Counter[int] = Counter()

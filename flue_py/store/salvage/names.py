@@ -1,7 +1,7 @@
-"""Names that no store would take, in what was found: each gets one that can be used, and what points at it follows.
+"""Rename sessions and entries whose names no store accepts, and change what refers to them.
 
 A flipped bit, or bytes of another file, make an id with a NUL, an escape or a kilobyte of noise in it. The session or
-entry behind it may be whole; under such a name nobody could open it.
+entry may be whole, but nobody could open it under such a name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WHATS = {"task_links": "link", "requests": "request", "ledger": "call", "budget
 
 
 def rename_unusable(found: Gathered) -> None:
-    """Give every name that cannot be used another one, report it as lost, and let what refers to it follow. O(rows)."""
+    """Replace every unusable name, report it as lost, and change what refers to it. O(rows)."""
     _Renaming(found).run()
 
 
@@ -121,7 +121,7 @@ class _Renaming:
         name = self.found.session_id(key)
         return None if name is None else self.sessions.get(name, name)
 
-    # -- what refers to them --------------------------------------------------------------------------------------
+    # -- references -----------------------------------------------------------------------------------------------
 
     def _follow(self, table: str, row: Found) -> None:
         for column in _OF_SESSIONS.get(table, ()):
@@ -142,7 +142,7 @@ class _Renaming:
             row["result"] = self._result(row["result"], tree)
 
     def _follow_metadata(self, row: Found) -> None:
-        """Let what the engine noted of a session name what it named, and report what of it names old ids still."""
+        """Put new ids into the metadata that the engine wrote, and report the fields that still have old ones."""
         if not isinstance(row["metadata"], str):
             return
         followed = follow_metadata(row["metadata"], self.found.names_in(self._tree(row)))
@@ -163,7 +163,7 @@ class _Renaming:
         return tree if isinstance(tree, int) else None
 
     def _result(self, text: Value, tree: int | None) -> Value:
-        """Return the stored answer to a request with the names that sessions and entries have now."""
+        """Return the stored answer to a request, with the present names of sessions and entries."""
         if not isinstance(text, str) or not (self.sessions or self.entries):
             return text
         try:

@@ -1,7 +1,7 @@
-"""Ids in the metadata of sessions and in the extra fields of entries, where those they name were given others.
+"""Replace ids in the metadata of sessions and in the extra fields of entries, after a rename.
 
-What the engine itself writes there follows: a task's parent, and what imports note under ``imported``. What users and
-other programs put there is theirs: it stays, and the report says that it names what has another id.
+Fields that the engine itself writes are changed: a task's parent, and what imports write under ``imported``. Fields of
+users and other programs stay as they are, and the report says that they have an old id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FOREIGN_ENTRIES_OF_IMPORTS = ("below",)
 
 
 class Names(NamedTuple):
-    """New ids by old ones: of sessions, of the entries of the tree at hand, and of the entries of every tree."""
+    """New ids by old ones: of sessions, of the entries of this tree, and of the entries of every tree."""
 
     sessions: Mapping[str, str]
     entries: Mapping[str, str]
@@ -33,7 +33,7 @@ class Followed(NamedTuple):
 
 
 def follow_metadata(text: str, names: Names) -> Followed:
-    """Return metadata in which the notes of the engine name what they named before. O(size)."""
+    """Return metadata with new ids in the fields that the engine wrote. O(size)."""
     fields = _object(text)
     if fields is None:
         return Followed(text, [], [])
@@ -49,12 +49,12 @@ def follow_metadata(text: str, names: Names) -> Followed:
 
 
 def naming_in_extra(text: str, names: Names) -> list[str]:
-    """Return the extra fields that have ids which are others now. O(size)."""
+    """Return the extra fields that have old ids. O(size)."""
     return _naming(_object(text) or {}, names)
 
 
 def _imported(imported: JsonObject, names: Names) -> JsonObject:
-    """Return what an import noted: where the leaf was, below what a task began, and which names were to be set."""
+    """Return what an import wrote: where the leaf was, below which entry a task began, and which names to set."""
     now = dict(imported)
     for fields, of in ((_ENTRIES_OF_IMPORTS, names.entries), (_FOREIGN_ENTRIES_OF_IMPORTS, names.all_entries)):
         now.update({name: of.get(str(now[name]), now[name]) for name in fields if isinstance(now.get(name), str)})

@@ -1,7 +1,7 @@
-"""The pages of a SQLite file, read without SQLite: what is sound in a damaged file can be had page by page.
+"""The pages of a SQLite file, read without SQLite, so that the sound parts of a damaged file can be used.
 
-The file and its write-ahead log are opened for reading and for nothing else. The layout is that of SQLite's
-documentation of its file format: b-tree pages of cells, cells of records, long records with overflow pages.
+The file and its write-ahead log are only read. The layout is documented as SQLite's file format: b-tree pages of
+cells, cells of records, long records with overflow pages.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Image(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a page: a row, or (``values`` is None) a mere pointer to a child page.
+    """A cell of a page: a row, or (``values`` is None) only a pointer to a child page.
 
-    ``overflow`` are the further pages of the row; where they break off, the values in them are `LOST`.
+    ``overflow`` are the further pages of the row. If some are missing, the values in them are `LOST`.
     """
 
     image: Image
@@ -113,18 +113,18 @@ class PageFile:
             file.seek(position)
             return file.read(size)
         except OSError:
-            # A disk that cannot read a sector: what is in it is lost, what is beside it is not.
+            # The disk cannot read a sector: only that sector is lost.
             return b""
 
     def _stated_count(self) -> int | None:
-        """Return how many pages the header says there are, where it can be believed."""
+        """Return the number of pages in the header, if it is plausible."""
         if not self.has_header or self.header[24:28] != self.header[92:96]:
             return None
         stated = int.from_bytes(self.header[28:32])
         return stated if 0 < stated <= 4 * self.in_file + 1000 else None
 
     def _find_page_size(self) -> int:
-        """Return the size with which most pages make sense: the one in the header may be damaged."""
+        """Return the page size with which most pages are valid: the one in the header may be damaged."""
         stated = int.from_bytes(self.header[16:18])
         stated = 65536 if stated == 1 else stated
         sample = self._read(self._file, 0, _SAMPLE)
@@ -152,7 +152,7 @@ class PageFile:
     # -- pages --------------------------------------------------------------------------------------------------
 
     def image(self, number: int) -> Image | None:
-        """Return where the newest version of a page is; None for one beyond the end."""
+        """Return where the newest version of a page is; None if it is beyond the end."""
         if number in self.log.newest:
             return Image(number, self.log.newest[number], True)
         position = (number - 1) * self.page_size
@@ -178,12 +178,12 @@ class PageFile:
         return found
 
     def page(self, number: int) -> bytes | None:
-        """Return the newest version of a page; None for one beyond the end."""
+        """Return the newest version of a page; None if it is beyond the end."""
         image = self.image(number)
         return None if image is None else self.data(image)
 
     def parse(self, image: Image, kind: int | None = None) -> Page | None:
-        """Return a b-tree page taken apart; None for one that is none. ``kind`` replaces the one it tells."""
+        """Return a parsed b-tree page; None if it is not one. ``kind`` replaces the kind in its header."""
         data = self.data(image)
         base = 100 if image.number == 1 else 0
         told = data[base]
@@ -207,9 +207,9 @@ class PageFile:
         return Page(kind, cells, right, sound)
 
     def cell(self, image: Image, offset: int, kind: int, *, strict: bool = False) -> Cell | None:
-        """Return the cell at a place of a page; None where none can be.
+        """Return the cell at an offset of a page; None if there cannot be one.
 
-        Without ``strict`` the sizes of its values need not add up to its own, as SQLite does not ask it either.
+        Without ``strict`` the sizes of its values need not add up to its own; SQLite does not check that either.
         """
         data = self.data(image)
         at, child, rowid = offset, None, None
@@ -265,9 +265,9 @@ class PageFile:
     def carve(
         self, image: Image, headers: Mapping[int, frozenset[int]], fits: Callable[[int, Cell], bool]
     ) -> Iterator[tuple[int, Cell]]:
-        """Yield what looks like a row, with the kind of page it belongs on, wherever it begins in a damaged page.
+        """Yield everything in a damaged page that looks like a row, with the kind of page it belongs on.
 
-        ``headers`` are the lengths that the headers of records have, by kind of page: most places are told by it.
+        ``headers`` are the possible lengths of record headers by kind of page, which rule out most offsets.
         """
         data = self.data(image)
         if not any(data):
@@ -285,7 +285,7 @@ class PageFile:
 
 
 def _behind_varint(data: bytes, at: int) -> int:
-    """Return where a number of up to four bytes ends: no size of a row, and no rowid in use, has more."""
+    """Return where a number of up to four bytes ends: sizes and rowids of a store are no longer."""
     for number in data[at : at + 3]:
         at += 1
         if number < 0x80:
@@ -308,7 +308,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _layout(payload: bytes) -> tuple[int, list[int], list[int]] | None:
-    """Return where a record's values begin, and their types and sizes; None where it has no proper header."""
+    """Return where a record's values begin, and their types and sizes; None if its header is invalid."""
     try:
         header, at = _varint(payload, 0)
         if not at < header <= len(payload):

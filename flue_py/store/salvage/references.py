@@ -1,37 +1,29 @@
-"""What payloads say of other entries, such as the first that a compaction keeps, where those were given other ids."""
+"""Replace ids in payloads after a rename, such as the first entry that a compaction keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, EXCLUSION
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, encode_json, payload_digest
+from flue_py.core.kinds import kind_of
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered
 from flue_py.store.schema.payloads import StoredPayload, pack
 
-_NAMING = {
-    COMPACTION: ("firstKeptEntryId", "pinnedEntryIds"),
-    BRANCH_SUMMARY: ("fromId",),
-    EXCLUSION: ("entryId",),
-}
-"""The fields in which the engine finds ids of entries, by kind. What else a payload says is not touched."""
-
 
 def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[str, ...], StoredPayload | None]:
-    """Put the new names of entries into a payload that has the old ones, with a new digest.
+    """Replace old names of entries in a payload, and compute its new digest.
 
-    Return the fields that were changed, and how the payload is stored now; nothing where it stays as it is.
+    Return the fields that were changed, and how the payload is stored now; nothing if it stays as it is.
     """
-    if not found.renamed or entry.kind not in _NAMING:
+    references = kind_of(entry.kind).references
+    if not found.renamed or not references:
         return (), None
     value = decode_json(found.text(row))
     if not isinstance(value, dict):
         return (), None
     names = {old: new for (tree, old), new in found.renamed.items() if tree == entry.tree}
     changed: JsonObject = {
-        name: now
-        for name in _NAMING[entry.kind]
-        if name in value and (now := _renamed(value[name], names)) != value[name]
+        name: now for name in references if name in value and (now := _renamed(value[name], names)) != value[name]
     }
     if not changed:
         return (), None

@@ -1,6 +1,6 @@
-"""What was found in a damaged database, checked row by row: by type, by digest, and against the indexes.
+"""The rows found in a damaged database, each checked by its types, its digest, and the indexes.
 
-Payloads are not kept: where each is, is, so that memory stays a small part of the file's size.
+Payloads are not kept, only where they are, so that memory stays a small part of the file's size.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_KEY = 2**63 - 1
 
 @dataclass(slots=True)
 class EntryRow:
-    """An entry that was found: its columns but for the payload, and where its row is."""
+    """An entry that was found: its columns without the payload, and where its row is."""
 
     tree: int
     lane: int
@@ -73,7 +73,7 @@ class EntryRow:
 
 @dataclass(slots=True)
 class Witnesses:
-    """What the indexes say that the tables should hold. ``complete`` has the names of those that were read whole."""
+    """The rows that the tables should have according to the indexes. ``complete`` names the indexes read whole."""
 
     entry_ids: dict[int, tuple[int, str]] = field(default_factory=dict)
     entry_places: dict[int, tuple[int, int, int]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Witnesses:
     held: set[tuple[str, int]] = field(default_factory=set)
 
     def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
-        """Take the row of an index, and on which page it is."""
+        """Record the row of an index, and its page."""
         match (shape.table, tuple(column.name for column in shape.columns), values):
             case "entries", ("tree_id", "id", _), (int(tree), str(entry_id), int(rowid)):
                 self.entry_ids[rowid] = (tree, entry_id)
@@ -133,11 +133,11 @@ class Witnesses:
 
 @dataclass(slots=True)
 class Gathered:
-    """Everything that was found, by table and key; of several versions of a row, the one to be trusted most."""
+    """All rows that were found, by table and key; of several versions of a row, the most trustworthy one."""
 
     file: PageFile
     most: int
-    """How many bytes a payload may have: of a longer one no more is unpacked, and its entry is lost."""
+    """The most bytes of a payload: of a longer one no more is unpacked, and its entry is lost."""
     tables: dict[str, dict[Key, Found]] = field(default_factory=lambda: {name: {} for name in _KEYS})
     entries: dict[tuple[int, str], list[EntryRow]] = field(default_factory=dict)
     blobs: dict[bytes, list[tuple[Image, int, int]]] = field(default_factory=dict)
@@ -146,19 +146,19 @@ class Gathered:
     losses: list[Loss] = field(default_factory=list)
     changes: list[Loss] = field(default_factory=list)
     renamed: dict[tuple[int, str], str] = field(default_factory=dict)
-    """The new ids of entries whose own cannot be used, by tree and old id."""
+    """The new ids of entries with unusable ids, by tree and old id."""
     renamed_sessions: dict[str, str] = field(default_factory=dict)
-    """The new ids of sessions whose own cannot be used, by old id."""
+    """The new ids of sessions with unusable ids, by old id."""
 
     _crooked: list[tuple[Found, int | None, tuple[Image, int, int], bool]] = field(default_factory=list)
     suspect: set[int] = field(default_factory=set)
-    """The numbers of pages that hold some things that cannot be right."""
+    """The numbers of pages with invalid content."""
 
     _referred: set[Value] = field(default_factory=set)
     _ranks: dict[tuple[str, Key], tuple[bool, int]] = field(default_factory=dict)
 
     def names_in(self, tree: int | None) -> Names:
-        """Return the new ids as a row of a tree may name them."""
+        """Return the new ids that a row of this tree may have to take over."""
         own = {old: new for (of, old), new in self.renamed.items() if of == tree}
         return Names(self.renamed_sessions, own, {old: new for (_, old), new in self.renamed.items()})
 
@@ -169,7 +169,7 @@ class Gathered:
         return stamp if isinstance(stamp, int) else None
 
     def take(self, shape: Shape, kind: int, cell: Cell, live: bool) -> None:
-        """Take a row of a table or index, as `Scan` finds it."""
+        """Take a row of a table or index that `Scan` has found."""
         values = shape.values(cell)
         if values is None:
             return
@@ -203,7 +203,7 @@ class Gathered:
             self.tables[shape.table][key] = row
 
     def _mended_session(self, shape: Shape, row: Found, cell: Cell) -> Found:
-        """Return a session's row with what is missing where a value is not of its type; its id may be None."""
+        """Return a session's row with values of a wrong type replaced; its id may be None."""
         mended: Found = {}
         changed: list[str] = []
         for column in shape.columns:
@@ -239,7 +239,7 @@ class Gathered:
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
                 if found.blob is None:
-                    # While its payload is at hand. Why it is not sound is asked of the best version only.
+                    # Now, while its payload is read. The reason of a fault is asked of the best version only.
                     with contextlib.suppress(FlueError):
                         self._check(found, row)
                 versions.sort(key=lambda version: not version.live)
@@ -247,13 +247,13 @@ class Gathered:
                 self._crooked.append((row, rowid, where, live))
 
     def straighten(self) -> None:
-        """Take what the indexes say of entries whose rows contradict them or make no sense. After all trees."""
+        """Trust the indexes about entries whose rows contradict them or are invalid. Call it after all trees."""
         known = self.witnesses
         crooked, self._crooked = self._crooked, []
         for row, rowid, where, live in crooked:
             names, values = self._witnessed(rowid)
             if not names and live and rowid is not None and not isinstance(row["id"], str):
-                # Its id is not to be had anywhere. If that is all, it gets another one.
+                # Its id is found nowhere. If nothing else is wrong, it gets another one.
                 before = len(self._crooked)
                 self._take_entry({**row, "id": f"rescued-{rowid}"}, rowid, where, live=live)
                 if len(self._crooked) == before:
@@ -267,7 +267,7 @@ class Gathered:
             at = row["created_at"]
             row.update(zip(names, values, strict=True), created_at=at if isinstance(at, int) else 0)
             self._take_entry(row, rowid, where, live=live)
-        # What was mended and makes no sense all the same is in the list again.
+        # Rows that were mended and are still invalid are in the list again.
         if self._crooked:
             self.unreadable["entries"] += sum(item[3] for item in self._crooked)
         self._crooked = []
@@ -286,7 +286,7 @@ class Gathered:
                     _, entry.lane, entry.depth = place
 
     def _rename(self) -> None:
-        """Give entries the ids that the index has for their rows, where it is more likely that theirs are damaged."""
+        """Give entries the ids that the index has for their rows, if the ids in the rows are likely damaged."""
         known = self.witnesses.entry_ids
         named = set(known.values())
         for tree, entry_id in [place for place in self.entries if place not in named]:
@@ -302,7 +302,7 @@ class Gathered:
                 version.id = name[1]
 
     def _is_likelier(self, in_index: str, in_row: str, row: EntryRow) -> bool:
-        """Return whether the index has an entry's id right, where a bit has flipped there or in the row."""
+        """Return whether the id in the index is likelier than the one in the row, if a bit has flipped in one."""
         if self.witnesses.id_pages[row.rowid or 0] in self.suspect:
             return False
         if row.where[0].number in self.suspect:
@@ -319,7 +319,7 @@ class Gathered:
         return entry_id in self._referred
 
     def _witnessed(self, rowid: int | None) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-        """Return the columns of an entry that the indexes name, where all of them do; else nothing."""
+        """Return the columns of an entry that the indexes have, if all of them have it; else nothing."""
         known = self.witnesses
         name, place = known.entry_ids.get(rowid or 0), known.entry_places.get(rowid or 0)
         session = known.entry_sessions.get(rowid or 0)
@@ -329,7 +329,7 @@ class Gathered:
         return names, (name[0], name[1], place[1], place[2], *session)
 
     def _is_vouched_for(self, table: str, row: Found) -> bool:
-        """Return whether an index names a row that was found beside its tree, where that index is whole."""
+        """Return whether a whole index names a row that was found outside its tree."""
         known = self.witnesses
         if table == "sessions" and "sqlite_autoindex_sessions_1" in self.complete:
             return row["session_key"] in known.session_ids
@@ -340,9 +340,9 @@ class Gathered:
         return True
 
     complete: set[str] = field(default_factory=set)
-    """The indexes that were read whole, so that what they do not name is not there."""
+    """The indexes that were read whole: a row that they do not name does not exist."""
 
-    # -- what indexes name and tables lack ------------------------------------------------------------------------
+    # -- rows in indexes but not in tables ------------------------------------------------------------------------
 
     @property
     def misses_rows(self) -> bool:
@@ -359,7 +359,7 @@ class Gathered:
         )
 
     def session_id(self, key: int) -> str | None:
-        """Return the id of a session, from its row or from whatever else names it."""
+        """Return the id of a session, from its row or from any row that names it."""
         for row in (self.tables["sessions"].get((key,)), self.tables["ledger_sessions"].get((key,))):
             name = None if row is None else row.get("id", row.get("session_id"))
             if isinstance(name, str):
@@ -376,7 +376,7 @@ class Gathered:
         return {name: cell.values[index] for name, index in names.items()}
 
     def text(self, row: Found) -> str:
-        """Return an entry's payload. Raises `CorruptStore` where it cannot be read or has another digest."""
+        """Return an entry's payload. Raises `CorruptStore` if it cannot be read or does not match its digest."""
         match row["payload"], row["packed"], row["blob"]:
             case str(text), None, None:
                 pass
@@ -389,7 +389,7 @@ class Gathered:
         try:
             digest = payload_digest(text)
         except UnicodeEncodeError as error:
-            raise CorruptStore("its payload is no text") from error
+            raise CorruptStore("its payload is not text") from error
         if utf8_length(text) > self.most:
             raise CorruptStore(f"its payload is longer than {self.most} bytes (entry_bytes)")
         if digest != row["digest"]:
@@ -397,7 +397,7 @@ class Gathered:
         return text
 
     def blob(self, sha256: bytes) -> tuple[str, bytes]:
-        """Return the text of a blob and how it is stored, from any tree that has it. Raises `CorruptStore`."""
+        """Return the text of a blob and its stored form, from any tree that has it. Raises `CorruptStore`."""
         why = ""
         for where in self.blobs.get(sha256, ()):
             cell = self.file.cell(*where)
@@ -410,7 +410,7 @@ class Gathered:
         raise CorruptStore(f"its blob {sha256.hex()} is lost{why}")
 
     def checked_entries(self, names: Mapping[str, int]) -> Iterator[EntryRow]:
-        """Yield the entries whose payload is whole, with what it says; note the others as lost."""
+        """Yield the entries with a whole payload and set the fields read from it; report the others as lost."""
         whole = "sqlite_autoindex_entries_2" in self.complete
         named = set(self.witnesses.entry_ids.values()) if whole else set()
         for place, versions in self.entries.items():
@@ -434,7 +434,7 @@ class Gathered:
         return entry
 
     def _check(self, entry: EntryRow, row: Found) -> None:
-        """Read an entry's payload, and note what it says. Raises `CorruptStore` where it is not whole."""
+        """Read an entry's payload, and set the fields read from it. Raises `CorruptStore` if it is not whole."""
         value = decode_json(self.text(row))
         fields: JsonObject = value if isinstance(value, dict) else {}
         if entry.role is not None and fields.get("role") == entry.role:
@@ -449,7 +449,7 @@ class Gathered:
 
 
 def checked_object(text: Value) -> str:
-    """Return a stored JSON object, or an empty one where it is none."""
+    """Return a stored JSON object, or an empty one if it is not an object."""
     try:
         decode_object(text if isinstance(text, str) else "")
     except FlueError:

@@ -1,4 +1,4 @@
-"""Rescuing what is readable from a damaged SQLite database into a new one, which verifies clean.
+"""Rescue the readable data of a damaged SQLite database into a new one, which verifies without problems.
 
 The damaged file and its write-ahead log are only read. The new database is made beside its final name and takes that
 name when it is whole.
@@ -38,29 +38,29 @@ from flue_py.store.sqlite.owner import require_not_open
 _REFERRING = {
     "leaf_moves": "move", "session_edits": "edit", "marks": "mark", "requests": "request", "task_links": "link",
 }  # fmt: skip
-"""Tables of rows that belong to a session, and what one of theirs is called."""
+"""Tables of rows that belong to a session, and the word for one row."""
 
 _ORIGINS = 3
-"""The format since which imported sub-agents are task sessions, and calls name the agent that made them."""
+"""The first format in which imported sub-agents are task sessions, and calls name the agent that made them."""
 
 _NOTES = {"leaf_moves": "; it cannot be undone", "session_edits": ""}
-"""Tables that tell what was done, also to entries that are gone, and what it means that one of those is lost."""
+"""Tables that record what was done, also to deleted entries, and what the loss of such a row means."""
 
 
 def salvage(damaged: Path, new: Path, most: int = LARGEST_ENTRY) -> SalvageReport:
-    """Write what is readable in ``damaged`` into ``new``, which must not be there; return what was lost.
+    """Write the readable data of ``damaged`` into ``new``, which must not exist; return what was lost.
 
     A payload of more than ``most`` bytes is not unpacked, and its entry is lost.
 
     ``damaged`` and the log beside it are never changed; nothing may write to them meanwhile. Raises `InvalidArgument`
-    where ``new`` is there or this process has ``damaged`` open, `NotAStore` where nothing of a store is found,
+    if ``new`` exists or this process has ``damaged`` open, `NotAStore` if no row of a store is found,
     `FormatTooNew`, `StoreUnavailable`. O(file); memory: a small part of it.
     """
     require_not_open(damaged)
     with Part(new) as part, PageFile(damaged) as file:
         scan, found = _read(file, damaged, most)
         columns = [column.name for column in shapes(file.page_size).by_name["entries"].columns]
-        # Rows of older formats end before the sums of what was paid, which are derived anew anyway.
+        # Rows of older formats do not have the sums of what was paid, which are derived anew anyway.
         names = {name: place for place, name in enumerate(columns) if name not in PAID_COLUMNS}
         history = History(found, list(found.checked_entries(names)))
         history.rebuild()
@@ -102,7 +102,7 @@ def _read(file: PageFile, damaged: Path, most: int) -> tuple[Scan, Gathered]:
 
 
 def _report_pages(scan: Scan, found: Gathered) -> None:
-    """Say of which tables pages are damaged, so that rows may be lost that nothing else names."""
+    """Report the tables with damaged pages: rows may be lost that nothing else names."""
     for number, table in sorted(scan.bad.items()):
         if table is not None and table not in ("entries", "flue_store", "alembic_version", "lanes", "blobs"):
             found.losses.append(Loss("page", None, None, f"page {number}, of {table}, was not readable whole"))
@@ -118,7 +118,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
     """Write the new database and verify it; return how many calls it has."""
     connection = open_file(path, "full", 0.0)
     with closing(connection), translated(path):
-        # Until it is published nobody needs what a crash would leave of it.
+        # A crash before it is published loses nothing, so nothing need be synced.
         connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
@@ -161,7 +161,7 @@ def _write_sessions(connection: sqlite3.Connection, history: History) -> None:
 
 
 def _write_entries(connection: sqlite3.Connection, history: History, names: dict[str, int]) -> None:
-    """Write the entries as they were, at the places they have now, in the order of the file."""
+    """Write the entries as they were, at their new positions, in the order of the file."""
     blobs: set[tuple[int, bytes]] = set()
     for entry in sorted(history.entries, key=lambda entry: (entry.rowid or 0, entry.where)):
         found = history.found
@@ -235,7 +235,7 @@ def _write_rows_of_sessions(connection: sqlite3.Connection, history: History) ->
 
 
 def _missing_entries(history: History, session: Found, table: str, row: Found) -> list[str]:
-    """Return the entries that a row names and that are not there."""
+    """Return the missing entries that a row names."""
     names: list[Value] = []
     if table == "leaf_moves":
         names = [row["from_entry"], row["to_entry"]]
@@ -251,7 +251,7 @@ def _missing_entries(history: History, session: Found, table: str, row: Found) -
     tree = session["tree_id"]
     lost = [name for name in names if isinstance(name, str) and (tree, name) not in here]
     if table in _NOTES:
-        # What was deleted long ago may be named by one; only what was lost now is worth a word.
+        # A row may name entries that were deleted long ago; only those lost now are reported.
         lost = [name for name in lost if isinstance(tree, int) and history.is_lost(tree, name)]
     return lost
 
@@ -298,7 +298,7 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
 
 
 def _tree_of(history: History, payers: dict[Key, Found], call: Found) -> Value:
-    """Return the tree that a call was paid for, the same for all calls of a payer, and note it with that one."""
+    """Return the tree that a call was paid for, the same for all calls of a payer, and record it with the payer."""
     key = call["session_key"]
     payer = payers[key,]
     session = history.sessions.get(key) if isinstance(key, int) else None
@@ -310,7 +310,7 @@ def _tree_of(history: History, payers: dict[Key, Found], call: Found) -> Value:
 
 
 def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: set[Value]) -> None:
-    """Write budgets with what is set aside in each, derived anew, and report those that are lost."""
+    """Write budgets with their reserved amounts, derived anew, and report the lost ones."""
     budgets, reservations, known = found.tables["budgets"], found.tables["reservations"], found.witnesses
     named: set[Value] = set()
     for place, row in list(budgets.items()):
@@ -344,7 +344,7 @@ def _write_budgets(connection: sqlite3.Connection, found: Gathered, sessions: se
 
 
 def _spent(budget: Found, reservations: Iterable[Found], found: Gathered) -> int:
-    """Return what a budget has spent; where rows of what was committed are lost, it began with what they used."""
+    """Return what a budget has spent. Amounts of lost rows are part of what it began with."""
     used = sum(_amount(each["used"]) for each in reservations if each["state"] == "committed")
     spent = max(_amount(budget["spent"]), used)
     if budget["seeded"] != spent - used:
@@ -358,7 +358,7 @@ def _amount(value: Value) -> int:
 
 
 def _write_state(connection: sqlite3.Connection, history: History) -> None:
-    """Write the counters: the next key is new, and caches of a history that was changed are told."""
+    """Write the counters, so that new keys are unused and caches of the old history are dropped."""
     found = history.found
     stored = found.tables["flue_store"].get(("epoch",), {}).get("value")
     epoch = stored if isinstance(stored, int) and 0 <= stored < 2**62 else 0

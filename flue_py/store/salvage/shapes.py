@@ -1,7 +1,7 @@
-"""What the records of a store's tables and indexes look like, in a file of any format that this package reads.
+"""The shapes of the records in a store's tables and indexes, in every format that this package reads.
 
-A row is told by its shape: how many columns, of which types. A later format adds columns at the ends of tables, which
-rewrites no row: what an earlier one wrote has fewer columns, and the defaults stand for those that are missing.
+A row is recognised by its shape: how many columns, of which types. A later format adds columns at the ends of tables
+and rewrites no row: rows of an earlier format have fewer columns, and the missing ones have their defaults.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DERIVED = frozenset(
         "active_at",
     }
 )
-"""Columns that are derived anew, so that whatever is in them is no reason to give a row up."""
+"""Columns that are derived anew, so that a wrong value in them does not cost the row."""
 
 _WORDS = {
     ("sessions", "kind"): frozenset({"root", "fork", "task"}),
@@ -49,7 +49,7 @@ _ADDED: dict[str, dict[str, Value]] = {
     "ledger": {"outcome": None, "unknown": 0, "agent": None, "reported": 0},
     "ledger_sessions": {"tree_id": None, "task_of": None, "project": None},
 }
-"""The columns that tables got after format 1, at their ends, in order, and what stands for them in older rows."""
+"""The columns that tables got after format 1, at their ends, in order, and their values in older rows."""
 
 _FORMAT_1_ROOTS = {
     "flue_store": 2, "blobs": 3, "sqlite_autoindex_blobs_1": 4, "entries": 5, "sqlite_autoindex_entries_1": 6,
@@ -73,11 +73,11 @@ _FORMAT_2_ROOTS = {
     "sqlite_autoindex_alembic_version_1": 44,
 }  # fmt: skip
 OLDER_ROOTS = (_FORMAT_1_ROOTS, _FORMAT_2_ROOTS)
-"""Where a database that was made in format 1 or 2, with pages of 4,096 bytes, has its roots, upgraded or not."""
+"""The root pages of a database that was made in format 1 or 2 with pages of 4,096 bytes, upgraded or not."""
 
 
 class Column(NamedTuple):
-    """A column as it is in a record: ``type`` is what a value of it must be."""
+    """A column of a record: ``type`` is the required type of its values."""
 
     name: str
     type: type
@@ -88,9 +88,9 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What the records of one table or index look like. ``holds_rows`` is False for an index beside a table.
+    """The shape of the records of one table or index. ``holds_rows`` is False for an index beside a table.
 
-    ``added`` are the values of its last columns in the records that have been there since before those columns.
+    ``added`` are the values of its last columns in records that are older than those columns.
     """
 
     name: str
@@ -103,11 +103,11 @@ class Shape:
 
     @property
     def lengths(self) -> range:
-        """How many columns a record of it may have."""
+        """The possible numbers of columns of a record."""
         return range(len(self.columns) - len(self.added), len(self.columns) + 1)
 
     def values(self, cell: Cell) -> tuple[Value, ...] | None:
-        """Return a row's values, with rowid and defaults in their places; None where their number is another."""
+        """Return a row's values, completed by the rowid and defaults; None if their number is wrong."""
         values = cell.values
         if values is None or len(values) not in self.lengths:
             return None
@@ -118,7 +118,7 @@ class Shape:
         return values
 
     def fits(self, cell: Cell) -> bool:
-        """Return whether a row looks like one of this table's in each of its columns."""
+        """Return whether each column of a row fits this table."""
         values = self.values(cell)
         return values is not None and all(
             (value is None and not column.required)
@@ -130,7 +130,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of a store, by name, and where a new database of this page size has the root of each."""
+    """The shapes of a store, by name, and the root page of each in a new database of this page size."""
 
     by_name: dict[str, Shape]
     roots: dict[str, int]
@@ -142,7 +142,7 @@ class Shapes:
 
 @lru_cache(maxsize=8)
 def shapes(page_size: int) -> Shapes:
-    """Return the shapes of a store, and where one of the current format has its roots: as one made in memory has."""
+    """Return the shapes of a store, and its root pages in the current format, read from one made in memory."""
     with closing(sqlite3.connect(":memory:")) as made:
         made.execute(f"PRAGMA page_size = {page_size}")
         for statement in (*stamp_statements(), *schema_statements()):
@@ -174,7 +174,7 @@ def _is_without_rowid(made: sqlite3.Connection, table: str) -> bool:
 
 
 def _name(number: int, name: str | None) -> str:
-    """Return what a column of an index is called; the numbers that SQLite has for what is no column of the table."""
+    """Return the name of a column of an index; SQLite has negative numbers for the rowid and for expressions."""
     return {-1: "rowid", -2: "expression"}.get(number, name or "")
 
 
@@ -186,6 +186,6 @@ def _column(table: str, name: str, columns: dict[str, tuple[object, ...]]) -> Co
     row = columns[name]
     declared = str(row[2])
     kind = bytes if declared == "BLOB" else str if declared.startswith(("TEXT", "VARCHAR")) else int
-    # The ledger has columns of the same names; they are what it says, and derived from nothing.
+    # The ledger has columns of the same names, which are not derived.
     is_derived = table in ("entries", "sessions") and name in _DERIVED
     return Column(name, kind, bool(row[3]) or bool(row[5]), _WORDS.get((table, name)), is_derived)

@@ -1,7 +1,7 @@
-"""Rows of a damaged database: along the b-trees where they hold, and from single pages where they do not.
+"""Find the rows of a damaged database: along the b-trees where they are whole, else in single pages.
 
-A row is told by its shape (how many columns, of which types), so that it is recognised on a page of which nothing says
-any more to what table it belongs. Pages that are free, and so hold what was deleted, are left out where that is known.
+A row is recognised by its shape (how many columns, of which types), even on a page that no longer belongs to a known
+table. Pages that are known to be free are left out: they have deleted rows.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MASTER = "sqlite_master"
 _MIN_CARVED_COLUMNS = 5
 
 Sink: TypeAlias = Callable[[Shape, int, Cell, bool], None]
-"""Takes a row: what it is, the kind of its page, the row, and whether it is beyond doubt a current one."""
+"""Takes a row: its shape, the kind of its page, the row, and whether it is certainly a current one."""
 
 
 def _kinds(shape: Shape) -> tuple[int, int]:
-    """Return of which kinds the leaves and the inner pages of a table or index are."""
+    """Return the kinds of the leaf pages and of the inner pages of a table or index."""
     return (TABLE_LEAF, TABLE_INTERIOR) if shape.has_rowid else (INDEX_LEAF, INDEX_INTERIOR)
 
 
@@ -48,7 +48,7 @@ def _is_in_order(cells: list[Cell]) -> bool:
 
 @dataclass(slots=True)
 class Scan:
-    """Reads a file's rows into a sink. What it met on the way is in its fields."""
+    """Reads a file's rows into a sink. Its fields say what was damaged."""
 
     file: PageFile
     sink: Sink
@@ -56,16 +56,16 @@ class Scan:
     bad: dict[int, str | None] = field(default_factory=dict)
     free_is_known: bool = False
     torn: bool = False
-    """Whether something points to a page that is not what it should be, so that others may hang loose."""
+    """Whether a pointer leads to a wrong page, so that other pages may be unreachable."""
 
     schema_is_whole: bool = False
-    """Whether the schema names all that a store of its format has, so that what it does not name is not there."""
+    """Whether the schema names all tables and indexes of its format, so that there are no others."""
 
     suspect: set[int] = field(default_factory=set)
-    """The numbers of pages that could be read, and not all of whose rows are what and where they should be."""
+    """The numbers of readable pages with rows that are wrong or in the wrong place."""
 
     broken: set[str] = field(default_factory=set)
-    """The names of the trees of which not every page could be read whole."""
+    """The names of the trees with pages that could not be read whole."""
 
     _to_carve: list[Image] = field(default_factory=list)
     _shapes: Shapes = field(init=False)
@@ -81,7 +81,7 @@ class Scan:
             if root is not None:
                 self._tree(shape, root)
             elif not self.schema_is_whole:
-                # It may be anywhere, or have never been there.
+                # It may be anywhere, or may never have existed.
                 self.broken.add(shape.name)
                 self.torn = True
         self.free_is_known = self._free_pages()
@@ -94,7 +94,7 @@ class Scan:
     # -- trees ----------------------------------------------------------------------------------------------------
 
     def _roots(self) -> dict[str, int]:
-        """Return the roots that the schema names; for what a damaged one lacks, those of a new database."""
+        """Return the root pages that the schema names; where it is damaged, those of a new database."""
         named: dict[str, int] = {}
 
         def note(_: Shape, __: int, cell: Cell, ___: bool) -> None:
@@ -113,7 +113,7 @@ class Scan:
         return named if self.schema_is_whole else {**self._usual_roots(named), **named}
 
     def _usual_roots(self, named: Mapping[str, int]) -> Mapping[str, int]:
-        """Return where a database of the format that the pages look most like has its roots."""
+        """Return the root pages of the format that the pages resemble most."""
 
         def is_likely(name: str, root: int) -> bool:
             image, shape = self.file.image(root), self._shapes.by_name[name]
@@ -129,7 +129,7 @@ class Scan:
         return max(made_in, key=lambda roots: sum(is_likely(*place) for place in roots.items()) / len(roots))
 
     def _tree(self, shape: Shape, root: int, sink: Sink | None = None) -> None:
-        """Read one b-tree. Pages that turn out to belong to another one, or to none, are bad."""
+        """Read one b-tree. Pages that belong to another one, or to none, are bad."""
         leaf, interior = _kinds(shape)
         waiting = [(root, 0)]
         leaf_depth: int | None = None
@@ -175,12 +175,12 @@ class Scan:
             return
         page = self.file.parse(image)
         if page is not None and page.cells and not is_leaf:
-            return  # it is a page of something else; whose it is will turn out
+            return  # a page of another tree, which is read later
         self.reached.add(number)
         self._to_carve.append(image)
 
     def _is_of_another(self, cells: Iterable[Cell], shape: Shape, sink: Sink | None) -> bool:
-        """Return whether no row on a page can be one of this tree's: by its columns, or by what is in them."""
+        """Return whether no row on a page can belong to this tree, by its columns or their values."""
         rows = [cell for cell in cells if cell.values is not None]
         if sink is not None or not rows or any(shape.fits(cell) for cell in rows):
             return False
@@ -196,7 +196,7 @@ class Scan:
                 sink(shape, kind, cell, live)
 
     def _free_pages(self) -> bool:
-        """Note the pages of the free list; return whether it could be read to its end."""
+        """Record the pages of the free list; return whether it could be read to its end."""
         if not self.file.has_header:
             return False
         trunk, stated = (int.from_bytes(self.file.header[at : at + 4]) for at in (32, 36))
@@ -226,16 +226,16 @@ class Scan:
 
     @property
     def whole_trees(self) -> set[str]:
-        """The names of the trees that were read whole."""
+        """Return the names of the trees that were read whole."""
         return self._shapes.by_name.keys() - self.broken
 
     def damaged_pages(self) -> None:
-        """Look for single rows in the pages of trees that could not be read whole. After all trees."""
+        """Look for single rows in the pages of trees that could not be read whole. Call it after all trees."""
         for image in self._to_carve:
             self._carve(image)
 
     def loose_pages(self) -> None:
-        """Read the pages that nothing leads to: what hung below a page that is damaged."""
+        """Read the pages that no pointer leads to, such as those below a damaged page."""
         for number in range(1, self.file.count + 1):
             image = self.file.image(number)
             if number not in self.reached and image is not None:
@@ -245,7 +245,7 @@ class Scan:
                 self.bad.setdefault(number, None)
 
     def older_pages(self) -> None:
-        """Read what newer versions of pages have replaced, for rows whose newer page in the log is damaged."""
+        """Read old versions of pages, for rows whose newer page in the log is damaged."""
         for image in self.file.older_images():
             self._loose(image)
 
@@ -261,7 +261,7 @@ class Scan:
             self._carve(image)
 
     def _carve(self, image: Image) -> None:
-        """Find rows in a damaged page by their shape alone; few and short columns would fit too much."""
+        """Find rows in a damaged page by their shape alone. Shapes with few, short columns would fit anything."""
         wide = {
             TABLE_LEAF: [s for s in self._shapes.of_rows(rowid=True) if len(s.columns) >= _MIN_CARVED_COLUMNS - 1],
             INDEX_LEAF: [
@@ -271,7 +271,7 @@ class Scan:
                 and (any(column.words for column in shape.columns) or shape.table == "ledger")
             ],
         }
-        # One byte for its own length, then one for each column, or two where that is long.
+        # One byte for its own length, then one for each column, or two for a long value.
         headers = {
             kind: frozenset(
                 length for shape in fitting for length in range(shape.lengths[0] + 1, shape.lengths[-1] + 12)

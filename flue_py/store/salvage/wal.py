@@ -1,7 +1,7 @@
 """The write-ahead log of a damaged database: which of its pages were committed, frame by frame.
 
-SQLite stops at the first frame that is damaged. Here each frame is checked for itself, from the checksum that the
-frame before it stores, so that one that is damaged does not take those behind it along.
+SQLite stops at the first damaged frame. Here each frame is checked by itself, starting from the checksum stored in
+the frame before it, so that frames after a damaged one are not lost.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _WORD = 0xFFFFFFFF
 
 @dataclass(slots=True)
 class WriteAheadLog:
-    """What a log holds: where the newest committed version of each page is in it, and where older ones are.
+    """The content of a log: the offset of the newest committed version of each page, and those of older ones.
 
-    ``pages`` is the size of the database after the last commit, None where nothing was committed.
+    ``pages`` is the size of the database after the last commit, None if nothing was committed.
     """
 
     page_size: int
@@ -30,7 +30,7 @@ class WriteAheadLog:
 
 
 def log_page_size(header: bytes) -> int | None:
-    """Return the size of the pages in a log, from its first bytes; None where they are no header."""
+    """Return the size of the pages in a log, from its first bytes; None if they are not a header."""
     if len(header) < _HEADER:
         return None
     magic, _, page_size = struct.unpack(">III", header[:12])
@@ -39,7 +39,7 @@ def log_page_size(header: bytes) -> int | None:
 
 
 def read_log(file: BinaryIO, page_size: int) -> WriteAheadLog:
-    """Return what a log with pages of this size holds. O(log)."""
+    """Return the content of a log with pages of this size. O(log)."""
     log = WriteAheadLog(page_size)
     file.seek(0)
     header = file.read(_HEADER)
@@ -59,10 +59,10 @@ def read_log(file: BinaryIO, page_size: int) -> WriteAheadLog:
         page, size = struct.unpack(">II", frame[:8])
         stored = struct.unpack(">II", frame[16:24])
         if salts is None:
-            # Without the header, what most frames carry is not worth more than what the first one does.
+            # Without the header, the salt of most frames is no better evidence than that of the first.
             salts = frame[8:16]
         if frame[8:16] != salts:
-            # Of an earlier use of the log, or damaged: what follows tells.
+            # It is left from an earlier use of the log, or damaged: the next frames show which.
             seed = None
             continue
         sound = seed is not None and page > 0 and _checksum(seed, frame[:8] + frame[24:], order) == stored

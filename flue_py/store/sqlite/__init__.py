@@ -1,1 +1,13 @@
 """SQLite, in files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flue_py.lazy import lazy_modules
+
+if TYPE_CHECKING:
+    from flue_py.store.sqlite import memory, read_only, runner
+
+__all__ = ["memory", "read_only", "runner"]
+__getattr__ = lazy_modules(__name__)

@@ -1,6 +1,6 @@
 """The contract of a store: every promise of `flue_py.store.backend.Backend` as a test.
 
-Moving house has a contract of its own, whose tests need two stores each.
+Copying from store to store has a contract of its own, whose tests need two stores each.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class BackendContract(
 
 @pytest.mark.anyio
 class MovingHouseContract(NewStore, CopyContract, CatchUpContract):
-    """What `Backend` says of moving house. Subclass it likewise."""
+    """What `Backend` says of copying from store to store. Subclass it likewise."""
 
     @pytest.fixture
     async def other(self, open_backend: OpenBackend) -> AsyncIterator[Backend]:

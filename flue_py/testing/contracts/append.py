@@ -1,4 +1,4 @@
-"""The contract: appending entries, and what is kept of them."""
+"""The contract: appending entries, and how they are stored."""
 
 from __future__ import annotations
 

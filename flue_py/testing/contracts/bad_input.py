@@ -1,4 +1,4 @@
-"""The contract: what is wrong is refused by name, and nothing is changed."""
+"""The contract: bad input is refused by name, and changes nothing."""
 
 from __future__ import annotations
 

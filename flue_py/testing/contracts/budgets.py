@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from flue_py.core.budgets import Amounts, Budget, Covers, NewBudget, Reservation, SpentSoFar, Unit
+from flue_py.core.budgets import Amounts, Budget, Covers, HeldAmount, NewBudget, Reservation, SpentSoFar, Unit
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.usage import MAX_AMOUNT
 from flue_py.errors import (
@@ -22,7 +22,7 @@ from flue_py.errors import (
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
-from flue_py.testing.sources import OpenBackend, counted_sources
+from flue_py.testing.sources import OpenBackend, counted_sources, repeating_sources
 
 LONG = 10**12
 """A time to hold a reservation that no test outlives."""
@@ -58,6 +58,34 @@ async def numbers(backend: Backend, budget_id: str) -> tuple[int, int, int]:
 
 class BudgetContract:
     """Budgets and reservations."""
+
+    # -- what is held -----------------------------------------------------------------------------------------
+
+    async def test_what_is_held_is_listed_by_when_it_expires_and_then_by_id(self, open_backend: OpenBackend) -> None:
+        backend = await open_backend(repeating_sources(["budget", "other", "d", "c", "a", "b", "e", "f"]))
+        session, other = await new_session(backend, scope="s"), await new_session(backend)
+        budget = await budget_for(backend, session.id, 100)
+        await budget_for(backend, other.id, 100)
+        held = [await reserve(backend, session.id, 1 + number, ttl) for number, ttl in enumerate((30, 10, 20, 10, 5))]
+        assert [each.id for each in held] == ["d", "c", "a", "b", "e"]
+        await reserve(backend, other.id, 1, 10)
+        await backend.release_reservation("e")
+        now = held[0].created_us
+        assert await backend.held_amounts(budget.id) == [
+            HeldAmount("b", session.id, 4, now, now + 10),
+            HeldAmount("c", session.id, 2, now, now + 10),
+            HeldAmount("a", session.id, 3, now, now + 20),
+            HeldAmount("d", session.id, 1, now, now + 30),
+        ]
+        await backend.close()
+
+    async def test_what_expired_or_was_settled_is_not_held(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        budget = await budget_for(backend, session.id, 100)
+        gone, used, kept = [await reserve(backend, session.id, 1, ttl) for ttl in (GONE, LONG, LONG)]
+        await backend.commit_reservation(used.id, Amounts(1))
+        assert gone.id != kept.id
+        assert [each.reservation_id for each in await backend.held_amounts(budget.id)] == [kept.id]
 
     # -- setting budgets --------------------------------------------------------------------------------------
 
@@ -131,6 +159,8 @@ class BudgetContract:
         await add(backend, child.id, assistant(tokens=5, dollars=0.25))
         gone = await backend.create_task(parent.id, "u", NewSession())
         await add(backend, gone.id, assistant(tokens=3, dollars=0.5))
+        below = await backend.create_task(gone.id, "v", NewSession())
+        await add(backend, below.id, assistant(tokens=2, dollars=0.05))
         await backend.delete_tree(gone.id)
         fork = await backend.fork(parent.id, STORED, NewSession())
         await add(backend, fork.id, assistant(tokens=100))
@@ -141,9 +171,9 @@ class BudgetContract:
         await backend.move(parent.id, None)
         expected: list[tuple[Covers, str | None, int, int]] = [
             ("session", parent.id, 10, 10),
-            ("tasks", parent.id, 18, 85),
+            ("tasks", parent.id, 20, 90),
             ("session", child.id, 5, 25),
-            ("scope", None, 118, 85),
+            ("scope", None, 120, 90),
         ]
         for covers, session_id, tokens, cents in expected:
             made = await backend.set_budget(NewBudget(covers, "tokens", 1, session_id, "s", "ledger"))
@@ -261,6 +291,14 @@ class BudgetContract:
         assert [await numbers(backend, id_) for id_ in held.budget_ids] == [(0, 10, 990)] * 3 + [(0, 10, 0)]
         await backend.commit_reservation(held.id, Amounts(4))
         assert [await numbers(backend, id_) for id_ in held.budget_ids] == [(4, 0, 996)] * 3 + [(4, 0, 6)]
+
+    async def test_of_several_budgets_without_room_the_first_that_was_made_is_named(self, backend: Backend) -> None:
+        session = await new_session(backend, scope="s")
+        first = await budget_for(backend, None, 5, covers="scope", scope="s")
+        await budget_for(backend, session.id, 1)
+        async with refused(backend, BudgetExceeded) as caught:
+            await reserve(backend, session.id, 10)
+        assert caught.value.budget_id == first.id
 
     async def test_where_no_budget_covers_the_session_everything_is_allowed_and_nothing_stored(
         self, backend: Backend

@@ -1,4 +1,4 @@
-"""Copying again: what is new is brought, and what somebody has changed or made there is left alone."""
+"""The contract: copying again brings what is new, and leaves alone what was changed or made in the copy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flue_py.transfer.copying import copy_store
 
 
 class CatchUpContract:
-    """Writing whole trees where there is something already."""
+    """Writing whole trees into a store that has some of them already."""
 
     # -- copying again ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Moving house: a tree crosses whole, and answers in the other store as it did in the first."""
+"""The contract: a copied tree is whole, and answers in the other store as it did in the first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from flue_py.core.budgets import Amounts, Budget, NewBudget
+from flue_py.core.calls import read_call
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import LedgerQuery
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.trees import CallRow, EditRow, EntryRow, SessionRow, TreeCopy
@@ -251,6 +253,39 @@ class CopyContract:
             found += [{head.id for head in tree.sessions} for tree in page]
         expected = [{each.id, forks[each.id].id} if each.id in forks else {each.id} for each in sessions]
         assert sorted(found, key=sorted) == sorted(expected, key=sorted)
+
+    async def test_trees_and_their_sessions_are_listed_as_they_were_made(self, backend: Backend) -> None:
+        first, second, third = [await new_session(backend, user()) for _ in range(3)]
+        fork = await backend.fork(first.id, STORED, NewSession(id="a fork"))
+        listed, after = [], -1
+        while page := await backend.list_trees(after, 1):
+            listed += [[session.id for session in head.sessions] for head in page]
+            after = page[-1].tree_id
+        assert listed == [[first.id, fork.id], [second.id], [third.id]]
+
+    async def test_who_paid_and_is_gone_is_listed_as_it_was_made(self, backend: Backend) -> None:
+        gone = [await new_session(backend) for _ in range(3)]
+        for session in gone:
+            for call_id in ("b", "a"):
+                reported: JsonObject = {"input": 1, "callId": f"{call_id} of {session.id}"}
+                await backend.record_call(session.id, read_call(reported, "usage"))
+            await backend.delete_tree(session.id)
+        listed, after = [], -1
+        while page := await backend.list_gone_payers(after, 1):
+            (payer,) = page
+            listed.append((payer.payer.session_id, [call.call_id for call in payer.calls]))
+            after = payer.payer.session_key
+        assert listed == [(each.id, [f"a of {each.id}", f"b of {each.id}"]) for each in gone]
+        assert len(await backend.list_gone_payers(-1, 2)) == 2
+
+    async def test_a_tree_that_comes_back_does_not_become_a_copy(self, backend: Backend, other: Backend) -> None:
+        session = await new_session(backend, user())
+        await copied(backend, other)
+        (tree,) = await whole_trees(backend)
+        assert (await backend.write_whole_tree(tree)).state == "same"
+        await add(other, session.id, user())
+        (standing,) = await backend.compare_trees(await other.list_trees(-1, 1))
+        assert standing.state == "refused"
 
     async def test_a_tree_that_is_gone_cannot_be_read(self, backend: Backend) -> None:
         session = await new_session(backend, user())

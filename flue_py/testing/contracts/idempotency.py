@@ -114,6 +114,12 @@ class IdempotencyContract:
                     with pytest.raises(IdempotencyConflict):
                         await backend.create_task(session.id, "t", NewSession(), idempotency_key=key)
 
+    async def test_a_task_is_told_from_a_fork_that_is_described_alike(self, backend: Backend) -> None:
+        session = await new_session(backend, user())
+        await backend.fork(session.id, STORED, NewSession(), idempotency_key="k")
+        async with refused(backend, IdempotencyConflict):
+            await backend.create_task(session.id, "stored leaf", NewSession(), idempotency_key="k")
+
     async def test_a_key_belongs_to_its_session(self, backend: Backend) -> None:
         one, two = await new_session(backend), await new_session(backend)
         fork = await backend.fork(one.id, STORED, NewSession())

@@ -176,6 +176,18 @@ class MarkContract:
         await backend.redo(session.id)
         assert await context_ids(backend, session.id) == [second, third]
 
+    async def test_a_fork_can_unpin_what_the_compaction_on_its_path_has_pinned(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(4))
+        ids = await path_ids(backend, session.id)
+        await backend.set_pin(session.id, ids[0], True)
+        await add(backend, session.id, compaction(ids[2]))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        assert await backend.set_pin(fork.id, ids[0], False) == (ids[0],)
+        assert await backend.read_marks(fork.id) == [Mark(ids[0], "pin", "off")]
+        for kept, session_id in ((True, session.id), (False, fork.id)):
+            await add(backend, session_id, compaction(ids[3]))
+            assert (ids[0] in await context_ids(backend, session_id)) is kept
+
     async def test_exclusions_hold_through_compactions_and_act_in_the_fork_that_made_them(
         self, backend: Backend
     ) -> None:

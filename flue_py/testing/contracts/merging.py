@@ -49,6 +49,7 @@ class MergingContract:
         await add(backend, task.id, user())
         assert await backend.common_ancestor(session.id, session.id, other_leaf=first_root) is None
         assert await backend.common_ancestor(session.id, other.id) is None
+        assert await backend.common_ancestor(session.id, other.id, leaf=first_root) is None
         assert await backend.common_ancestor(session.id, task.id) is None
 
     async def test_a_common_ancestor_is_asked_of_what_is_there(self, backend: Backend) -> None:

@@ -197,6 +197,16 @@ class ReadContract:
         assert read.compaction.id == cut
         await assert_context_is_the_projection_of_the_path(backend, session.id)
 
+    async def test_the_context_is_read_from_the_first_kept_entry_on(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(6))
+        path = await path_ids(backend, session.id)
+        (summary,) = await add(backend, session.id, compaction(path[4]))
+        (last,) = await add(backend, session.id, user())
+        read = await backend.read_context(session.id)
+        assert ids_of(entries_of(read)) == [*path[4:], summary, last]
+        assert read.compaction == entries_of(read)[2]
+        assert ids_of(entries_of(await backend.read_context(session.id, leaf=path[5]))) == path
+
     async def test_the_latest_compaction_on_the_path_counts(self, backend: Backend) -> None:
         session = await new_session(backend)
         ids = await add(backend, session.id, *talk(4))
@@ -280,6 +290,18 @@ class ReadContract:
         (four,) = await add(backend, fork.id, user("four"))
         assert ids_of(await backend.read_turns(fork.id)) == [one, two, four]
 
+    async def test_what_a_program_wrote_for_the_user_begins_no_turn(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        said, _ = await add(backend, session.id, user("said"), user("noted", isMeta=True))
+        assert ids_of(await backend.read_turns(session.id)) == [said]
+
+    async def test_the_tree_lists_what_it_inherited_root_first(self, backend: Backend) -> None:
+        chain = [placed(user(), "c"), placed(user(), "b", "c"), placed(user(), "a", "b")]
+        session = await backend.import_session(NewSession(), chain, leaf="a")
+        fork = await backend.fork(session.id, STORED, NewSession())
+        (own,) = await add(backend, fork.id, user())
+        assert await tree_ids(backend, fork.id) == ["c", "b", "a", own]
+
     async def test_the_tree_lists_own_entries_as_they_were_added(self, backend: Backend) -> None:
         session = await new_session(backend)
         first, second = await add(backend, session.id, *talk(2))
@@ -315,6 +337,14 @@ class ReadContract:
         assert await backend.match_entry_ids(session.id, "", 9) == sorted(ids)
         assert await backend.match_entry_ids(fork.id, "ab", 9) == ["ab1", "ab2", "ab9"]
         assert await backend.match_entry_ids(fork.id, "", 9) == ["ab1", "ab2", "ab9"]
+
+    async def test_of_many_ids_that_begin_alike_those_the_session_sees_are_found(self, backend: Backend) -> None:
+        session = await new_session(backend, placed(user(), "a"))
+        fork = await backend.fork(session.id, "a", NewSession())
+        await add(backend, session.id, *(placed(user(), f"x{number:03}") for number in range(150)))
+        await add(backend, fork.id, placed(user(), "x1"), placed(user(), "x2"))
+        assert await backend.match_entry_ids(fork.id, "x", 9) == ["x1", "x2"]
+        assert len(await backend.match_entry_ids(session.id, "x", 200)) == 150
 
     async def test_an_ancestor_is_an_entry_on_the_way_to_the_root_or_the_entry_itself(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -362,6 +392,13 @@ class ReadContract:
                 assert change.from_id == leaf
                 leaf = change.to_id
         assert leaf == path[1]
+
+    async def test_the_feed_tells_the_entries_of_a_revision_in_the_order_they_came(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        entries = [placed(user(), "c"), placed(user(), "b", "c"), placed(user(), "a"), placed(user(), "d", "a")]
+        await backend.import_entries(session.id, entries, leaf="b")
+        (change,) = await backend.changes(session.id, 0, 9)
+        assert ids_of(change.entries) == ["c", "b", "a", "d"]
 
     async def test_the_feed_can_be_resumed_anywhere(self, backend: Backend) -> None:
         session = await new_session(backend)
@@ -421,6 +458,10 @@ class ReadContract:
             await anext(told)
             await backend.delete_tree(session.id)
             await anext(told)
+
+    async def test_a_watcher_of_a_session_that_is_not_there_is_told_at_once(self, backend: Backend) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(aiter(backend.notifications(UNKNOWN)))
 
     async def test_watching_ends_when_the_store_closes(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())

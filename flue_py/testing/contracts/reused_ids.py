@@ -1,4 +1,4 @@
-"""The contract of ids that are used again: whoever holds on to a deleted session never meets its successor."""
+"""The contract: a handle to a deleted session never reaches a later session of the same id."""
 
 from __future__ import annotations
 

@@ -276,6 +276,17 @@ class LedgerContract:
             await backend.record_call(other.id, replace(call(input=10), replaces=("c",)))
         assert await spent(backend) == (1, 1)
 
+    async def test_calls_are_found_by_scope_provider_and_id(self, backend: Backend) -> None:
+        here, there = await new_session(backend, scope="here"), await new_session(backend, scope="there")
+        for session in (here, there):
+            for provider, call_id in (("p", "c"), ("q", "c"), ("p", "d")):
+                await backend.record_call(session.id, replace(call(call_id), provider=provider))
+        asked = [CallId("p", "c"), CallId("q", "d"), CallId("p", UNKNOWN)]
+        (found,) = await backend.find_calls("here", asked)
+        assert (found.scope, found.provider, found.call_id) == ("here", "p", "c")
+        assert await backend.find_calls("elsewhere", asked) == []
+        assert await backend.find_calls("here", []) == []
+
     async def test_many_calls_at_once_are_each_counted_once(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         await backend.record_call(session.id, call("c3"))
@@ -398,6 +409,9 @@ class LedgerContract:
         assert await spent(backend, model="m1", provider="\0") == (0, 0)
         second = to_microseconds(datetime(2026, 3, 2, tzinfo=UTC))
         assert await spent(backend, from_us=second) == (2, 2)
+        last_of_first = second - 1
+        assert await spent(backend, from_us=last_of_first, before_us=second) == (1, 1)
+        assert await spent(backend, from_us=0, before_us=last_of_first) == (0, 0)
         assert await spent(backend, from_us=0, before_us=second) == (1, 1)
 
     async def test_an_abandoned_branch_is_on_nobodys_active_path(self, backend: Backend) -> None:

@@ -79,7 +79,7 @@ class MovingMachine(BackendMachine):
 
     @rule()
     def catch_up(self) -> None:
-        """Copy what is new into the store that follows, having deleted there what was deleted here."""
+        """Delete in the other store what was deleted here, then copy what is new."""
         if self._follower is None:
             self._follower = self._open_next()
         follower = self._follower

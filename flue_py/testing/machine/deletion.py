@@ -1,4 +1,4 @@
-"""Deletion against plain reachability: what survivors saw before is what is there afterwards, and nothing else."""
+"""Deletion against plain reachability: afterwards there is exactly what the survivors saw before."""
 
 from __future__ import annotations
 

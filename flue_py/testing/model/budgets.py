@@ -32,7 +32,6 @@ class ModelBudgets(ModelReads):
     # -- budgets ----------------------------------------------------------------------------------------------
 
     async def set_budget(self, new: NewBudget) -> Budget:
-        self._check_open()
         scope = new.scope if new.session_id is None else self._session(new.session_id).info.scope
         note = self._same_target(new, scope)
         now = self._sources.now_us()
@@ -85,13 +84,7 @@ class ModelBudgets(ModelReads):
             note.updated_us,
         )
 
-    async def get_budget(self, budget_id: str) -> Budget | None:
-        self._check_open()
-        note = self._budgets.get(budget_id)
-        return None if note is None else self._budget(note, self._sources.now_us())
-
     async def list_budgets(self, *, scope: str | None, after: str | None, limit: int) -> list[Budget]:
-        self._check_open()
         notes = list(self._budgets.values())
         if after is not None:
             notes = notes[notes.index(self._require_budget(after)) + 1 :]
@@ -130,7 +123,6 @@ class ModelBudgets(ModelReads):
         ]
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
-        self._check_open()
         self._require_budget(budget_id)
         now = self._sources.now_us()
         held = [
@@ -141,13 +133,12 @@ class ModelBudgets(ModelReads):
         return sorted(held, key=lambda each: (each.expires_us, each.reservation_id))
 
     async def delete_budget(self, budget_id: str) -> Budget:
-        self._check_open()
         budget = self._budget(self._require_budget(budget_id), self._sources.now_us())
         self._forget_budgets([budget_id])
         return budget
 
     def _forget_budgets(self, budget_ids: Iterable[str]) -> None:
-        """Delete budgets, and of the reservations what is in them."""
+        """Delete budgets, with what is reserved in them."""
         for budget_id in budget_ids:
             del self._budgets[budget_id]
             for reservation in list(self._reservations.values()):
@@ -194,12 +185,10 @@ class ModelBudgets(ModelReads):
             self._budgets[budget_id].updated_us = now
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
-        self._check_open()
         note = self._reservations.get(reservation_id)
         return None if note is None else self._reservation(note, self._sources.now_us())
 
     def _require_reservation(self, reservation_id: str) -> ReservationNote:
-        self._check_open()
         note = self._reservations.get(reservation_id)
         if note is None:
             raise ReservationNotFound(reservation_id)
@@ -238,7 +227,7 @@ class ModelBudgets(ModelReads):
 
 
 def unused(draw: Callable[[], str], *taken: Container[str]) -> str:
-    """Return a fresh id, asking again while it is taken. Raises `InvalidArgument` where there is no end of it."""
+    """Return a fresh id, drawing again while it is taken. Raises `InvalidArgument` after 1,000 draws."""
     drawn = ""
     for _ in range(_ID_ATTEMPTS):
         drawn = draw()

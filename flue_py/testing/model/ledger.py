@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import date
 from typing import TypeAlias
 
 from flue_py.core.call_rows import CallRow
 from flue_py.core.costs import NO_CALLS, EntryCost
-from flue_py.core.ledger import CallId, Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
+from flue_py.core.ledger import Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
 from flue_py.core.sessions import Stored, all_meant, is_meant
 from flue_py.errors import SessionNotFound
 from flue_py.testing.model.reads import ModelReads
@@ -20,18 +20,7 @@ _Booked: TypeAlias = tuple[int, int, str | None]
 class ModelLedger(ModelReads):
     """The questions about paid calls. Nothing here changes what is stored."""
 
-    async def find_calls(self, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
-        self._check_open()
-        found = {self._ledger.get((scope, *identity)) for identity in identities}
-        return [call for call in found if call is not None]
-
-    async def calls_of_entry(self, session_id: str, entry_id: str) -> list[CallRow]:
-        number = self._session(session_id).number
-        found = [call for call in self._ledger.values() if (call.session_key, call.entry_id) == (number, entry_id)]
-        return sorted(found, key=lambda call: call.identity)
-
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
-        self._check_open()
         payers = None
         on_path: set[_Booked] | None = None
         if query.session_id is not None and query.on_path:

@@ -8,14 +8,13 @@ from typing import Literal
 
 import pydantic_core
 
-from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable
-from flue_py.core.projection import PINNABLE_KINDS
+from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable, row_value
 from flue_py.core.sessions import (
     STORED,
     Change,
     LeafChoice,
     MoveReason,
-    SessionInfo,
     Stored,
     check_entry_label,
 )
@@ -23,13 +22,6 @@ from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.testing.model.ledger import ModelLedger
 from flue_py.testing.model.pins import group_of, pins_in_effect
 from flue_py.testing.model.rows import MoveNote, Row, Session
-
-
-def row_value(info: SessionInfo, what: str) -> str | None:
-    """Return what an edit of a session's row tells of it, as text."""
-    completed = None if info.completed_us is None else str(info.completed_us)
-    values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
-    return completed if what == "completed" else values[what]
 
 
 class ModelMarks(ModelLedger):
@@ -48,7 +40,7 @@ class ModelMarks(ModelLedger):
         session = self._session(session_id)
         session.check_sees(entry_id)
         kind = session.tree[entry_id].entry.kind
-        if kind not in PINNABLE_KINDS:
+        if kind not in SHOWN_KINDS:
             raise InvalidArgument(f"entry {entry_id!r} is of kind {kind}, which is never part of a context")
         group = group_of(session, entry_id, session.info.leaf_id)
         in_effect = pins_in_effect(session, session.info.leaf_id)
@@ -144,7 +136,6 @@ class ModelMarks(ModelLedger):
                 marks.pop(entry_id, None)
             else:
                 marks[entry_id] = edit.after
-                session.marked_us[entry_id, edit.what] = session.info.updated_us
 
     def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
         if retracted == (entry_id in session.retracted):
@@ -170,7 +161,7 @@ class ModelMarks(ModelLedger):
         to: LeafChoice = STORED,
         note: MoveNote | None = None,
     ) -> None:
-        """Count one revision, record the change, and wake those who watch."""
+        """Count one revision, and record the change."""
         now = self._sources.now_us()
         before = session.info.leaf_id
         leaf = before if isinstance(to, Stored) else to
@@ -183,4 +174,3 @@ class ModelMarks(ModelLedger):
             change = replace(change, entries=entries, from_id=before, to_id=leaf, at_us=at)
             session.notes[revision] = note or MoveNote(None, None)
         session.changes.append(change)
-        self._notify(session.info.id)

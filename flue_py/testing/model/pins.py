@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from flue_py.core.entries import COMPACTION, NewEntry
 from flue_py.core.exchange import group_ids, messages_of
 from flue_py.core.jsontext import decode_object
+from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.pins import effective_pins, keeping_pinned
-from flue_py.core.projection import PINNABLE_KINDS, latest_compaction
+from flue_py.core.projection import latest_compaction
 from flue_py.core.sessions import LeafChoice, Stored
 from flue_py.testing.model.rows import Session
 
@@ -40,7 +41,7 @@ def with_pins(session: Session, entries: Sequence[NewEntry], below: LeafChoice) 
             members = {
                 member
                 for entry in path[:end]
-                if entry.id in pinned and entry.kind in PINNABLE_KINDS
+                if entry.id in pinned and entry.kind in SHOWN_KINDS
                 for member in group_of(session, entry.id, below)
             }
             made.append(keeping_pinned(new, fields, [entry.id for entry in path[:end] if entry.id in members]))

@@ -1,9 +1,8 @@
-"""The reading half of the model: nothing here changes what is stored."""
+"""The reads of the model. Nothing here changes what is stored."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,13 +22,11 @@ from flue_py.core.log import LogLine
 from flue_py.core.projection import context_of, latest_compaction, pinned_ids
 from flue_py.core.sessions import (
     STORED,
-    Appended,
     Change,
     LeafChoice,
     Mark,
     MessagesRead,
     PathRead,
-    Problem,
     ReadStamp,
     SessionInfo,
     SessionKind,
@@ -37,13 +34,12 @@ from flue_py.core.sessions import (
     Stored,
     StoreInfo,
     TaskLink,
-    VerifyReport,
     require_meant,
 )
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
-from flue_py.errors import InvalidArgument, SessionNotFound, StoreClosed
-from flue_py.testing.model.rows import BudgetNote, PayerNote, ReservationNote, Session, session_problems, tree_problems
+from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.testing.model.rows import BudgetNote, PayerNote, ReservationNote, Session
 
 
 class Sources(Protocol):
@@ -70,24 +66,16 @@ class ModelReads:
         self._payers: dict[int, PayerNote] = {}
         self._budgets: dict[str, BudgetNote] = {}
         self._reservations: dict[str, ReservationNote] = {}
-        self._watchers: dict[str, set[asyncio.Event]] = {}
         self._sessions_made = 0
-        self._closed = False
 
     # -- sessions and tasks ------------------------------------------------------------------------------------
 
     async def get_session(self, session_id: str, scope: str | None = None) -> SessionInfo | None:
-        self._check_open()
         session = self._sessions.get(session_id)
         if session is None or (scope is not None and session.info.scope != scope):
             return None
         require_meant(session_id, session.number)
         return session.info
-
-    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
-        self._check_open()
-        session_id = self._keys.get((scope, key))
-        return None if session_id is None else self._sessions[session_id].info
 
     async def list_sessions(
         self,
@@ -99,7 +87,6 @@ class ModelReads:
         where: SessionFilter = ANY_SESSION,
         ordering: Ordering = LAST_ACTIVE_FIRST,
     ) -> SessionPage:
-        self._check_open()
         if limit < 1:
             raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
         last = None if cursor is None else read_cursor(cursor, ordering)
@@ -114,10 +101,6 @@ class ModelReads:
             listed = [item for item in listed if (item[0] < last if ordering.descending else item[0] > last)]
         page = tuple(info for _, info in listed[:limit])
         return SessionPage(page, write_cursor(ordering, listed[limit - 1][0]) if len(listed) > limit else None)
-
-    async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
-        self._check_open()
-        return sorted(session_id for session_id in self._sessions if session_id.startswith(prefix))[:limit]
 
     async def task_links(self, session_id: str) -> list[TaskLink]:
         return list(self._session(session_id).links)
@@ -210,10 +193,6 @@ class ModelReads:
         session = self._session(session_id)
         return sorted(found for found in session.reach() - session.retracted if found.startswith(prefix))[:limit]
 
-    async def taken_entry_ids(self, session_id: str, ids: Sequence[str]) -> set[str]:
-        tree = self._session(session_id).tree
-        return {entry_id for entry_id in ids if entry_id in tree}
-
     async def is_ancestor(self, session_id: str, entry_id: str, of: str) -> bool:
         session = self._session(session_id)
         session.check_sees(entry_id)
@@ -230,12 +209,6 @@ class ModelReads:
         there = {entry.id for entry in other_path}
         return next((entry.id for entry in reversed(path) if entry.id in there), None)
 
-    async def recall_append(self, session_id: str, idempotency_key: str) -> Appended | None:
-        request = self._session(session_id).requests.get(idempotency_key)
-        if request is None or not isinstance(request.result, Appended):
-            return None
-        return replace(request.result, replayed=True)
-
     async def changes(self, session_id: str, after: int, limit: int) -> list[Change]:
         session = self._session(session_id)
         return [change for change in session.changes if change.revision > after][:limit]
@@ -245,26 +218,6 @@ class ModelReads:
         last = len(session.changes) if before is None else min(before - 1, len(session.changes))
         return [session.log_line(revision) for revision in range(last, max(last - limit, 0), -1)]
 
-    def notifications(self, session_id: str) -> AsyncIterator[None]:
-        self._check_open()
-        return self._watch(session_id)
-
-    async def _watch(self, session_id: str) -> AsyncIterator[None]:
-        changed = asyncio.Event()
-        changed.set()
-        watchers = self._watchers.setdefault(session_id, set())
-        watchers.add(changed)
-        try:
-            while not self._closed:
-                await changed.wait()
-                if self._closed:
-                    return
-                # Cleared before the caller looks, so that what changes while it looks wakes it again.
-                changed.clear()
-                yield
-        finally:
-            watchers.discard(changed)
-
     async def read_marks(self, session_id: str) -> list[Mark]:
         session = self._session(session_id)
         labels = [Mark(entry_id, "label", text) for entry_id, text in session.labels.items()]
@@ -272,56 +225,21 @@ class ModelReads:
         retracted = [Mark(entry_id, "retracted") for entry_id in session.retracted]
         return sorted(labels + pins + retracted, key=lambda mark: (mark.entry_id, mark.kind))
 
-    # -- the store itself -------------------------------------------------------------------------------------
-
-    async def verify(self) -> VerifyReport:
-        self._check_open()
-        trees = {id(session.tree): session.tree for session in self._sessions.values()}
-        problems = [problem for tree in trees.values() for problem in tree_problems(tree, self._ledger.values())]
-        held: dict[int, set[str]] = {number: set() for number in trees}
-        for session in self._sessions.values():
-            session.reach(held[id(session.tree)])
-            spent = [call for call in self._ledger.values() if call.session_key == session.number]
-            problems += session_problems(session, spent)
-            key = session.info.key
-            if key is not None and self._keys.get((session.info.scope, key)) != session.info.id:
-                problems.append(Problem("key", session.info.id, f"key {key!r} does not lead to the session"))
-        for number, tree in trees.items():
-            problems += [Problem("orphan", entry_id, "no session sees it") for entry_id in tree.keys() - held[number]]
-        if len(self._keys) != sum(session.info.key is not None for session in self._sessions.values()):
-            problems.append(Problem("key", "store", "a key leads to no session"))
-        return VerifyReport(len(self._sessions), sum(map(len, trees.values())), problems)
-
     async def info(self) -> StoreInfo:
-        self._check_open()
         trees = {id(session.tree): session.tree for session in self._sessions.values()}
         entries = sum(map(len, trees.values()))
         return StoreInfo("memory", ":memory:", 0, len(self._sessions), entries, len(self._ledger), None)
 
-    async def close(self) -> None:
-        self._closed = True
-        for session_id in list(self._watchers):
-            self._notify(session_id)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed("this store has been closed; open it again")
-
     def _session(self, session_id: str) -> Session:
-        self._check_open()
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFound(session_id)
         require_meant(session_id, session.number)
         return session
 
-    def _notify(self, session_id: str) -> None:
-        for changed in self._watchers.get(session_id, ()):
-            changed.set()
-
 
 def _leaf(session: Session, leaf: LeafChoice) -> str | None:
-    """Return the leaf to read at. Raises `EntryNotFound` where the session does not see it."""
+    """Return the leaf to read at. Raises `EntryNotFound` if the session does not see it."""
     if isinstance(leaf, Stored):
         return session.info.leaf_id
     session.check_sees(leaf)

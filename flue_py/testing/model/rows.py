@@ -1,4 +1,4 @@
-"""What the model keeps per session and tree, and how it is checked."""
+"""What the model keeps of a session, a tree, a budget and a reservation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple, cast
 
 from flue_py.core.budgets import Covers, ReservationState, Unit
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.log import (
     LOGGED_IDS,
     Edit,
@@ -22,10 +22,9 @@ from flue_py.core.log import (
     Note,
     make_line,
 )
-from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, Problem, SessionInfo, Stored, TaskLink
+from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, SessionInfo, Stored, TaskLink
 from flue_py.core.trees import CallRow, EditRow
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
-from flue_py.core.usage_shapes import agrees_with_payload
 from flue_py.errors import EntryNotFound, LeafConflict
 
 
@@ -132,9 +131,7 @@ class Session:
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
     the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
-    by revision, ``edits`` are in order of it, ``pins`` (``on`` or ``off``) by entry, ``marked_us`` says when a mark
-    was made, by entry and kind. ``stamp`` tells a copy of another store's session: the fingerprint of its tree as it
-    was copied.
+    by revision, ``edits`` are in order of it, ``pins`` (``on`` or ``off``) by entry.
     """
 
     info: SessionInfo
@@ -152,9 +149,7 @@ class Session:
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     notes: dict[int, MoveNote] = field(default_factory=dict)
-    marked_us: dict[tuple[str, str], int] = field(default_factory=dict)
     edits: list[EditRow] = field(default_factory=list)
-    stamp: bytes | None = None
 
     def reach(self, found: set[str] | None = None) -> set[str]:
         """Return what this session holds: what it created, its leaf, its fork point, and their ancestors."""
@@ -187,7 +182,7 @@ class Session:
             raise EntryNotFound(self.info.id, entry_id)
 
     def check_leaf(self, expected: LeafChoice) -> None:
-        """Raise `LeafConflict` where the stored leaf is not the expected one."""
+        """Raise `LeafConflict` if the stored leaf is not the expected one."""
         if not isinstance(expected, Stored) and expected != self.info.leaf_id:
             raise LeafConflict(self.info.id, expected, self.info.leaf_id)
 
@@ -277,54 +272,3 @@ def with_paid_sums(rows: Iterable[Row], tree: Mapping[str, Row], calls: Iterable
 def renew_paid_sums(tree: dict[str, Row], calls: Iterable[CallRow]) -> None:
     """Derive anew what was paid on the paths of a tree, from what the ledger has now. O(tree and ledger)."""
     tree.update((row.entry.id, row) for row in with_paid_sums(tree.values(), {}, calls))
-
-
-def tree_problems(tree: dict[str, Row], calls: Iterable[CallRow]) -> list[Problem]:
-    """Return where an entry's depth, totals or usage differ from what its parent and its payload say, or what was paid
-    on its path from what the ledger's ``calls`` of the tree say."""
-    problems = []
-    for entry_id, row in tree.items():
-        entry = row.entry
-        parent = None if entry.parent_id is None else tree.get(entry.parent_id)
-        if entry.parent_id is not None and parent is None:
-            problems.append(Problem("parent", entry_id, f"its parent {entry.parent_id!r} is not there"))
-            continue
-        if entry.depth != (0 if parent is None else parent.entry.depth + 1):
-            problems.append(Problem("depth", entry_id, f"{entry.depth} is not one below its parent"))
-        if row.added != (entry.usage if row.counted else NO_USAGE) and not (
-            row.counted and agrees_with_payload(row.added, entry.kind, entry.role, entry.fields)
-        ):
-            problems.append(Problem("usage", entry_id, "what it adds is not what its payload reports"))
-        if row.totals != (NO_USAGE if parent is None else parent.totals).plus(row.added):
-            problems.append(Problem("totals", entry_id, "the running totals are not its parent's and its own"))
-    if not problems:
-        derived = with_paid_sums(tree.values(), {}, calls)
-        what = "the sums are not what the ledger has of its path"
-        problems = [Problem("paid", new.entry.id, what) for new in derived if tree[new.entry.id] != new]
-    return problems
-
-
-def session_problems(session: Session, spent: list[CallRow]) -> list[Problem]:
-    """Return where a session's row differs from its history, its log and the ledger."""
-    info = session.info
-    own = [session.tree[entry_id].entry for entry_id in session.created if entry_id in session.tree]
-    counted = [entry for entry in own if entry.id not in session.retracted]
-    leaf = info.forked_from_entry
-    for change in session.changes:
-        leaf = leaf if change.reason is None else change.to_id
-    checks = {
-        "created": len(own) == len(session.created) and all(entry.session_id == info.id for entry in own),
-        "leaf": info.leaf_id == leaf and (leaf is None or session.sees(leaf)),
-        "revision": [change.revision for change in session.changes] == list(range(1, info.revision + 1)),
-        "entry_count": info.entry_count == len(counted),
-        "message_count": info.message_count == sum(entry.kind == MESSAGE for entry in counted),
-        "spent_tokens": info.spent_tokens == sum(call.tokens for call in spent),
-        "spent_picodollars": info.spent_picodollars == sum(call.cost or 0 for call in spent),
-        "active_us": info.active_us == max((entry.created_us for entry in own), default=info.created_us),
-        "unpriced_calls": info.unpriced_calls == sum(call.cost is None for call in spent),
-        "unknown_calls": info.unknown_calls == sum(call.unknown for call in spent),
-        "links": [link.position for link in session.links] == list(range(len(session.links))),
-        "edits": all(edit.revision <= info.revision for edit in session.edits),
-        "changes": [entry.id for change in session.changes for entry in change.entries] == session.created,
-    }
-    return [Problem(what, info.id, "it is not what the history says") for what, holds in checks.items() if not holds]

@@ -1,8 +1,8 @@
-"""A model: the reference model the other backends are compared with.
+"""The reference model: what a store must answer to the calls that the state machines make.
 
-Small and obvious before fast: entries are a dict with parent links per tree, what a session sees is found by
-walking those links, and deletion keeps what the survivors' walks reach. Nothing outlives the process. Methods
-never wait, so each is one transaction by itself; what is wrong is found before anything is changed.
+Small and obvious before fast: the entries of a tree are a dict with parent links. What a session sees is found by
+walking those links, and deletion keeps what the survivors' walks reach. Methods never wait, so each is one transaction
+by itself. What is wrong is found before anything is changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flue_py.core.entries import MESSAGE, Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.log import NO_NOTE, Edit, Note
+from flue_py.core.log import NO_NOTE, Edit, Note, row_value
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -50,7 +50,7 @@ from flue_py.errors import (
     TaskDepthExceeded,
 )
 from flue_py.testing.model.budgets import ModelBudgets, unused
-from flue_py.testing.model.marks import ModelMarks, row_value
+from flue_py.testing.model.marks import ModelMarks
 from flue_py.testing.model.pins import with_pins
 from flue_py.testing.model.rows import (
     Content,
@@ -66,12 +66,11 @@ from flue_py.testing.model.rows import (
 
 
 class StoreModel(ModelMarks, ModelBudgets):
-    """A `Backend` that lives and dies with the process."""
+    """Those methods of a `Backend` that the state machines call, with the same results and errors."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
     async def create_session(self, new: NewSession) -> SessionInfo:
-        self._check_open()
         return self._create(new, new.kind, new.scope).info
 
     async def update_session(
@@ -202,7 +201,6 @@ class StoreModel(ModelMarks, ModelBudgets):
             return None
         self._set_retracted(session, entry_id, retracted=True)
         self._commit(session, "retract", to=entry.parent_id, note=MoveNote(None, note.by, note.why))
-        session.marked_us[entry_id, "retracted"] = session.info.updated_us
         session.do(entry_id, entry.parent_id, retracted=entry_id)
         return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
@@ -233,18 +231,13 @@ class StoreModel(ModelMarks, ModelBudgets):
     ) -> None:
         if to is not None and to not in session.tree:
             raise EntryNotFound(session.info.id, to)
-        hidden: list[str] = []
         if operation.retracted is not None:
             self._set_retracted(session, operation.retracted, retracted=reason == "redo")
-            hidden += [operation.retracted] if reason == "redo" else []
         for entry_id in operation.brought_back:
             if reason == "undo" and (not session.sees(entry_id) or session.has_visible_child(entry_id)):
                 break  # a branch landed below it since: retracting it again would tear the branch off
             self._set_retracted(session, entry_id, retracted=reason == "undo")
-            hidden += [entry_id] if reason == "undo" else []
         self._commit(session, reason, to=to, note=MoveNote(operation.revision, note.by, note.why))
-        for entry_id in hidden:
-            session.marked_us[entry_id, "retracted"] = session.info.updated_us
 
     async def fork(
         self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
@@ -357,7 +350,6 @@ class StoreModel(ModelMarks, ModelBudgets):
         self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
 
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
-        self._check_open()
         root = self._sessions.get(session_id)
         if root is None or not is_meant(session_id, root.number) or scope not in (None, root.info.scope):
             return Deletion(())
@@ -411,7 +403,6 @@ class StoreModel(ModelMarks, ModelBudgets):
             del self._sessions[session_id]
             if session.info.key is not None:
                 del self._keys[session.info.scope, session.info.key]
-            self._notify(session_id)
 
     # -- how it is done ---------------------------------------------------------------------------------------
 
@@ -425,7 +416,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         return session
 
     def _replay(self, session: Session, key: str | None, content: Content | None) -> Appended | Moved | str | None:
-        """Return the first result of an idempotency key, or None where it is new."""
+        """Return the first result of an idempotency key, or None if it is new."""
         check_name(key, "idempotency key")
         request = None if key is None else session.requests.get(key)
         if request is None:
@@ -477,7 +468,6 @@ class StoreModel(ModelMarks, ModelBudgets):
         self._sessions[session_id] = session
         if new.key is not None:
             self._keys[scope, new.key] = session_id
-        self._notify(session_id)
         return session
 
     def _make_rows(self, session: Session, entries: Sequence[NewEntry], below: LeafChoice) -> list[Row]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flue_py.errors import InvalidArgument
-from flue_py.formats.registry import FORMATS, find_format, recognize
+from flue_py.formats.registry import all_formats, find_format, recognize
 from flue_py.homes import in_full
 from flue_py.transfer.importing.sources import AUTO
 
@@ -17,7 +17,7 @@ _FIRST_BYTES = 1 << 16
 
 def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
     """Return the folders that are there of those in which programs keep their sessions, each once."""
-    formats = FORMATS if format == AUTO else (find_format(format),)
+    formats = all_formats() if format == AUTO else (find_format(format),)
     places = []
     for place in (place for each in formats for place in each.places):
         with suppress(InvalidArgument):  # nobody's home has no sessions
@@ -41,7 +41,7 @@ def find_files(places: Iterable[Path], format: str = AUTO) -> Iterator[Path]:  #
 
 
 def _files_of(folder: Path, format: str) -> Iterator[Path]:  # noqa: A002
-    formats = FORMATS if format == AUTO else (find_format(format),)
+    formats = all_formats() if format == AUTO else (find_format(format),)
     suffixes = tuple({suffix for each in formats for suffix in each.suffixes})
     for where, folders, names in os.walk(folder):
         folders.sort()

@@ -17,15 +17,14 @@ from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import check_new_name
 from flue_py.errors import SessionExists, UnreadableFile
-from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.kit.report import LineNote, ParseReport
+from flue_py.formats.kit.report import LineNote
 from flue_py.formats.kit.streaming import SessionPart
 from flue_py.sessions.arguments import checked_flag, checked_path
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.calls import book_calls, with_settled
 from flue_py.transfer.importing.reports import ImportReport
-from flue_py.transfer.importing.sources import AUTO, ImportSource, checked_format, parts_of
+from flue_py.transfer.importing.sources import AUTO, ImportSource, checked_format
 from flue_py.transfer.importing.targets import (
     Target,
     imported_in,
@@ -71,7 +70,7 @@ async def import_source(
     store: Store, source: ImportSource, *, scope: str = "", progress: Progress | None = None
 ) -> ImportReport:
     """Import a file that was started, as `import_file` does."""
-    work = _FileImport(store, source.path, scope, source)
+    work = _FileImport(store, scope, source)
     # While one batch is stored, the next one is read.
     reading = asyncio.create_task(asyncio.to_thread(source.batch))
     try:
@@ -86,25 +85,16 @@ async def import_source(
         # The thread is not to read on from a file that is closed.
         await asyncio.wait([reading])
     await work.finish()
-    return work.report(source.format.name, source.report)
-
-
-async def import_parsed(store: Store, parsed: ParsedSession, path: Path, *, scope: str = "") -> ImportReport:
-    """Import a session that was parsed already, and report what was done, as `import_file` does for a whole file."""
-    work = _FileImport(store, path, scope)
-    for part in parts_of(parsed):
-        await work.add(part)
-    await work.finish()
-    return work.report(parsed.format, parsed.report)
+    return work.report()
 
 
 class _FileImport:
     """The import of one file."""
 
-    def __init__(self, store: Store, path: Path, scope: str, source: ImportSource | None = None) -> None:
+    def __init__(self, store: Store, scope: str, source: ImportSource) -> None:
         check_new_name(scope, "scope")
         self._store = store
-        self._path = path
+        self._path = source.path
         self._scope = scope
         self._source = source
         self._targets: dict[str, Target] = {}
@@ -171,7 +161,7 @@ class _FileImport:
         """Raise `UnreadableFile` where what was imported before is no longer what the file begins with."""
         target.recorded = recorded = imported_record(target.session)
         count, digest = recorded.get("bytes"), recorded.get("digest")
-        if self._source is None or type(count) is not int or not isinstance(digest, str):
+        if type(count) is not int or not isinstance(digest, str):
             return
         if self._source.size < count:
             # An older copy of the file, if it is one, has nothing new.
@@ -242,7 +232,7 @@ class _FileImport:
 
     def _check_order(self, target: Target, part: SessionPart, taken: set[str]) -> None:
         """Raise `UnreadableFile` where rows without ids of their own changed before others that were imported."""
-        if self._source is None or not self._source.format.is_chained:
+        if not self._source.format.is_chained:
             return
         is_new = [entry.id not in taken for entry in part.entries]
         if target.is_older_copy or (True in is_new and False in is_new[is_new.index(True) :]):
@@ -346,20 +336,21 @@ class _FileImport:
             await target.restate(self._store)
             await target.set_completed()
             await target.remember_beginning()
-            if self._source is not None and self._source.format.is_chained:
+            if self._source.format.is_chained:
                 await target.remember_end(self._source)
             if target.session.id in self._rewritten and not target.leaf_kept:
                 await target.remember_leaf()
         await link_tasks(self._store, self._scope, self._targets.values())
 
-    def report(self, format: str, rows: ParseReport) -> ImportReport:  # noqa: A002
+    def report(self) -> ImportReport:
         """Return what was done."""
+        rows = self._source.report
         # What the file is of comes first; then the task sessions in it.
         order = sorted(self._targets.values(), key=lambda target: target.parent is not None)
         noted = len(self._notes)
         return ImportReport(
             file=str(self._path),
-            format=format,
+            format=self._source.format.name,
             sessions=tuple(target.report() for target in order),
             rows=rows.rows,
             skipped=rows.skipped,

@@ -11,11 +11,10 @@ from typing import BinaryIO
 
 from flue_py.core.bounds import json_weight
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.errors import InvalidArgument, UnreadableFile, shown
-from flue_py.formats.kit.parsed import ParsedSession
+from flue_py.errors import FlueError, InvalidArgument, UnreadableFile, shown
 from flue_py.formats.kit.report import ParseReport
-from flue_py.formats.kit.streaming import RowReader, SessionPart, whole_session
-from flue_py.formats.registry import Format, find_format, format_names, recognize
+from flue_py.formats.kit.streaming import Reader, SessionPart
+from flue_py.formats.registry import OURS, Format, find_format, format_names, recognize
 from flue_py.store.collector import collector_held
 from flue_py.transfer.plain_files import open_plain
 
@@ -49,7 +48,7 @@ class ImportSource:
         self._format: Format | None = None
         self._file: BinaryIO | None = None
         self._lines: Iterator[tuple[int, bytes]] = iter(())
-        self._reader: RowReader | None = None
+        self._reader: Reader | None = None
         self._report: ParseReport | None = None
         self._waiting: list[SessionPart] | None = []
         self.size = 0
@@ -95,15 +94,13 @@ class ImportSource:
             first = self._file.read(_FIRST_BYTES)
             self._file.seek(0)
             self._format = self._recognized(first)
-            if self._format.reader is None or self.size <= min(self._format.whole_up_to, self._limits.document_bytes):
-                self._waiting = self._parse_whole(self._file)
-                return
-            self._reader = self._format.make_reader(self.path.name)
+            self._reader = self._make_reader(self._format)
+            lines = self._document if self._reader.needs_whole else self._numbered_lines
             if self._reader.needs_scan:
-                for number, raw in self._numbered_lines(self._file):
+                for number, raw in lines(self._file):
                     self._reader.scan(number, raw)
                 self._file.seek(0)
-            self._lines = self._numbered_lines(self._file)
+            self._lines = lines(self._file)
             self._waiting = self._read_batch()
         except UnreadableFile as error:
             hint = self._looks_like(first)
@@ -138,30 +135,33 @@ class ImportSource:
     def _settled(self, found: Format) -> Format:
         """Return the format that the whole file is of, where its beginning is not enough to tell."""
         file = self._file
-        if found.settled_by is None or file is None:
+        if found.settle is None or file is None:
             return found
         other = found.other_format(iter(lambda: file.read(_ONE_READ), b""))
         file.seek(0)
         return found if other is None else find_format(other)
 
-    def _parse_whole(self, file: BinaryIO) -> list[SessionPart]:
-        if self.size > self._limits.document_bytes:
-            raise self._too_large(f"{self.size} bytes are more than the {self._limits.document_bytes}")
-        if self.format.content == "bytes":
-            sessions = self.format.bytes_parser()(self._document(file), self.path.name)
-        else:
-            sessions = self.format.lines_parser()(file, self.path.name)
-        if not sessions:
-            raise UnreadableFile(f"{self.path} holds no session; nothing was imported")
-        self.bytes_read = self.size
-        self._report = _joined([session.report for session in sessions])
-        return [whole_session(session) for session in sessions]
+    def _make_reader(self, format: Format) -> Reader:  # noqa: A002
+        try:
+            return format.reader(self.path.name)
+        except Exception as error:
+            raise self._failed(format, error) from error
 
-    def _document(self, file: BinaryIO) -> bytes:
-        data, most = file.read(self.size), self._limits.document_bytes
+    def _failed(self, format: Format, error: Exception) -> Exception:  # noqa: A002
+        """Return the error to raise for one of a reader: of another package's, that it is to blame."""
+        if format.package == OURS or isinstance(error, (FlueError, OSError)):
+            return error
+        return UnreadableFile(f"{self.path}: {format.failed(error)}; nothing more of it was imported")
+
+    def _document(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Yield the whole file as line 1. Raises `UnreadableFile` where it is larger than the limits allow."""
+        most = self._limits.document_bytes
+        if self.size > most:
+            raise self._too_large(f"{self.size} bytes are more than the {most}")
+        data = file.read(self.size)
         if len(data) > most // _LIGHT and json_weight(data) > 3 * most:
             raise self._too_large(f"its values would take more than three times the {most} bytes in memory")
-        return data
+        yield 1, data
 
     def _too_large(self, what: str) -> UnreadableFile:
         return UnreadableFile(
@@ -182,10 +182,13 @@ class ImportSource:
 
     def _read_batch(self) -> list[SessionPart]:
         assert self._reader is not None
-        with collector_held(_ROWS_AT_ONCE):
-            return self._read_rows(self._reader)
+        try:
+            with collector_held(_ROWS_AT_ONCE):
+                return self._read_rows(self._reader)
+        except Exception as error:
+            raise self._failed(self.format, error) from error
 
-    def _read_rows(self, reader: RowReader) -> list[SessionPart]:
+    def _read_rows(self, reader: Reader) -> list[SessionPart]:
         size, is_chained = 0, self.format.is_chained
         for number, raw in self._lines:
             self.bytes_read += len(raw)
@@ -238,43 +241,6 @@ def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
         if not is_too_long:
             line += some
     return bytes(line[:_BEGINNING]) + b"\n" if is_too_long else bytes(line)
-
-
-def _joined(reports: list[ParseReport]) -> ParseReport:
-    """Return the one report of a file whose sessions may share theirs."""
-    different = list({id(report): report for report in reports}.values())
-    if len(different) == 1:
-        return different[0]
-    unknown: dict[str, int] = {}
-    left_out: dict[str, int] = {}
-    for report in different:
-        for kind, count in report.unknown_kinds.items():
-            unknown[kind] = unknown.get(kind, 0) + count
-        for reason, count in report.left_out.items():
-            left_out[reason] = left_out.get(reason, 0) + count
-    held_from = [report.held_back_from for report in different if report.held_back_from is not None]
-    return ParseReport(
-        rows=sum(report.rows for report in different),
-        skipped=tuple(note for report in different for note in report.skipped),
-        repaired=tuple(note for report in different for note in report.repaired),
-        unknown_kinds=unknown,
-        surrogates_replaced=sum(report.surrogates_replaced for report in different),
-        skipped_rows=sum(_count(report.skipped_rows, report.skipped) for report in different),
-        repaired_rows=sum(_count(report.repaired_rows, report.repaired) for report in different),
-        merged=sum(report.merged for report in different),
-        left_out=left_out,
-        held_back=sum(report.held_back for report in different),
-        held_back_from=min(held_from, default=None),
-    )
-
-
-def _count(counted: int | None, notes: tuple[object, ...]) -> int:
-    return len(notes) if counted is None else counted
-
-
-def parts_of(parsed: ParsedSession) -> list[SessionPart]:
-    """Return a parsed session as what a batch holds."""
-    return [whole_session(parsed)]
 
 
 def checked_format(name: str) -> str:

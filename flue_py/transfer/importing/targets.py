@@ -15,8 +15,8 @@ from flue_py.errors import EntryNotFound
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.report import LineNote
 from flue_py.formats.kit.streaming import SessionPart
-from flue_py.sessions.arguments import encode_metadata
-from flue_py.sessions.overflowing import oddities_of
+from flue_py.sessions.appending import oddities_of
+from flue_py.sessions.arguments import checked_metadata
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.reports import SessionImport
@@ -160,10 +160,10 @@ class Target:
         stated, session = self.metadata, self.session
         if stated is None or self.leaf_kept or restated(session.metadata, stated) == session.metadata:
             return
-        new = encode_metadata(stated, store.limits)
+        new = checked_metadata(stated, store.limits)
 
         def edit(stored: str) -> str:
-            return encode_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
+            return checked_metadata(restated(decode_object(stored), decode_object(new)), store.limits)
 
         await store.backend.update_session(session.ref, metadata_text=edit)
         await session.refresh()

@@ -1,16 +1,22 @@
-"""A provider's message, checked and read by the importers' code for one message. See `flue_py.wire.foreign`."""
+"""Messages of OpenAI chat, OpenAI Responses and Anthropic, one at a time, from and to ours.
+
+The form of a message is told by what only one provider has (`shape_of`). `convert` makes ours of it, with what an
+export needs to give the original back; `to_provider` is the way back. Whole lists, with each result behind its call,
+are what imports and exports are for.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.errors import InvalidEntry, shown
-from flue_py.wire.anthropic import anthropic_difference, messages_from_anthropic
-from flue_py.wire.openai_chat import calls_in as calls_in  # noqa: PLC0414 - what is called is told by the same module
-from flue_py.wire.openai_chat import chat_difference, message_from_chat
-from flue_py.wire.openai_responses import message_from_item, responses_difference
+from flue_py.core.shapes import Shape
+from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.wire import anthropic, openai_chat, openai_responses
+from flue_py.wire.differences import restored
+from flue_py.wire.leftovers import ExportNote, Leftovers
 
 _OURS = frozenset({"api", "provider", "model", "usage", "stopReason", "errorMessage", "timestamp"})
 """Fields of our messages that callers put on a provider's: they count as they would on ours."""
@@ -19,44 +25,81 @@ _ITEMS = re.compile(r"message|reasoning|.*_(call|output|response|request|list_to
 _Pairs = Iterator[tuple[JsonObject, JsonObject]]
 
 
-# --- Reading ------------------------------------------------------------------------------------------------
+class Converted(NamedTuple):
+    """One of our messages, made from a provider's, with what stands beside it in the entry's ``extra``."""
+
+    message: JsonObject
+    beside: JsonObject
+
+
+class Printed(NamedTuple):
+    """The messages of a provider that one of ours is, and what they had no place for."""
+
+    messages: tuple[JsonObject, ...]
+    notes: tuple[ExportNote, ...]
+
+
+def convert(
+    message: JsonObject, shape: Shape, names: MutableMapping[str, str], where: str = "message"
+) -> list[Converted]:
+    """Return a provider's message as ours, one or more, with what brings the original back in an export.
+
+    ``names`` are the names of the tool calls so far, by id; those of this message are added. Nothing is shared with
+    ``message`` that is changed. Raises `InvalidEntry` with the path of what cannot be converted. O(size).
+    """
+    form = _form(shape)
+    form.check(message, where)
+    converted = [Converted(*pair) for pair in form.read(message, names)]
+    for each in converted:
+        names.update(openai_chat.calls_in(each.message))
+    return converted
+
+
+def beside_ours(message: JsonObject, shape: Shape) -> JsonObject:
+    """Return what has to stand beside a message of ours, so that a list of ``shape`` gets it as it came. O(size)."""
+    return _form(shape).difference(message, message)
+
+
+def to_provider(message: JsonObject, shape: Shape, beside: Mapping[str, JsonValue] | None = None) -> Printed:
+    """Return one of our messages as a provider takes it, and notes on what was left out or changed.
+
+    With ``beside``, from `convert` or from the entry's `Entry.extra_fields`, the original comes back, field for field.
+    A Responses answer is an item for each of its parts; of results of tools that Anthropic has in one message, each is
+    a message of its own. Raises `InvalidArgument` for an unknown shape. O(size).
+    """
+    form = _form(shape)
+    found = (beside or {}).get(form.extra)
+    left = Leftovers()
+    printed = form.write(message, left)
+    if found is None:
+        return Printed(tuple(printed), left.notes())
+    if shape == "anthropic" and message.get("role") == "toolResult":
+        block = restored(anthropic.printed_result(message, left), found)
+        return Printed(({"role": "user", "content": [block]},), ())
+    return Printed((restored(printed[0] if len(printed) == 1 else {}, found),), ())
+
+
+# --- The forms ----------------------------------------------------------------------------------------------------
 
 
 def _from_chat(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
-    message = message_from_chat(value, names)
-    yield message, chat_difference(message, value)
+    message = openai_chat.message_from_chat(value, names)
+    yield message, openai_chat.chat_difference(message, value)
 
 
 def _from_item(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
-    message = message_from_item(value, names)
+    message = openai_responses.message_from_item(value, names)
     message.update((name, value[name]) for name in value.keys() & _OURS if message["role"] == "assistant")
     if "timestamp" in value:
         message["timestamp"] = value["timestamp"]
-    yield message, responses_difference(message, value)
+    yield message, openai_responses.responses_difference(message, value)
 
 
 def _from_anthropic(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
-    yield from messages_from_anthropic(value, names, own=_OURS)
+    yield from anthropic.messages_from_anthropic(value, names, own=_OURS)
 
 
-READERS: Mapping[str, Callable[[JsonObject, Mapping[str, str]], _Pairs]] = {
-    "openai-chat": _from_chat,
-    "openai-responses": _from_item,
-    "anthropic": _from_anthropic,
-}
-DIFFERENCES: Mapping[str, Callable[[JsonObject, JsonObject], JsonObject]] = {
-    "openai-chat": chat_difference,
-    "openai-responses": responses_difference,
-    "anthropic": anthropic_difference,
-}
-
-
-# --- Checking -----------------------------------------------------------------------------------------------
-
-
-def check(value: JsonObject, shape: str, where: str) -> None:
-    """Raise `InvalidEntry`, with the path of the field, for what the reader of a shape could not make sense of."""
-    _CHECKS[shape](value, where)
+# --- Checking -----------------------------------------------------------------------------------------------------
 
 
 def _check_chat(value: JsonObject, where: str) -> None:
@@ -138,11 +181,6 @@ _NEEDED = {
     "thinking": ("thinking",),
     "redacted_thinking": ("data",),
 }
-_CHECKS: Mapping[str, Callable[[JsonObject, str], None]] = {
-    "openai-chat": _check_chat,
-    "openai-responses": _check_item,
-    "anthropic": _check_anthropic,
-}
 
 
 def _parts(content: JsonValue, where: str, field: str = "content") -> Iterator[tuple[JsonObject, str]]:
@@ -163,3 +201,42 @@ def _need_text(value: Mapping[str, JsonValue], field: str, where: str) -> None:
 def _need_content(value: Mapping[str, JsonValue], where: str) -> None:
     if not isinstance(value.get("content"), (str, list)):
         raise InvalidEntry(f"{where}.content: should be a string or a list, not {shown(value.get('content'))}")
+
+
+class _Form(NamedTuple):
+    """How messages of one shape are checked, read and written, and the field of ``extra`` that has the differences."""
+
+    extra: str
+    check: Callable[[JsonObject, str], None]
+    read: Callable[[JsonObject, Mapping[str, str]], _Pairs]
+    write: Callable[[JsonObject, Leftovers], list[JsonObject]]
+    difference: Callable[[JsonObject, JsonObject], JsonObject]
+
+
+def _write_chat(message: JsonObject, left: Leftovers) -> list[JsonObject]:
+    return [openai_chat.printed_chat(message, left)]
+
+
+def _write_anthropic(message: JsonObject, left: Leftovers) -> list[JsonObject]:
+    return [anthropic.printed_anthropic(message, left)]
+
+
+_FORMS: Mapping[str, _Form] = {
+    "openai-chat": _Form(openai_chat.EXTRA, _check_chat, _from_chat, _write_chat, openai_chat.chat_difference),
+    "openai-responses": _Form(
+        openai_responses.EXTRA,
+        _check_item,
+        _from_item,
+        openai_responses.printed_items,
+        openai_responses.responses_difference,
+    ),
+    "anthropic": _Form(
+        anthropic.EXTRA, _check_anthropic, _from_anthropic, _write_anthropic, anthropic.anthropic_difference
+    ),
+}
+
+
+def _form(shape: str) -> _Form:
+    if shape not in _FORMS:
+        raise InvalidArgument(f"shape: {shown(shape)} is not one of {', '.join(_FORMS)}")
+    return _FORMS[shape]

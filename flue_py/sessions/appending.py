@@ -1,0 +1,272 @@
+"""Appending to a session: messages, compactions, summaries, entries that come from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flue_py.core.calls import program_of
+from flue_py.core.entries import (
+    EXCLUSION,
+    NewEntry,
+    checked_source,
+    kept_from,
+    new_branch_summary,
+    new_compaction,
+    new_custom,
+)
+from flue_py.core.exchange import Pairing
+from flue_py.core.imported import checked_imported_entries
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.sessions import Appended, OnConflict, check_name
+from flue_py.core.usage import TOO_LARGE, SumTooLarge
+from flue_py.errors import InvalidEntry
+from flue_py.sessions.arguments import checked_choice, checked_flag, checked_messages, checked_place
+from flue_py.sessions.contexts import Contexts
+from flue_py.sessions.handle import Result
+from flue_py.sessions.incoming import incoming_message, incoming_messages
+from flue_py.sessions.marking import Marking
+
+if TYPE_CHECKING:
+    from flue_py.core.messages import Message
+
+
+_SINGLY = 8
+"""After how many entries that are left out one by one the others are left out together."""
+
+
+class Appending(Contexts, Marking):
+    """What a `Session` adds to its history."""
+
+    __slots__ = ()
+
+    async def append_message(
+        self,
+        message: Mapping[str, JsonValue] | Message,
+        *,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append one message below the leaf, and return where it landed.
+
+        ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
+        the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
+        and ``"branch"`` lands as a sibling branch, which moves nobody's leaf. Lone surrogates are replaced, and
+        counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is given; what of
+        it cannot be counted is told in ``oddities``, and refuses nothing.
+
+        A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
+        importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
+        back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
+        `IdempotencyConflict`. O(1).
+        """
+        incoming = incoming_message(message, source)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
+
+    async def append_messages(
+        self,
+        messages: Sequence[Mapping[str, JsonValue] | Message],
+        *,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
+
+        An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
+        leaf. O(len(messages)).
+        """
+        incoming = incoming_messages(checked_messages(messages), source)
+        checked_source(source)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
+
+    async def append_compaction(
+        self,
+        summary: str,
+        *,
+        first_kept_entry_id: str,
+        tokens_before: int,
+        details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        keep_exchanges_whole: bool = True,
+    ) -> Appended:
+        """Append a compaction: from here on, the summary stands for what comes before the first kept entry.
+
+        ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the
+        ledger. A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
+        moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
+        Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off it),
+        `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
+        """
+        checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
+        entry = new_compaction(
+            summary,
+            first_kept_entry_id=first_kept_entry_id,
+            tokens_before=tokens_before,
+            details=details,
+            usage=usage,
+            calls=calls,
+        )
+        if keep_exchanges_whole:
+            leaf = await self._leaf_before(idempotency_key)
+            entry = kept_from(entry, await self._whole_first_kept(first_kept_entry_id, leaf))
+        return await self._append([entry], on_conflict, idempotency_key)
+
+    async def _whole_first_kept(self, first_kept: str, leaf: str | None) -> str:
+        """Return the entry to keep from, so that no call leaves the context whose result is kept or still to come.
+
+        That is ``first_kept`` itself, or the message of the call if it lies before that. Pinned calls are kept anyway.
+        An entry off the path to ``leaf`` stays as it is. The cost of the context, or else of the path.
+        """
+        if leaf is None:
+            return first_kept
+        items = await self.build_context_entries(leaf=leaf)
+        ids = [item.entry_id for item in items]
+        messages: list[JsonObject | None] = [item.data if item.kind == "message" else None for item in items]
+        if first_kept not in ids:
+            path = await self.get_active_path(leaf=leaf)
+            ids = [entry.id for entry in path]
+            messages = [entry.fields if entry.kind == "message" else None for entry in path]
+        if first_kept not in ids:
+            return first_kept
+        pairing, at = Pairing(messages), ids.index(first_kept)
+        if pairing.whole_cut(at) == at:
+            return first_kept
+        return ids[pairing.whole_cut(at, _pinned_callers(pairing, ids, await self.pins()))]
+
+    async def _leaf_before(self, idempotency_key: str | None) -> str | None:
+        """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
+        check_name(idempotency_key, "idempotency_key")
+        if idempotency_key is None:
+            return self._leaf_id
+        first = await self._backend.recall_append(self.ref, idempotency_key)
+        entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
+        return self._leaf_id if entry is None else entry.parent_id
+
+    async def append_branch_summary(
+        self,
+        summary: str,
+        *,
+        from_id: str | None,
+        details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.
+
+        ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
+        over the path do not. Otherwise as `append_compaction`.
+        """
+        entry = new_branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
+        return await self._append([entry], on_conflict, idempotency_key)
+
+    async def append_custom(
+        self,
+        kind: str,
+        data: JsonValue = None,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+    ) -> Appended:
+        """Append an entry of a further kind.
+
+        ``custom_message`` is seen by the model as a user message; every other kind is never part of the context.
+        Raises `InvalidEntry` for a kind that has a method of its own (message, compaction, branch_summary, exclusion).
+        """
+        if kind == EXCLUSION:
+            raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
+        return await self._append([new_custom(kind, data)], on_conflict, idempotency_key)
+
+    async def _append(
+        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
+    ) -> Appended:
+        checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
+        check_name(idempotency_key, "idempotency_key")
+        self._limits.check_entries(entries)
+
+        async def write(priced: Sequence[NewEntry]) -> Appended:
+            return await self._commit(
+                lambda: self._backend.append(
+                    self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                ),
+                self._note_append,
+            )
+
+        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+
+    async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
+        """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
+
+        A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
+        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. A paid call that was
+        reported before with other numbers is told in ``call_conflicts``, and the ledger keeps the first. What entries
+        use is what their payloads report; one that names no paid call gets the one that its usage is of. Raises
+        `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
+        """
+        entries = checked_imported_entries(entries, program_of(self.metadata))
+        checked_place(leaf, "leaf")
+        self._limits.check_entries(entries)
+
+        async def write(priced: Sequence[NewEntry]) -> Appended:
+            return await self._commit(
+                lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
+                lambda result: self._note(result.leaf_id, result.revision),
+            )
+
+        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+
+
+def _pinned_callers(pairing: Pairing, ids: Sequence[str], pins: Sequence[str]) -> set[int]:
+    places = {entry_id: at for at, entry_id in enumerate(ids)}
+    groups = [pairing.group_of(places[pin]) for pin in pins if pin in places]
+    return {group.caller for group in groups if group is not None and group.caller is not None}
+
+
+async def write_what_fits(
+    write: Callable[[Sequence[NewEntry]], Awaitable[Result]], entries: Sequence[NewEntry]
+) -> tuple[Result, Sequence[NewEntry]]:
+    """Write entries; return the result, and the entries as they were written.
+
+    An answer is not refused for a number that is too large to be added up: the entry that reports the most is written
+    without being counted, which its ``oddities`` say, and so on until the rest fits. Raises what ``write`` raises.
+    """
+    tries = 0
+    while True:
+        try:
+            return await write(entries), entries
+        except SumTooLarge:
+            counted = [place for place, entry in enumerate(entries) if entry.counted and _most(entry)]
+            if not counted:
+                raise
+            largest = max(counted, key=lambda place: _most(entries[place]))
+            left_out = {largest} if tries < _SINGLY else set(counted)
+            entries = [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
+            tries += 1
+
+
+def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:
+    """Return the result of writing entries with what was odd about them."""
+    oddities = oddities_of(entries)
+    return replace(appended, oddities=oddities) if oddities else appended
+
+
+def oddities_of(entries: Sequence[NewEntry]) -> tuple[str, ...]:
+    """Return what is odd about entries."""
+    return tuple(oddity for entry in entries for oddity in entry.oddities)
+
+
+def _most(entry: NewEntry) -> int:
+    numbers = [*entry.usage, *(number for call in entry.calls for number in (*call.usage, call.known_cost or 0))]
+    return max(numbers)
+
+
+def _uncounted(entry: NewEntry) -> NewEntry:
+    where = "usage" if entry.id is None else f"entry {entry.id!r}: usage"
+    return replace(entry, counted=False, oddities=(*entry.oddities, f"{where}: {TOO_LARGE}"))

@@ -1,0 +1,76 @@
+"""What the model sees of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.projection import ContextEntry, context_of
+from flue_py.core.sessions import STORED, LeafChoice, Stored
+from flue_py.sessions.arguments import checked_leaf
+from flue_py.sessions.handle import KnownContext
+from flue_py.sessions.reading import Reading
+
+
+class Contexts(Reading):
+    """The context of a `Session`."""
+
+    __slots__ = ()
+
+    async def build_context_entries(self, *, leaf: LeafChoice = STORED) -> list[ContextEntry]:
+        """Return what the model sees, in order, with the entry behind each item.
+
+        The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
+        every process. O(kept entries + forks on the path); one point read and a list copy where nothing changed.
+        Raises `EntryNotFound` for a ``leaf`` the session does not see.
+        """
+        return list((await self._read_context(leaf)).items)
+
+    async def build_context(self, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
+        """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
+        checked_leaf(leaf)
+        async with self._turn:
+            read = await self._backend.read_messages(self.ref, leaf=leaf)
+            if isinstance(leaf, Stored):
+                self._note(read.stored_leaf_id, read.revision)
+            return read.messages
+
+    async def latest_compaction(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last compaction on the path, or None. The cost of the context."""
+        return (await self._read_context(leaf)).compaction
+
+    async def latest_assistant(self, *, leaf: LeafChoice = STORED) -> Entry | None:
+        """Return the last assistant message on the path, or None. Usually the cost of the context."""
+        context = await self._read_context(leaf)
+        found = _last_assistant(context.tail)
+        if found is None and context.compaction is not None:
+            found = _last_assistant(await self.get_active_path(leaf=context.stamp.leaf_id))
+        return found
+
+    async def _read_context(self, leaf: LeafChoice) -> KnownContext:
+        checked_leaf(leaf)
+        async with self._turn:
+            known = self._context
+            read = await self._backend.read_context(self.ref, leaf=leaf, unless=None if known is None else known.stamp)
+            self._note_read(read, leaf)
+            if read.entries is None and known is not None:
+                return known
+            tail = read.entries or ()
+            items = context_of(tail, read.compaction)
+            context = KnownContext(read.stamp, items, read.compaction, tail)
+            if isinstance(leaf, Stored):
+                self._context = context
+            return context
+
+
+def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
+    """Return the last assistant message of the end of a path; pinned entries from before it are none of it."""
+    depth = None
+    for entry in reversed(entries):
+        if depth is not None and entry.depth != depth - 1:
+            break
+        depth = entry.depth
+        if entry.kind == MESSAGE and entry.role == "assistant":
+            return entry
+    return None

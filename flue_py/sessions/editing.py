@@ -1,0 +1,72 @@
+"""Title, metadata and completion of a session. Each change is a line of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
+from flue_py.core.log import Note
+from flue_py.core.sessions import EditMetadata, SessionInfo, checked_title
+from flue_py.errors import InvalidArgument
+from flue_py.sessions.arguments import checked_flag, checked_metadata, checked_moment
+from flue_py.sessions.handle import Handle
+
+
+class Editing(Handle):
+    """What a `Session` changes of its own row."""
+
+    __slots__ = ()
+
+    async def set_title(
+        self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
+    ) -> SessionInfo:
+        """Set or clear the title, and return the session's row. O(1).
+
+        A title of white space only is none. With ``auto`` it is the title that a program made. It is kept apart: a
+        title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
+        """
+        title = checked_title(title)
+        note = Note(by, why)
+        update = partial(self._backend.update_session, self.ref, note=note)
+        change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
+        return await self._commit(change, self._note_row)
+
+    async def set_metadata(
+        self,
+        metadata: Mapping[str, JsonValue],
+        *,
+        merge: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+    ) -> SessionInfo:
+        """Replace the metadata, and return the session's row.
+
+        With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
+        the same time, neither loses what the other gave. Raises `InvalidArgument`, `InvalidEntry`.
+        """
+        checked_flag(merge, "merge")
+        if metadata is None:
+            raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
+        text = checked_metadata(metadata, self._limits)
+        note = Note(by, why)
+        change = self._merging(decode_object(text)) if merge else text
+        work = partial(self._backend.update_session, self.ref, metadata_text=change, note=note)
+        return await self._commit(work, self._note_row)
+
+    def _merging(self, added: JsonObject) -> EditMetadata:
+        return lambda stored: checked_metadata({**decode_object(stored), **added}, self._limits)
+
+    async def set_completed(self, at: datetime | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
+        """Note when the session's work was completed, or with None that it goes on; return the session's row."""
+        moment = None if at is None else checked_moment(at)
+        note = Note(by, why)
+        work = partial(self._backend.update_session, self.ref, completed_us=moment, note=note)
+        return await self._commit(work, self._note_row)
+
+    def _note_row(self, info: SessionInfo) -> None:
+        self._info = info
+        # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
+        if info.leaf_id == self._leaf_id:
+            self._revision = info.revision

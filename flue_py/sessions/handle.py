@@ -1,0 +1,193 @@
+"""A handle on one session: its lock, the leaf it builds on, and how a change is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from flue_py.core.entries import Entry
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.core.projection import ContextEntry
+from flue_py.core.sessions import (
+    Appended,
+    LeafChoice,
+    Moved,
+    PathRead,
+    ReadStamp,
+    SessionInfo,
+    SessionKind,
+    SessionRef,
+    Stored,
+)
+from flue_py.errors import SessionNotFound
+from flue_py.prices.book import NO_PRICER, CallPricer
+from flue_py.store.backend import Backend
+from flue_py.store.seam import CommittedBeforeCancellation
+
+Result = TypeVar("Result")
+
+
+@frozen
+class KnownPath:
+    """The active path as last read, good while the stamp holds."""
+
+    stamp: ReadStamp
+    entries: list[Entry]
+
+
+@frozen
+class KnownContext:
+    """The context as last read, good while the stamp holds; ``tail`` is the stretch of path it was made from."""
+
+    stamp: ReadStamp
+    items: list[ContextEntry]
+    compaction: Entry | None
+    tail: Sequence[Entry]
+
+
+class Handle:
+    """What every part of a `Session` builds on."""
+
+    __slots__ = (
+        "_backend",
+        "_context",
+        "_info",
+        "_leaf_id",
+        "_limits",
+        "_path",
+        "_pricer",
+        "_ref",
+        "_revision",
+        "_turn",
+    )
+
+    def __init__(
+        self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER
+    ) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._pricer = pricer
+        self._turn = asyncio.Lock()
+        self._path: KnownPath | None = None
+        self._context: KnownContext | None = None
+        self._info = info
+        self._ref = info.ref
+        self._leaf_id = info.leaf_id
+        self._revision = info.revision
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id!r} key={self.key!r} leaf={self._leaf_id!r} revision={self._revision}>"
+
+    # -- what is known without asking the store ---------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The id, unique in the store."""
+        return self._info.id
+
+    @property
+    def ref(self) -> SessionRef:
+        """The id, good for this session only: should it be deleted and its id be used again, that is not this one."""
+        return self._ref
+
+    @property
+    def scope(self) -> str:
+        """Whose session it is."""
+        return self._info.scope
+
+    @property
+    def key(self) -> str | None:
+        """What an application opens it by; unique in its scope."""
+        return self._info.key
+
+    @property
+    def kind(self) -> SessionKind:
+        """``root``, ``fork`` or ``task``."""
+        return self._info.kind
+
+    @property
+    def title(self) -> str | None:
+        """The title for people, as of the last `refresh` or `set_title`."""
+        return self._info.title
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The metadata, decoded afresh, as of the last `refresh` or `set_metadata`."""
+        return self._info.metadata
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The leaf the next append or move builds on; None before the first entry."""
+        return self._leaf_id
+
+    @property
+    def revision(self) -> int:
+        """The session's revision as this handle knows it. `watch` starts after it."""
+        return self._revision
+
+    @property
+    def info(self) -> SessionInfo:
+        """The session's row: ``leaf_id`` and ``revision`` as above, the rest as of the last `refresh`."""
+        return replace(self._info, leaf_id=self._leaf_id, revision=self._revision)
+
+    async def refresh(self) -> SessionInfo:
+        """Read the session's row again, take over its leaf, and return it. One point read."""
+        async with self._turn:
+            info = await self._backend.get_session(self.ref)
+            if info is None:
+                raise SessionNotFound(self.id)
+            self._info = info
+            self._note(info.leaf_id, info.revision)
+            return info
+
+    async def _commit(self, work: Callable[[], Awaitable[Result]], note: Callable[[Result], None]) -> Result:
+        """Do ``work`` when its turn has come, and ``note`` what came of it, also where the caller is cancelled."""
+        async with self._turn:
+            try:
+                result = await work()
+            except CommittedBeforeCancellation as cancelled:
+                note(cast("Result", cancelled.result))
+                raise
+            note(result)
+            return result
+
+    def _note(self, leaf_id: str | None, revision: int) -> None:
+        self._leaf_id = leaf_id
+        self._revision = revision
+
+    def _note_append(self, result: Appended) -> None:
+        # No entries moved no leaf. A replay may tell of a leaf that this handle has long moved on from.
+        if result.entry_ids and (not result.replayed or result.revision > self._revision):
+            self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
+
+    def _note_read(self, read: PathRead, leaf: LeafChoice) -> None:
+        if isinstance(leaf, Stored):
+            self._note(read.stored_leaf_id, read.revision)
+
+    def _note_move(self, moved: Moved | None) -> None:
+        if moved is not None and (not moved.replayed or moved.revision > self._revision):
+            self._note(moved.to_id, moved.revision)
+
+
+def nothing_to_note(_: object) -> None:
+    return
+
+
+async def finish(work: Coroutine[object, object, Result]) -> Result:
+    """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so.
+
+    ``work`` runs in a task of its own, so that whatever it notes down at its end is noted down in any case.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+        raise
