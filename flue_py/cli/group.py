@@ -9,13 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from importlib import import_module
+from keyword import iskeyword
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 import click
 
 from flue_py.cli.place import Place, expanded
 from flue_py.errors import FlueError
+
+_ELSEWHERE = {"demo": "flue_py.demo.command"}
+"""Commands that are in other modules than their names say."""
 
 INTERRUPTED = 130
 READER_GONE = 141
@@ -23,14 +27,6 @@ _FAILED = 1
 
 _OBJECTS_BEFORE_COLLECTION = 50_000
 """Importing makes many objects and hardly any garbage: looking for it takes a tenth of a short command's time."""
-
-
-class Home(NamedTuple):
-    """Where a command is, and what the overview says of it."""
-
-    module: str
-    name: str
-    summary: str
 
 
 class WrongCall(click.ClickException):
@@ -92,33 +88,29 @@ class LazyGroup(HelpfulGroup):
         "merge": "merge-back", "pick": "cherry-pick", "tag": "label", "continue": "resume",
     })  # fmt: skip
 
-    def __init__(self, *args: object, sections: Mapping[str, Mapping[str, Home]], **extra: object) -> None:
+    def __init__(self, *args: object, sections: Mapping[str, Mapping[str, str]], **extra: object) -> None:
         super().__init__(*args, **extra)  # type: ignore[arg-type]
         self._sections = sections
-        self._homes = {name: home for section in sections.values() for name, home in section.items()}
+        self._names = [name for section in sections.values() for name in section]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order of a first day with them."""
-        return list(self._homes)
+        return self._names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None where there is none of that name."""
-        home = self._homes.get(cmd_name)
-        if home is None:
+        if cmd_name not in self._names:
             return None
-        command = getattr(import_module(home.module), home.name)
+        name = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
+        command = getattr(import_module(_ELSEWHERE.get(name, f"flue_py.cli.commands.{name}")), name)
         assert isinstance(command, click.Command)
-        if ctx.resilient_parsing:
-            from flue_py.cli.completion import offer_names
-
-            return offer_names(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview from the table of commands, without importing one."""
-        for title, homes in self._sections.items():
+        for title, commands in self._sections.items():
             with formatter.section(title):
-                formatter.write_dl([(name, home.summary) for name, home in homes.items()])
+                formatter.write_dl([*commands.items()])
 
     def main(  # type: ignore[override, unused-ignore]
         self,

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from flue_py.cli.wording import in_commands
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
 from flue_py.render.entries import Look
 from flue_py.render.lines import ASCII, UNICODE, Line, cells, json_printable, printable, text_of
@@ -22,9 +22,49 @@ from flue_py.render.lines import ASCII, UNICODE, Line, cells, json_printable, pr
 if TYPE_CHECKING:
     from rich.console import Console
 
+NO_TURNS = "there are no turns yet"
+
 _COLUMNS = 80
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for programs.")
+
+
+@frozen
+class Answer:
+    """What a command prints: lines for people, JSON for programs. Only what is asked for is made.
+
+    ``document`` is printed as it is, in place of lines. ``notes`` are lines for people on stderr, and ``code`` is the
+    exit code.
+    """
+
+    lines: Callable[[], Iterable[Line]] = list
+    row: Callable[[], JsonValue] | None = None
+    document: str | None = None
+    is_json: bool = False
+    notes: Sequence[str] = ()
+    code: int = 0
+
+
+def said(text: str, row: JsonValue) -> Answer:
+    """Return the answer that is one line for people."""
+    return Answer(lambda: [((text, ""),)], lambda: row)
+
+
+def plain_lines(text: str) -> list[Line]:
+    """Return the lines of a text, without a style."""
+    return [((line, ""),) for line in text.splitlines()]
+
+
+def print_answer(answer: Answer, *, as_json: bool, paged: bool = False) -> None:
+    """Print what a command answers."""
+    if as_json and answer.row is not None:
+        print_json(answer.row())
+    elif answer.document is not None:
+        print_document(answer.document, is_json=answer.is_json)
+    else:
+        print_lines(answer.lines(), paged=paged)
+    for note in answer.notes:
+        tell(note)
 
 
 def print_json(value: JsonValue) -> None:
@@ -47,11 +87,6 @@ def print_document(text: str, *, is_json: bool = False) -> None:
 def tell(text: str) -> None:
     """Print one line on stderr, for people."""
     click.echo(_flat(text), err=True)
-
-
-def tell_error(text: str) -> None:
-    """Print an error on stderr, in one line, and go on."""
-    tell(f"Error: {in_commands(text)}")
 
 
 def confirm(question: str) -> None:
@@ -143,14 +178,6 @@ def _width() -> int:
         with suppress(OSError, ValueError, AttributeError):
             return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # type: ignore[union-attr]
     return _COLUMNS
-
-
-def print_result(text: str, value: JsonValue, *, as_json: bool) -> None:
-    """Print what a command did: a sentence, or JSON."""
-    if as_json:
-        print_json(value)
-    else:
-        print_lines([((text, ""),)])
 
 
 def joined(parts: Sequence[str]) -> str:

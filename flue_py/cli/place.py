@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from os.path import abspath
+from os.path import abspath, exists
+from pathlib import Path
 
 from flue_py.core.frozen import frozen
 from flue_py.homes import in_full
@@ -29,3 +30,10 @@ class Place:
     def is_file(self) -> bool:
         """Whether it is a file rather than the URL of a server."""
         return "://" not in self.target
+
+
+def is_only_readable(target: str) -> bool:
+    """Return whether a target is a file that is there and cannot be written to: its disk is full, or it may not be."""
+    from flue_py.store.sqlite.unwritable import why_not_writable
+
+    return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None

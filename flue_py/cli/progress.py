@@ -13,6 +13,10 @@ DELAY = 1.0
 """After how many seconds a bar appears."""
 
 
+BYTES = "bytes"
+"""The unit of a bar that shows sizes, and how much time is left."""
+
+
 class Tell(Protocol):
     """Moves a bar on: how many steps are done, how many there are in all, and what is being done, if not the same."""
 
@@ -66,15 +70,29 @@ class _Bar:
 
     def start(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            Progress,
+            ProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         with self._lock:
             if self._is_over:
                 return
-            columns = [TextColumn("{task.description}", markup=False), BarColumn()]
-            counts = [MofNCompleteColumn(), TextColumn(self._unit)] if self._unit else []
+            columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+            if self._unit == BYTES:
+                columns += [DownloadColumn(), TimeRemainingColumn()]
+            elif self._unit:
+                columns += [MofNCompleteColumn(), TextColumn(self._unit), TimeElapsedColumn()]
+            else:
+                columns.append(TimeElapsedColumn())
             console = Console(stderr=True, force_terminal=True)
-            bar = Progress(*columns, *counts, TimeElapsedColumn(), console=console, transient=True)
+            bar = Progress(*columns, console=console, transient=True)
             task = bar.add_task(self._what, total=None)
 
             def update() -> None:

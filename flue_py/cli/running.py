@@ -1,25 +1,112 @@
-"""Running one command against the database: open it, find what the user named, do the work, close it."""
+"""Running a command: open the store, find the sessions and entries that are named, do the work, print the answer."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import update_wrapper
+from inspect import CO_COROUTINE
 from os.path import exists
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
+
+import click
 
 import flue_py
-from flue_py.cli.place import Place
+from flue_py.cli.choosing import ENTRY, LEAF, SESSION
+from flue_py.cli.output import Answer, json_option, print_answer
+from flue_py.cli.place import Place, is_only_readable
 from flue_py.cli.progress import progress_bar
-from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
+from flue_py.core.sessions import STORED
 from flue_py.errors import StoreUnavailable
-from flue_py.render.views import needs_source
+from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 Result = TypeVar("Result")
+Check = Callable[..., None]
+
+
+def command(
+    name: str | None = None,
+    *,
+    check: Check | None = None,
+    create: bool = False,
+    bar: str | None = None,
+    paged: bool = False,
+    json: bool = True,
+) -> Callable[[Callable[..., Answer | Awaitable[Answer]]], click.Command]:
+    """Make a command of a function that returns what is to be printed.
+
+    An async function works on the open store; a parameter ``store`` of it is that store. An argument or option of type
+    `SESSION` is given as a `Session`, one of type `ENTRY` as an entry's id, one of type `LEAF` as a leaf. A function
+    that is not async opens what it needs itself; a parameter ``place`` is the database that the user named. A parameter
+    ``as_json`` is whether JSON is wanted.
+
+    ``check`` gets what the user typed, and raises before the store is opened. ``create`` makes a database where there
+    is none, ``bar`` is what a bar says where reading takes long, ``paged`` shows long answers in the pager, and
+    ``json=False`` is for a command that has only one form of output.
+    """
+
+    def made(work: Callable[..., Answer | Awaitable[Answer]]) -> click.Command:
+        def callback(*, as_json: bool = False, **given: object) -> None:
+            if check is not None:
+                check(as_json=as_json, **given)
+            ctx = click.get_current_context()
+            if work.__code__.co_flags & CO_COROUTINE:
+                there = cast("Callable[..., Awaitable[Answer]]", work)
+                answer = run(ctx.obj, on_store(there, given, as_json=as_json), create=create, bar=bar)
+            else:
+                answer = cast("Answer", work(**given, **_asked_for(work, place=ctx.obj, as_json=as_json)))
+            print_answer(answer, as_json=as_json, paged=paged)
+            ctx.exit(answer.code)
+
+        return as_command(callback, work, name, [json_option] if json else [])
+
+    return made
+
+
+def as_command(
+    callback: Callable[..., None], work: Callable[..., object], name: str | None, options: Iterable[click.Option]
+) -> click.Command:
+    """Return a command with the help and the parameters of ``work``, and then ``options``."""
+    made = click.command(name)(update_wrapper(callback, work))
+    made.params += options
+    return made
+
+
+def on_store(
+    work: Callable[..., Awaitable[Result]], given: Mapping[str, object], *, as_json: bool = False
+) -> Callable[[Store], Awaitable[Result]]:
+    """Return what does the work on an open store, once the sessions and entries that were named are found."""
+    params = click.get_current_context().command.params
+
+    async def on(store: Store) -> Result:
+        found = dict(given)
+        for param in params:
+            named = found.get(param.name or "")
+            if param.type is SESSION and isinstance(named, str):
+                found[str(param.name)] = await find_session(store, named)
+            elif param.type is SESSION and isinstance(named, tuple):
+                found[str(param.name)] = [await find_session(store, each) for each in named]
+        for param in params:
+            named = found.get(param.name or "")
+            if param.type in (ENTRY, LEAF) and named is not None:
+                found[str(param.name)] = await cast("Session", found["session"]).resolve_entry_id(str(named))
+            elif param.type is LEAF:
+                found[str(param.name)] = STORED
+        return await work(**found, **_asked_for(work, store=store, as_json=as_json))
+
+    return on
+
+
+def _asked_for(work: Callable[..., object], **offered: object) -> dict[str, object]:
+    """Return those of the arguments that a function has a parameter for."""
+    code = work.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return {name: value for name, value in offered.items() if name in names}
 
 
 def run(
@@ -45,13 +132,6 @@ async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -
         return await work(store)
 
 
-def is_only_readable(target: str) -> bool:
-    """Return whether a target is a file that is there and cannot be written to: its disk is full, or it may not be."""
-    from flue_py.store.sqlite.unwritable import why_not_writable
-
-    return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None
-
-
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it, for its owner alone. Raises `StoreUnavailable`."""
     try:
@@ -65,26 +145,3 @@ def make_private_folder(folder: Path) -> None:
         raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     if not folder.is_dir():
         raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")
-
-
-async def leaf_of(session: Session, entry: str | None) -> LeafChoice:
-    """Return the entry that an option names, by a beginning of its id; the stored leaf where it is left out."""
-    return STORED if entry is None else await session.resolve_entry_id(entry)
-
-
-async def sources_of(store: Store, listed: Iterable[SessionInfo]) -> dict[str, SessionInfo]:
-    """Return the sessions that forks without a name of their own were made of, by id, and maybe others."""
-    there = {info.id: info for info in listed}
-    for info in [*there.values()]:
-        source = info.forked_from_session
-        if source is not None and source not in there and needs_source(info):
-            session = await store.get_session(source)
-            if session is not None:
-                there[source] = session.info
-    return there
-
-
-async def name_of(store: Store, session_id: str) -> str:
-    """Return what people know a session by; "" where it is not there."""
-    session = await store.get_session(session_id)
-    return "" if session is None else await session.name()

@@ -15,22 +15,22 @@ import termios
 import traceback
 from pathlib import Path
 
+import click
 from click.testing import CliRunner
 
 import flue_py.cli
-import flue_py.cli.importing_files
 import flue_py.cli.progress
 
 PATIENCE = 120
+CONTEXT = click.Context(flue_py.cli.main)
 
 
 def main(jobs: Path) -> None:
     told = json.loads(jobs.read_text(encoding="utf-8"))
     database, folder = Path(told["database"]), Path(told["folder"])
-    for module in flue_py.cli._SECTIONS.values():
-        for home in module.values():
-            __import__(home.module)
-    flue_py.cli.progress.DELAY = flue_py.cli.importing_files._PATIENCE = 10**6
+    for name in flue_py.cli.main.list_commands(CONTEXT):
+        flue_py.cli.main.get_command(CONTEXT, name)
+    flue_py.cli.progress.DELAY = 10**6
     pristine = database.read_bytes()
     load_what_is_late(database)
     for arguments in told["calls"]:

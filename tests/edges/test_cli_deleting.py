@@ -132,7 +132,9 @@ def deleting_names() -> set[str]:
 def calls_outside_of_plans(source: str) -> Iterator[str]:
     for outer in ast.parse(source).body:
         is_plan = (
-            isinstance(outer, ast.FunctionDef) and isinstance(outer.returns, ast.Name) and outer.returns.id == "Plan"
+            isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+            and isinstance(outer.returns, ast.Name)
+            and outer.returns.id == "Plan"
         )
         if is_plan:
             continue
@@ -148,5 +150,5 @@ def calls_outside_of_plans(source: str) -> Iterator[str]:
 def test_nothing_is_deleted_but_by_a_plan() -> None:
     assert {"delete_session_tree", "delete_budget", "delete_all", "clear"} <= deleting_names()
     folder = Path(inspect.getfile(flue_py.cli)).parent
-    found = {path.name: [*calls_outside_of_plans(path.read_text(encoding="utf-8"))] for path in folder.glob("*.py")}
+    found = {path.name: [*calls_outside_of_plans(path.read_text(encoding="utf-8"))] for path in folder.rglob("*.py")}
     assert {name: calls for name, calls in found.items() if calls} == {}

@@ -96,7 +96,7 @@ def test_json_at_a_terminal_is_the_same_value() -> None:
 def test_only_one_module_prints() -> None:
     folder = Path(inspect.getfile(flue_py.cli)).parent
     found = []
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if name in ("print", "click.echo", "click.secho", "click.confirm", "click.prompt", "click.echo_via_pager"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ import click
 import pytest
 
 import flue_py
-from flue_py.cli import _SECTIONS, main
+import flue_py.cli
+from flue_py.cli import SECTIONS, main
 from tests.edges.cli_runs import Flue, in_own_process, runner
 
 HEAVY = ("aiosqlite", "alembic", "asyncio", "pydantic", "pydantic_core", "rich", "sqlalchemy", "sqlite3", "tiktoken")
@@ -111,10 +113,16 @@ def test_overview_names_every_command_in_the_words_of_its_own_help() -> None:
     assert main.get_command(context, "nonsense") is None
 
 
+def test_every_module_is_named_as_a_command_and_every_command_has_one() -> None:
+    folder = Path(inspect.getfile(flue_py.cli)).parent / "commands"
+    modules = {path.stem.rstrip("_").replace("_", "-") for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert {*modules, "demo"} == {name for section in SECTIONS.values() for name in section}
+
+
 def test_summaries_fit_a_line() -> None:
-    commands = {name: home for section in _SECTIONS.values() for name, home in section.items()}
+    commands = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
     longest = max(len(name) for name in commands)
-    assert all(2 + longest + 2 + len(home.summary) <= 78 for home in commands.values())
+    assert all(2 + longest + 2 + len(summary) <= 78 for summary in commands.values())
 
 
 def test_version_is_the_packages() -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.cli import completion, graph, main
+from flue_py.cli import choosing, main
+from flue_py.cli.commands import tree
+from flue_py.cli.commands.salvage import SOMETHING_LOST
 from flue_py.cli.group import INTERRUPTED, READER_GONE
-from flue_py.cli.rescuing import SOMETHING_LOST
 from tests.edges.cli_runs import COMMAND, Flue, runner
 
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
@@ -117,7 +118,7 @@ def test_sessions_and_entries_are_completed_from_the_database(flue: Flue) -> Non
 
 def test_of_a_very_long_session_few_entries_are_completed(flue: Flue, monkeypatch: pytest.MonkeyPatch) -> None:
     session = flue.import_every_type()
-    monkeypatch.setattr(completion, "_TOO_MANY_TO_READ", 5)
+    monkeypatch.setattr(choosing, "_TOO_MANY_TO_READ", 5)
     assert completed(flue, f"flue-py show {session} a000") == ["a0000001"]
     assert set(completed(flue, f"flue-py show {session} l0")) == {f"l000000{n}" for n in (1, 2, 3)}
     assert completed(flue, f"flue-py show {session} zz") == []
@@ -258,7 +259,7 @@ def test_who_interrupts_it_is_told_so(flue: Flue, monkeypatch: pytest.MonkeyPatc
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(graph, "entry_sizes", interrupted)
+    monkeypatch.setattr(tree, "entry_sizes", interrupted)
     assert len(flue.run("tree", session, code=INTERRUPTED).stderr.splitlines()) == 1
 
 

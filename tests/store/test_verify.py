@@ -494,6 +494,27 @@ async def test_everything_that_is_wrong_is_reported_at_once(made: Made) -> None:
     }
 
 
+async def test_problems_come_from_the_database_then_by_entry_then_by_session_then_of_the_ledger(made: Made) -> None:
+    damage(
+        made.path,
+        (SESSION.format("spent_tokens = 999"), (made.root,)),
+        (SESSION.format("leaf = 'nowhere'"), (made.heir,)),
+        (SESSION.format("entry_count = 0"), (made.fork,)),
+        (ENTRY.format("packed = X'00'"), (made.packed,)),
+        (ENTRY.format("payload = replace(payload, 'question', 'Question')"), (first(made),)),
+        ("UPDATE leaf_moves SET session_key = 999999", ()),
+    )
+    assert list(dict.fromkeys(problem.kind for problem in (await verified(made.path)).problems)) == [
+        "dangling reference",
+        "damaged payload",
+        "unreadable payload",
+        "wrong count",
+        "missing leaf",
+        "wrong spending",
+        "rows of no session",
+    ]
+
+
 # -- damage to the bytes --------------------------------------------------------------------------------------------
 
 

@@ -278,6 +278,17 @@ class CopyContract:
         assert listed == [(each.id, [f"a of {each.id}", f"b of {each.id}"]) for each in gone]
         assert len(await backend.list_gone_payers(-1, 2)) == 2
 
+    async def test_whole_budgets_and_their_reservations_are_listed_as_they_were_made(self, backend: Backend) -> None:
+        session = await new_session(backend)
+        budgets = [
+            await backend.set_budget(NewBudget(covers, "tokens", 9, session.id)) for covers in ("session", "tasks")
+        ]
+        made = [(await backend.reserve(session.id, Amounts(1), LONG)).id for _ in range(3)]
+        (first,) = await backend.list_whole_budgets(-1, 1)
+        (second,) = await backend.list_whole_budgets(first.position, 9)
+        assert [each.budget.id for each in (first, second)] == [budget.id for budget in budgets]
+        assert [[row.reservation_id for row in each.reservations] for each in (first, second)] == [made, made]
+
     async def test_a_tree_that_comes_back_does_not_become_a_copy(self, backend: Backend, other: Backend) -> None:
         session = await new_session(backend, user())
         await copied(backend, other)

@@ -1,0 +1,190 @@
+"""The import command."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+import click
+
+from flue_py.cli.output import Answer
+from flue_py.cli.place import Place
+from flue_py.cli.progress import BYTES, progress_bar
+from flue_py.cli.running import command, run
+from flue_py.cli.wording import in_commands
+from flue_py.errors import FixTheCall, FlueError
+from flue_py.formats.registry import FORMATS, canonical_name, format_names, known_format
+from flue_py.render.lines import Line, counted, printable
+from flue_py.sessions.store import Store
+from flue_py.transfer.importing.places import find_files, usual_places
+from flue_py.transfer.importing.reports import ImportReport
+from flue_py.transfer.importing.run import import_source
+from flue_py.transfer.importing.sources import AUTO, ImportSource
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_SHOWN_NOTES = 20
+
+
+class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A format that can be imported, or the first of the files."""
+
+    name = "format"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the formats that begin with ``incomplete``; where there are none, have the shell complete a path."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in (AUTO, *format_names()) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
+@command("import")
+@click.argument("named", metavar="FORMAT|auto", type=_FormatOrPath(), required=False)
+@click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--scope", default="", help="Whose sessions they are.")
+@click.option("--discover", is_flag=True, help="Import what is in the usual places of the programs, too.")
+@click.option("--finish", is_flag=True, help="Take a last message that may not be complete: no more will come.")
+def import_(
+    place: Place, named: str | None, paths: tuple[Path, ...], scope: str, discover: bool, finish: bool
+) -> Answer:
+    """Import session files of another program, or folders of them.
+
+    FORMAT is {formats}, or auto: then each file tells. In a folder, files of no known format are passed over.
+
+    Importing a file again changes nothing; importing it after it has grown adds what is new. A file that cannot be
+    imported is reported, and the others are imported all the same.
+    """
+    wanted = AUTO if named is None else canonical_name(named)
+    if named is not None and wanted != AUTO and known_format(wanted) is None:
+        if not Path(named).exists():
+            formats = ", ".join((AUTO, *format_names()))
+            raise click.UsageError(f"{named!r} is neither a file or folder that is there, nor a format: {formats}")
+        # FORMAT was left out: what stands in its place is the first path.
+        wanted, paths = AUTO, (Path(named), *paths)
+    if not paths and not discover:
+        raise click.UsageError("name a file or a folder to import, or use --discover")
+    for path in paths:
+        if not path.exists():
+            raise click.BadParameter(f"{printable(str(path))} does not exist", param_hint="PATH")
+    files = find_files([*paths, *(usual_places(wanted) if discover else ())], wanted)
+    failures: list[FlueError] = []
+    with closing(_started(files, wanted, failures, finish=finish)) as sources:
+        reports = _import(place, sources, failures, scope)
+    searched = ", ".join([*map(str, paths), *(["the usual places"] if discover else [])])
+    lines = [line for report in reports for line in _lines(report)]
+    if not reports and not failures:
+        lines = [((f"no session files were found in {searched}", ""),)]
+    return Answer(
+        lambda: lines,
+        lambda: [report.to_json() for report in reports],
+        notes=[f"Error: {in_commands(str(failure))}" for failure in failures],
+        code=1 if failures else 0,
+    )
+
+
+import_.help = (import_.help or "").replace("{formats}", ", ".join(each.name for each in FORMATS))
+
+
+def _started(
+    files: Iterator[Path], wanted: str, failures: list[FlueError], *, finish: bool
+) -> Generator[ImportSource, None, None]:
+    """Yield the files that can be read, each open until the next one is asked for; add to ``failures`` for others."""
+    for path in files:
+        with ImportSource(path, wanted, take_all=finish) as source:
+            try:
+                source.start()
+            except FlueError as error:
+                failures.append(error)
+                continue
+            yield source
+
+
+def _import(place: Place, sources: Iterator[ImportSource], failures: list[FlueError], scope: str) -> list[ImportReport]:
+    """Import file after file. The database is opened with the first one that can be read: else none is made."""
+    first = next(sources, None)
+    if first is None:
+        return []
+
+    async def work(store: Store) -> list[ImportReport]:
+        reports = []
+        with progress_bar("importing", BYTES) as tell:
+            for source in chain([first], sources):
+                name = printable(source.path.name)[:40]
+
+                def progress(done: int, size: int, name: str = name) -> None:
+                    tell(done, size, name)
+
+                try:
+                    reports.append(await import_source(store, source, scope=scope, progress=progress))
+                except FixTheCall as error:
+                    failures.append(error)
+        return reports
+
+    return run(place, work, create=True)
+
+
+def _lines(report: ImportReport) -> list[Line]:
+    first = report.sessions[0]
+    if first.created:
+        did = f"imported as session {first.session_id}: {counted(first.added, 'entry', 'entries')}"
+    elif first.added:
+        did = f"session {first.session_id} has grown by {counted(first.added, 'entry', 'entries')}"
+    else:
+        did = f"session {first.session_id} was already here; nothing was changed"
+    lines: list[Line] = [
+        ((_shown_path(report.file), "bold"), (f": {did}", "")),
+        ((f"  {counted(report.rows, 'row')} read, {report.already_there:,} already there", "dim"),),
+    ]
+    for session in report.sessions[1:]:
+        what = f"task session {session.session_id}" if session.task_of else f"session {session.session_id}"
+        lines.append(((f"  {what}: {counted(session.added, 'new entry', 'new entries')}", "dim"),))
+    return lines + _row_lines(report)
+
+
+def _row_lines(report: ImportReport) -> list[Line]:
+    """Return what became of rows that made no entry of their own, or another one than they say."""
+    dim = [f"{counted(count, 'row')} left out: {reason}" for reason, count in report.left_out.items()]
+    if report.merged:
+        dim.insert(0, f"{counted(report.merged, 'row')} merged into the message they belong to")
+    striking = [
+        f"the session had moved on: its leaf stays at {session.leaf_id}"
+        for session in report.sessions
+        if session.leaf_kept
+    ]
+    if report.held_back:
+        held = f"{counted(report.held_back, 'row')} from line {report.held_back_from} on"
+        striking.append(f"held back: {held} may not be a whole message; --finish takes them")
+    if booked := sum(session.booked for session in report.sessions):
+        dim.append(f"{counted(booked, 'paid call')} in the ledger before the message is complete")
+    lines: list[Line] = [((f"  {text}", "dim"),) for text in dim]
+    lines += [((f"  {text}", "yellow"),) for text in striking]
+    for kind, count in report.unknown_kinds.items():
+        lines.append((("  kept although unknown: ", "yellow"), (f"{counted(count, 'entry', 'entries')} {kind!r}", "")))
+    if report.surrogates_replaced:
+        lines.append(((f"  {counted(report.surrogates_replaced, 'lone surrogate')} replaced", "yellow"),))
+    for word, notes, count in (
+        ("skipped", report.skipped, report.skipped_rows),
+        ("repaired", report.repaired, report.repaired_rows),
+    ):
+        lines += [((f"  {word} ", "yellow"), (printable(str(note)), "")) for note in notes[:_SHOWN_NOTES]]
+        if count > _SHOWN_NOTES:
+            lines.append(((f"  {word} {count - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
+    lines += [(("  paid before with other numbers: ", "yellow"), (str(call), "")) for call in report.call_conflicts]
+    odd = [oddity for session in report.sessions for oddity in session.oddities]
+    lines += [(("  not counted: ", "yellow"), (printable(oddity), "")) for oddity in odd[:_SHOWN_NOTES]]
+    if len(odd) > _SHOWN_NOTES:
+        lines.append(((f"  not counted: {len(odd) - _SHOWN_NOTES:,} more; --json lists them", "yellow"),))
+    return lines
+
+
+def _shown_path(file: str) -> str:
+    """Return a path as people write it: from their home, where it is in there."""
+    try:
+        return f"~/{PurePath(file).relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return file

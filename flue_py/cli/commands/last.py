@@ -1,0 +1,20 @@
+"""The last command."""
+
+from __future__ import annotations
+
+from flue_py.cli.choosing import session_argument
+from flue_py.cli.output import Answer, plain_lines
+from flue_py.cli.running import command
+from flue_py.core.entries import message_text
+from flue_py.render.rows import entry_row
+from flue_py.sessions.session import Session
+
+
+@command(bar="reading", paged=True)
+@session_argument
+async def last(session: Session) -> Answer:
+    """Show the last answer in SESSION."""
+    answer = await session.latest_assistant()
+    if answer is None:
+        return Answer(lambda: plain_lines("there is no answer yet"), lambda: None)
+    return Answer(lambda: plain_lines(message_text(answer.fields)), lambda: entry_row(answer))

@@ -1,0 +1,62 @@
+"""The migrate command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from flue_py.cli.output import Answer, said
+from flue_py.cli.place import Place
+from flue_py.cli.running import command, make_private_folder
+from flue_py.core.jsontext import JsonObject
+from flue_py.store.migrate import dialect_of
+from flue_py.store.migrate import migrate as bring_up_to_date
+from flue_py.store.schema.ddl import Migrated, creation_sql, upgrade_sql
+
+
+@command()
+@click.option(
+    "--sql", "only_sql", is_flag=True, help="Print the SQL that makes a database instead; connect to nothing."
+)
+@click.option("--from", "found", metavar="N", type=int, help="With --sql: the SQL that upgrades one from format N.")
+def migrate(place: Place, only_sql: bool, found: int | None, as_json: bool) -> Answer:
+    """Bring the database to the current format: make it, upgrade it, or leave it as it is.
+
+    Opening does the same. This is for doing it at a time of one's own choosing, or by hand after a look at the SQL.
+    """
+    if only_sql and as_json:
+        raise click.UsageError("--sql prints SQL; leave out --json")
+    if found is not None and not only_sql:
+        raise click.UsageError("--from goes with --sql; what format a database has is written in it")
+    dialect = dialect_of(place.target)
+    if only_sql:
+        return Answer(document=creation_sql(dialect) if found is None else upgrade_sql(dialect, found))
+    if place.is_file:
+        make_private_folder(Path(place.target).parent)
+    done = asyncio.run(bring_up_to_date(place.target))
+    row: JsonObject = {
+        "location": done.location,
+        "did": _did(done),
+        "fromFormat": done.found,
+        "formatVersion": done.format,
+        "backup": None if done.backup is None else str(done.backup),
+    }
+    return said(_sentence(done), row)
+
+
+def _did(done: Migrated) -> str:
+    if done.found is None:
+        return "created"
+    return "nothing" if done.found == done.format else "upgraded"
+
+
+def _sentence(done: Migrated) -> str:
+    did = _did(done)
+    if did == "created":
+        return f"{done.location}: created, format {done.format}"
+    if did == "nothing":
+        return f"{done.location}: format {done.format} is the current one; nothing was changed"
+    backup = "" if done.backup is None else f"; a backup is at {done.backup}"
+    return f"{done.location}: upgraded from format {done.found} to {done.format}{backup}"

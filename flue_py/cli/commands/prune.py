@@ -1,0 +1,21 @@
+"""The prune command."""
+
+from __future__ import annotations
+
+import click
+
+from flue_py.cli.choosing import scope_option
+from flue_py.cli.consent import Plan, destructive, plan_for
+from flue_py.runtime.housekeeping import find_prunable
+from flue_py.sessions.store import Store
+
+
+@destructive()
+@scope_option
+@click.option("--without-config", is_flag=True, help="Take those that never had a configuration file, too.")
+async def prune(store: Store, scope: str | None, without_config: bool) -> Plan:
+    """Delete the sessions whose configuration file is no longer there, completed or not.
+
+    Those that never had one stay. Task sessions go with their parents only. At a terminal it asks first.
+    """
+    return await plan_for(store, find_prunable(store, scope=scope, without_config=without_config))

@@ -1,0 +1,44 @@
+"""The rm command."""
+
+from __future__ import annotations
+
+import click
+
+from flue_py.cli.about import name_of
+from flue_py.cli.choosing import SESSION_NAME
+from flue_py.cli.consent import Plan, destructive, plan_for
+from flue_py.cli.output import Answer
+from flue_py.cli.progress import progress_bar
+from flue_py.core.sessions import Deletion
+from flue_py.render.lines import counted
+from flue_py.render.rows import deletion_row
+from flue_py.render.views import deletion_lines
+from flue_py.runtime.finding import all_sessions, find_session
+from flue_py.runtime.housekeeping import find_completed
+from flue_py.sessions.store import Store
+
+
+@destructive()
+@click.argument("session", type=SESSION_NAME)
+async def rm(store: Store, session: str) -> Plan:
+    """Delete SESSION, the task sessions it started, theirs, and every entry no other session sees.
+
+    Forks stay, with all they see, and so does what was spent. At a terminal it shows what would go, and asks. Where
+    SESSION is "all", and no session has that id or key, every session goes that is completed.
+    """
+    if session.lower() == "all" and not any(session in (info.id, info.key) for info in await all_sessions(store)):
+        return await plan_for(store, find_completed(store))
+    found = await find_session(store, session)
+    planned = await store.delete_session_tree(found.id, dry_run=True)
+    names = {each: await name_of(store, each) for each in planned.session_ids}
+
+    def shown(deletion: Deletion, *, dry_run: bool) -> Answer:
+        return Answer(
+            lambda: deletion_lines(deletion, names, dry_run=dry_run), lambda: deletion_row(deletion, dry_run=dry_run)
+        )
+
+    async def go(store: Store) -> Answer:
+        with progress_bar("deleting"):
+            return shown(await store.delete_session_tree(found.id), dry_run=False)
+
+    return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)

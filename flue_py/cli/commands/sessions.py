@@ -1,0 +1,93 @@
+"""The sessions command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os.path import normpath
+from pathlib import PurePath
+
+import click
+
+from flue_py.cli.about import models_of, sources_of
+from flue_py.cli.choosing import project_option, scope_option
+from flue_py.cli.output import Answer, look
+from flue_py.cli.running import command
+from flue_py.core.listing import ORDERS, SessionOrder
+from flue_py.core.sessions import SessionInfo, SessionKind
+from flue_py.render.listing import session_lines
+from flue_py.render.rows import session_row
+from flue_py.render.views import session_name
+from flue_py.sessions.store import Store
+
+_PAGE = 1000
+
+
+@command(bar="reading", paged=True)
+@scope_option
+@click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
+@click.option("--incomplete", is_flag=True, help="Only sessions whose work is not completed.")
+@project_option("Only sessions that work in this folder, or below it.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="What is most comes first.")
+@click.option("--reverse", is_flag=True, help="What is least comes first; of titles, the last.")
+@click.option("--title", help="Only the sessions in whose title this occurs, in any case.")
+async def sessions(
+    store: Store,
+    scope: str | None,
+    kind: SessionKind | None,
+    incomplete: bool,
+    project: str | None,
+    limit: int | None,
+    order: SessionOrder,
+    reverse: bool,
+    title: str | None,
+) -> Answer:
+    """List the sessions, most recently active first.
+
+    A session is known by the title it was given, else by the one that a program made, else by its key, else by how it
+    begins; a fork also by what it was forked from. Its model is the one that most of its calls were made to. Its cost
+    is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of them.
+    """
+    found: list[SessionInfo] = []
+    cursor = None
+    # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
+    enough = None if order == "title" else limit
+    while enough is None or len(found) < enough:
+        page = await store.list_sessions(
+            scope=scope,
+            kind=kind,
+            order_by=order,
+            descending=reverse if order == "title" else not reverse,
+            title=title,
+            completed=False if incomplete else None,
+            limit=_PAGE if enough is None or project is not None else min(enough - len(found), _PAGE),
+            cursor=cursor,
+        )
+        found += [info for info in page.sessions if project is None or _is_below(info.cwd, project)]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    sources = await sources_of(store, found if order == "title" else found[:limit])
+    if order == "title":
+        found.sort(key=lambda info: _place_by_name(info, sources), reverse=reverse)
+    listed = found[:limit]
+    models = await models_of(store, listed)
+    return Answer(
+        lambda: session_lines(listed, look(), models=models, sources=sources),
+        lambda: [{**session_row(info, _name(info, sources)), "model": models.get(info.id)} for info in listed],
+    )
+
+
+def _name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:
+    return session_name(info, sources.get(info.forked_from_session or ""))
+
+
+def _place_by_name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> tuple[str, str]:
+    """Return what puts sessions in the order of the names that are listed, whatever their case."""
+    name = _name(info, sources)
+    return name.casefold(), name
+
+
+def _is_below(folder: str | None, project: str) -> bool:
+    """Return whether a working directory is the project's or below it, as paths are written: links are not followed."""
+    return bool(folder) and PurePath(normpath(folder or "")).is_relative_to(project)

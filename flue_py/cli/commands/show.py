@@ -1,0 +1,61 @@
+"""The show command."""
+
+from __future__ import annotations
+
+import click
+
+from flue_py.cli.about import models_of
+from flue_py.cli.choosing import ENTRY, session_argument
+from flue_py.cli.output import Answer, look
+from flue_py.cli.running import command
+from flue_py.core.jsontext import JsonObject
+from flue_py.formats.pi.context import settings_on
+from flue_py.render.lines import Line, one_line
+from flue_py.render.rows import entry_row, session_row, task_row
+from flue_py.render.views import entry_block, facts_lines, session_facts
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+
+@command(bar="reading", paged=True)
+@session_argument
+@click.argument("entry", type=ENTRY, required=False)
+async def show(store: Store, session: Session, entry: str | None) -> Answer:
+    """Show what is known of SESSION, or one ENTRY of it whole."""
+    if entry is None:
+        return await _session(store, session)
+    found, label = await session.get_entry(entry), (await session.labels()).get(entry)
+    assert found is not None
+    return Answer(lambda: entry_block(found, label), lambda: {**entry_row(found), "label": label})
+
+
+async def _session(store: Store, session: Session) -> Answer:
+    """Return the facts of a session. Its model is the one of most calls; its settings say which one comes next."""
+    settings = settings_on(await session.get_active_path())
+    info = await session.refresh()
+    model = (await models_of(store, [info])).get(info.id)
+    name, tasks, parents = await session.name(), await session.task_links(), await session.task_parents()
+
+    def lines() -> list[Line]:
+        facts = session_facts(info, name)
+        facts.append(("model", one_line(model or "")))
+        facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
+        facts.append(("thinking", settings.thinking_level))
+        facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
+        facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
+        return facts_lines(facts, look())
+
+    def row() -> JsonObject:
+        set_to: JsonObject = {
+            "thinkingLevel": settings.thinking_level,
+            "provider": settings.provider,
+            "model": settings.model,
+        }
+        return {
+            **session_row(info, name),
+            "model": model,
+            "settings": set_to,
+            "tasks": [task_row(link) for link in tasks],
+        }
+
+    return Answer(lines, row)

@@ -1,0 +1,132 @@
+"""The tree command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import click
+
+from flue_py.cli.about import count_option, entry_sizes, marks_of, sources_of
+from flue_py.cli.choosing import session_argument
+from flue_py.cli.output import Answer, look
+from flue_py.cli.running import command
+from flue_py.core.costs import entry_costs
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import SessionInfo
+from flue_py.render.branches import plan_tree
+from flue_py.render.costs import plan_costs
+from flue_py.render.entries import Cost, cost_text
+from flue_py.render.lines import Line, clip, counted
+from flue_py.render.rows import session_row, task_row, tree_row
+from flue_py.render.tree import begun_lines, plan_lines, task_lines
+from flue_py.render.views import session_name, spent, spent_tokens
+from flue_py.runtime.finding import all_sessions
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+_MOST_TASKS = 100
+
+
+def _check(count: bool, sizes: bool, **_: object) -> None:
+    if count and not sizes:
+        raise click.UsageError("--count and --no-sizes contradict each other; give one of them")
+
+
+@command(check=_check, bar="reading", paged=True)
+@session_argument
+@click.option("--all", "show_all", is_flag=True, help="Give every entry a line, and leave out nothing.")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Leave out branches of branches beyond N.")
+@click.option("--sizes/--no-sizes", default=True, help="Show sizes in tokens, or leave them out.", show_default=True)
+@count_option
+async def tree(
+    store: Store,
+    session: Session,
+    show_all: bool,
+    depth: int | None,
+    sizes: bool,
+    count: bool,
+    as_json: bool,
+) -> Answer:
+    """Draw the tree of SESSION: branches, leaf, labels, forks, tasks, and what each branch cost.
+
+    One line stands for a run of entries, and has the id of the last of them. Costs are those that the ledger knows,
+    whichever session paid; the first line says what SESSION itself has paid. A + means that some calls have no known
+    cost, a dash that none has one.
+    """
+    info, name = await session.refresh(), await session.name()
+    entries = await session.get_tree()
+    labels = await session.labels() if as_json else await marks_of(session)
+    forks = await _forks_of(store, info, {entry.id for entry in entries})
+    forked = [fork for begun in forks.values() for fork in begun]
+    links = await session.task_links()
+    tasks = {}
+    for link in links[:_MOST_TASKS]:
+        child = await store.get_session(link.child_id)
+        if child is not None:
+            tasks[link.child_id] = child.info
+    ends = {entry_id for entry_id in (*forks, *(link.entry_id for link in links)) if entry_id is not None}
+    plan = plan_tree(entries, info.leaf_id, fold=not show_all, depth=depth, landmarks=labels, ends=ends)
+    costs = entry_costs(entries, await session.entry_costs())
+    line_costs, branch_costs = plan_costs(plan, entries, costs, whole=as_json)
+    sources = await sources_of(store, [info, *forked]) if as_json else {}
+
+    def tokens() -> dict[str, int] | None:
+        return entry_sizes(entries, count=count) if sizes else None
+
+    def row() -> JsonObject:
+        branches = [(branch, branch_costs.get(branch.tip_id)) for branch in plan.branches]
+        names = [session_name(fork, sources.get(fork.forked_from_session or "")) for fork in forked]
+        return {
+            **tree_row(info, name, entries, labels, tokens() or {}, count, branches, costs),
+            "forks": [session_row(fork, name) for fork, name in zip(forked, names, strict=True)],
+            "tasks": [task_row(link) for link in links],
+        }
+
+    def lines() -> Iterable[Line]:
+        style = replace(look(sizes=tokens(), counted=count, labels=labels), costs=line_costs, branch_costs=branch_costs)
+        numbers = [
+            counted(len(entries), "entry", "entries"),
+            counted(len(plan.branches), "branch", "branches"),
+            *([f"{spent_tokens(info)} tokens used"] if info.spent_tokens else []),
+            _spent(info),
+        ]
+        told = "".join(f", {number}" for number in numbers)
+        yield ((clip(name, max(16, style.width - len(told)), style.glyphs.cut) + told, "bold"),)
+        begun = {entry_id: infos for entry_id, infos in forks.items() if entry_id is not None}
+        yield from plan_lines(plan, info.leaf_id, style, forks=begun, links=links, tasks=tasks)
+        if info.leaf_id is None:
+            yield (("the leaf is before the first entry", "bold green"),)
+        yield from begun_lines("begun before the first entry", forks.get(None, ()), style)
+        drawn = {run.id for run in plan.runs}
+        yield from task_lines([link for link in links if link.entry_id not in drawn], tasks, style)
+
+    return Answer(lines, row)
+
+
+def _spent(info: SessionInfo) -> str:
+    amount = spent(info, f"${cost_text(Cost(info.spent_picodollars))}")
+    return "no known cost" if amount == "-" else amount
+
+
+async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str | None, list[SessionInfo]]:
+    """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks)."""
+    forks = {each.id: each for each in await all_sessions(store, kind="fork")}
+    origins: dict[str, str] = {}
+
+    def origin_of(session_id: str) -> str:
+        climbed = []
+        at = session_id
+        while at not in origins and at in forks and at not in climbed:
+            climbed.append(at)
+            at = forks[at].forked_from_session or at
+        origins.update(dict.fromkeys(climbed, origins.get(at, at)))
+        return origins.get(at, at)
+
+    family = [each for each in forks.values() if each.id != info.id and origin_of(each.id) == origin_of(info.id)]
+    found: dict[str | None, list[SessionInfo]] = {}
+    for each in sorted(family, key=lambda each: (each.created_us, each.id)):
+        begins = each.forked_from_entry
+        if begins in seen if begins else each.forked_from_session == info.id:
+            found.setdefault(begins, []).append(each)
+    return found

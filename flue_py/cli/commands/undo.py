@@ -1,0 +1,27 @@
+"""The undo command."""
+
+from __future__ import annotations
+
+import click
+
+from flue_py.cli.changing import moved
+from flue_py.cli.choosing import BY, session_argument, why_option
+from flue_py.cli.output import Answer
+from flue_py.cli.running import command
+from flue_py.sessions.session import Session
+
+
+@command()
+@session_argument
+@click.option("--turn", is_flag=True, help="Take the whole last turn back: the last user message and what followed.")
+@why_option
+async def undo(session: Session, turn: bool, why: str | None) -> Answer:
+    """Return the leaf of SESSION to where it was before its last operation, or before its last turn.
+
+    Nothing is deleted: undo takes back what --turn did, too, and redo does again what undo took back.
+    """
+    if not turn:
+        done = await session.undo(by=BY, why=why)
+    else:
+        done = await session.rewind(turns=-1, by=BY, why=why) if await session.turns() else None
+    return moved(session, done, nothing="there is nothing to undo")

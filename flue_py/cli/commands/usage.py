@@ -1,0 +1,177 @@
+"""The usage command."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import click
+
+from flue_py.cli.choosing import ENTRY_NAME, SESSION_NAME, project_option
+from flue_py.cli.output import Answer
+from flue_py.cli.running import command
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.ledger import BRANCH_STATES, DIMENSIONS, BranchState, Dimension
+from flue_py.core.sessions import STORED, LeafChoice
+from flue_py.errors import InvalidArgument, SessionNotFound
+from flue_py.render.bill import bill_lines
+from flue_py.render.lines import Line
+from flue_py.render.rows import usage_row
+from flue_py.render.views import usage_lines
+from flue_py.runtime.finding import find_session
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+_day = click.DateTime(["%Y-%m-%d"])
+
+RECENT_DAYS = 30
+"""How many days the view of the whole store goes back, if nobody says otherwise."""
+
+
+@frozen
+class _Days:
+    """The days, first and last included, that a bill is of; None is without end. The heading says so to people."""
+
+    first: date | None = None
+    last: date | None = None
+    heading: str | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            "firstDay": None if self.first is None else self.first.isoformat(),
+            "lastDay": None if self.last is None else self.last.isoformat(),
+        }
+
+
+def _days_shown(
+    session: str | None, first: datetime | None, last: datetime | None, days: int | None, *, always: bool
+) -> _Days:
+    """Return the days that were asked for. Raises `InvalidArgument` for two answers to one question."""
+    if sum((first is not None or last is not None, days is not None, always)) > 1:
+        raise InvalidArgument("--days, --all and --first-day with --last-day exclude each other; give one of them")
+    if first is not None or last is not None:
+        return _Days(None if first is None else first.date(), None if last is None else last.date())
+    if always or (session is not None and days is None):
+        return _Days()
+    count = RECENT_DAYS if days is None else days
+    today = datetime.now(UTC).date()
+    start = today - timedelta(days=min(count - 1, today.toordinal() - 1))
+    more = "; --all shows what was before" if days is None else ""
+    span = "today" if count == 1 else f"the last {count:,} days"
+    return _Days(start, today, f"{span}, {start} to {today} (UTC){more}")
+
+
+def _check(
+    session: str | None,
+    since: str | None,
+    leaf: str | None,
+    path: bool,
+    first_day: datetime | None,
+    last_day: datetime | None,
+    days: int | None,
+    always: bool,
+    **_: object,
+) -> None:
+    if session is None and (path or since is not None or leaf is not None):
+        raise InvalidArgument("--path, --since and --leaf are of a session; name it")
+    _days_shown(session, first_day, last_day, days, always=always)
+
+
+@command(check=_check, bar="reading")
+@click.argument("session", type=SESSION_NAME, required=False)
+@click.option("--since", metavar="ENTRY", type=ENTRY_NAME, help="Count only what comes after this entry.")
+@click.option("--leaf", metavar="ENTRY", type=ENTRY_NAME, help="Read at this entry instead of the stored leaf.")
+@click.option(
+    "--by",
+    "group_by",
+    type=click.Choice(DIMENSIONS),
+    multiple=True,
+    help="What was paid, by this; may be given several times.",
+)
+@click.option("--path", is_flag=True, help="What was paid for the entries on the path, whoever paid.")
+@click.option("--tree", is_flag=True, help="What every session of the same tree has paid.")
+@click.option("--tasks", is_flag=True, help="With the task sessions it links to, and theirs.")
+@click.option("--scope", help="Only calls of this tenant or user.")
+@click.option("--provider", help="Only calls of this provider.")
+@project_option("Only calls of sessions that worked in this folder, or below it.")
+@click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
+@click.option("--model", help="Only calls of this model.")
+@click.option("--purpose", help="Only calls for this: turn, compaction, branch_summary ...")
+@click.option("--outcome", help="Only calls that ended so: failed, aborted ...")
+@click.option("--branch", type=click.Choice(BRANCH_STATES), help="Only calls whose entry is there.")
+@click.option("--first-day", type=_day, metavar="DAY", help="Only calls of this day (YYYY-MM-DD, in UTC) and later.")
+@click.option("--last-day", type=_day, metavar="DAY", help="Only calls of this day and earlier.")
+@click.option(
+    "--days", type=click.IntRange(min=1, max=100_000), help="Only calls of the last so many days, today's too."
+)
+@click.option("--all", "always", is_flag=True, help="All calls there ever were.")
+async def usage(
+    store: Store,
+    session: str | None,
+    since: str | None,
+    leaf: str | None,
+    group_by: tuple[Dimension, ...],
+    path: bool,
+    tree: bool,
+    tasks: bool,
+    scope: str | None,
+    provider: str | None,
+    project: str | None,
+    agent: str | None,
+    model: str | None,
+    purpose: str | None,
+    outcome: str | None,
+    branch: BranchState | None,
+    first_day: datetime | None,
+    last_day: datetime | None,
+    days: int | None,
+    always: bool,
+) -> Answer:
+    """Show the tokens and the exact cost of the path of SESSION, or of what comes after an entry.
+
+    With any other option, or without SESSION: what was paid, from the ledger, in which nothing is ever lost. Without
+    SESSION that is the last 30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by
+    its Monday. A project is the folder that a session worked in at its first paid call; an agent is the one that a
+    message names, else the program that a session was imported from. What nobody knows is "-".
+    """
+    filters = (scope, provider, project, agent, model, purpose, outcome, branch, first_day, last_day, days)
+    asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)
+    found: Session | None = None
+    after: str | None = None
+    end: LeafChoice = STORED
+    if session is not None:
+        try:
+            found = await find_session(store, session)
+        except SessionNotFound:
+            # What a deleted session paid is asked for by its whole id.
+            if not asks_ledger or path or since is not None or leaf is not None:
+                raise
+    if found is not None:
+        after = None if since is None else await found.resolve_entry_id(since)
+        end = STORED if leaf is None else await found.resolve_entry_id(leaf)
+        if not asks_ledger:
+            window = await found.aggregate_usage_since(after, leaf=end, told=True)
+            return Answer(lambda: usage_lines(window), lambda: usage_row(window))
+    shown = _days_shown(session, first_day, last_day, days, always=always)
+    groups: tuple[Dimension, ...] = group_by or (("day",) if session is None else ())
+    report = await store.usage(
+        session if found is None else found.id,
+        tree=tree,
+        tasks=tasks,
+        scope=scope,
+        provider=provider,
+        model=model,
+        agent=agent,
+        project=project,
+        purpose=purpose,
+        outcome=outcome,
+        branch=branch,
+        first_day=shown.first,
+        last_day=shown.last,
+        group_by=groups,
+        path=path,
+        since=after,
+        leaf=end,
+    )
+    heading: list[Line] = [] if shown.heading is None else [((shown.heading, "dim"),)]
+    return Answer(lambda: [*heading, *bill_lines(report, groups)], lambda: {**report.to_json(), **shown.to_json()})
