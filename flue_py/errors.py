@@ -43,6 +43,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+__all__ = [
+    "AmbiguousId",
+    "AnsweredCall",
+    "BudgetExceeded",
+    "BudgetNotFound",
+    "CallConflict",
+    "CorruptStore",
+    "EntryNotFound",
+    "FixTheCall",
+    "FixTheSetup",
+    "FixTheStore",
+    "FlueError",
+    "FormatTooNew",
+    "IdempotencyConflict",
+    "InvalidArgument",
+    "InvalidEntry",
+    "InvalidPrices",
+    "LeafConflict",
+    "MissingExtra",
+    "NotAStore",
+    "OutcomeUnknown",
+    "ReservationNotFound",
+    "ReservationSettled",
+    "RetryOrRebase",
+    "SessionExists",
+    "SessionNotFound",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreUnavailable",
+    "StoreWarning",
+    "SummaryFailed",
+    "TaskDepthExceeded",
+    "UnreadableFile",
+    "WrongEventLoop",
+    "WrongProcess",
+]
+
 _SHOWN_CHARACTERS = 200
 _SHOWN_BITS = 13_000
 

@@ -1,9 +1,10 @@
-"""Importing a module when it is first used: the one way in which this package puts an import off."""
+"""Importing modules and names when they are first used: the one way in which this package puts an import off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from sys import modules
 from types import ModuleType
 
 
@@ -24,3 +25,21 @@ def lazy_modules(package: str) -> Callable[[str], ModuleType]:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return module_named
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for a package that offers names of other modules, and imports these when asked for one.
+
+    ``homes`` has the names that each module gives; a module without names is offered itself.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names or [module.rpartition(".")[2]]}
+
+    def value_named(name: str) -> object:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(home_of[name])
+        value = getattr(module, name) if homes[home_of[name]] else module
+        setattr(modules[package], name, value)
+        return value
+
+    return value_named

@@ -17,6 +17,8 @@ from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, EXCLUSION, MESSAGE
 from flue_py.errors import InvalidArgument, shown
 
+__all__ = ["MergedRange", "Provenance", "merged_range_of", "provenance_of"]
+
 PROVENANCE = "copiedFrom"
 """The name, among the extra fields of a copy, of where it comes from: ``{"session": ..., "entry": ...}``."""
 

@@ -1,10 +1,10 @@
 """The reference pages that follow from the code: docs/reference/api.md and docs/reference/errors.md.
 
-    python tests/docs/reference.py            say which of them is not in step with the code
+    python tests/docs/reference.py            say which of them differs from the code
     python tests/docs/reference.py --write    write them
 
-Names come from ``flue_py.__all__``, what is said of them from their docstrings. Only what a docstring cannot hold (what
-a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
+Names come from ``__all__`` of `flue_py` and of its rooms, their texts from docstrings. Only what a docstring cannot
+have (what a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import flue_py
-from flue_py import errors
+from flue_py import errors, transfer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,19 +36,16 @@ GROUPS = {
         "EntryCost",
         "Recorded",
         "CallDifference",
-        "PriceBook",
     ),
     "The log and marks": ("LogLine", "Edit", "MarkEffect", "Exclusion"),
-    "Branches side by side": (
-        "LeafDiff",
-        "DiffSide",
-        "ToolUse",
-        "Provenance",
-        "provenance_of",
-        "MergedRange",
-        "merged_range_of",
-    ),
-    "Going out and coming in": (
+    "Branches side by side": ("LeafDiff", "DiffSide", "ToolUse"),
+    "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
+    "Odds and ends": ("BackupReport", "STORED", "JsonObject", "JsonValue", "__version__"),
+}
+"""The names of ``flue_py.__all__`` that are no errors."""
+
+ROOMS = {
+    "flue_py.transfer": (
         "import_file",
         "ImportReport",
         "SessionImport",
@@ -62,12 +60,36 @@ GROUPS = {
         "read_bundle",
         "UnbundleReport",
         "BundleCounts",
+        "copy_store",
+        "CopyReport",
+        "CopyRefusal",
+        "BudgetLeft",
+        "CopyProgress",
+        "salvage",
+        "SalvageReport",
+        "Loss",
     ),
-    "Budgets": ("Budget", "Reservation", "BudgetedCall", "HeldAmount"),
-    "Copying a store": ("copy_store", "CopyReport", "CopyRefusal", "BudgetLeft", "CopyProgress"),
-    "Damage": ("salvage", "SalvageReport", "Loss", "BackupReport"),
-    "Odds and ends": ("STORED", "JsonObject", "JsonValue", "StoreWarning", "__version__"),
+    "flue_py.prices": ("PriceBook",),
+    "flue_py.core.merging": ("Provenance", "provenance_of", "MergedRange", "merged_range_of"),
+    "flue_py.wire": (
+        "shape_of",
+        "Shape",
+        "convert",
+        "Converted",
+        "beside_ours",
+        "to_provider",
+        "Printed",
+        "check_complete",
+        "validate_message",
+        "read_reported",
+        "ReportedUsage",
+        "usage_json",
+    ),
 }
+"""The names of the rooms' ``__all__``, each under the first room that has it."""
+
+HOME_OF = {name: "flue_py" for names in GROUPS.values() for name in names}
+HOME_OF |= {name: room for room, names in ROOMS.items() for name in names}
 
 SAID_HERE = {
     "Message": "A message, typed and frozen: `SystemMessage`, `UserMessage`, `AssistantMessage`, `ToolResultMessage`"
@@ -76,6 +98,7 @@ SAID_HERE = {
     "STORED": 'The default of `leaf=`: "whatever leaf is stored", where `None` already means "before the first entry".',
     "JsonObject": "`dict[str, JsonValue]`.",
     "JsonValue": "What JSON can hold: `None`, `bool`, `int`, `float`, `str`, a list or a dict of these.",
+    "Shape": "The form of a message: `openai-chat`, `openai-responses` or `anthropic`.",
     "__version__": "The version of the installed package.",
 }
 """What is said of names that are no classes or functions."""
@@ -118,6 +141,11 @@ _ROWS = re.compile(r"\s*\((?:rows?\s+)?[A-Z]\d\d(?:,?\s+(?:to\s+|and\s+)?[A-Z]\d
 _REFERENCE = re.compile(r"(?<!`)`([A-Za-z_.]+)`(?!`)")
 
 
+def value_of(name: str) -> object:
+    """Return what a name of the reference stands for."""
+    return getattr(import_module(HOME_OF[name]), name)
+
+
 # -- docstrings -------------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +168,7 @@ def one_line(name: str) -> str:
     """Return what is said of a public name in the overview."""
     if name in SAID_HERE:
         return SAID_HERE[name]
-    return first_sentence(paragraphs(getattr(flue_py, name))[0])
+    return first_sentence(paragraphs(value_of(name))[0])
 
 
 def signature(owner: type, name: str) -> str:
@@ -185,12 +213,19 @@ def api_page() -> str:
         "",
         "<!-- Written by tests/docs/reference.py from the docstrings. Change those, then run it with --write. -->",
         "",
-        "Everything public is a name of `flue_py`; `flue_py.sync` has blocking twins of all that waits.",
+        "What most programs use is a name of `flue_py`; the rest has a module of its own, which `flue_py` offers, too:",
+        "`flue_py.transfer`, `flue_py.prices`, `flue_py.wire`, `flue_py.errors`, `flue_py.core.merging`.",
+        "`flue_py.sync` has blocking twins of all that waits.",
         "What begins with an underscore, and modules that no page names, may change at any time.",
         "",
     ]
     for group, names in GROUPS.items():
         lines += [f"## {group}", "", "| name | |", "| --- | --- |"]
+        lines += [f"| {_linked(name)} | {_cell(one_line(name))} |" for name in names]
+        lines.append("")
+    for room, names in ROOMS.items():
+        lines += [f"## {room}", "", *[line for part in paragraphs(import_module(room))[:1] for line in (part, "")]]
+        lines += ["| name | |", "| --- | --- |"]
         lines += [f"| {_linked(name)} | {_cell(one_line(name))} |" for name in names]
         lines.append("")
     lines += [
@@ -202,44 +237,35 @@ def api_page() -> str:
         "",
     ]
     lines += _section("flue_py.open", _open_signature(), paragraphs(flue_py.open))
-    lines += _section("flue_py.salvage", "flue_py.salvage(damaged, new)", paragraphs(flue_py.salvage))
+    lines += _section(
+        "flue_py.transfer.salvage", "flue_py.transfer.salvage(damaged, new)", paragraphs(transfer.salvage)
+    )
     for owner in (flue_py.Store, flue_py.Session, flue_py.BudgetedCall):
         lines += _class_section(owner)
-    for name in [name for names in GROUPS.values() for name in names if _is_described_function(name)]:
-        function = getattr(flue_py, name)
-        called = inspect.signature(function)
-        waits = "await " if inspect.iscoroutinefunction(function) else ""
-        call = _call(f"{waits}flue_py.{name}", called, list(called.parameters.values()))
-        lines += _section(f"flue_py.{name}", call, paragraphs(function))
-    for names in GROUPS.values():
-        for name in names:
-            value = getattr(flue_py, name)
-            if isinstance(value, type) and dataclasses.is_dataclass(value):
-                lines += _value_section(name, value)
+    for name, home in HOME_OF.items():
+        value = value_of(name)
+        if _is_described_function(name) and inspect.isfunction(value):
+            called = inspect.signature(value)
+            waits = "await " if inspect.iscoroutinefunction(value) else ""
+            call = _call(f"{waits}{home}.{name}", called, list(called.parameters.values()))
+            lines += _section(f"{home}.{name}", call, paragraphs(value))
+    for name in HOME_OF:
+        value = value_of(name)
+        if isinstance(value, type) and dataclasses.is_dataclass(value):
+            lines += _value_section(name, value)
     return "\n".join(lines)
 
 
 def _is_described_function(name: str) -> bool:
     """Return whether a name is a function that gets a section of its own like any other."""
-    return name not in ("open", "salvage") and inspect.isfunction(getattr(flue_py, name))
+    return name not in ("open", "salvage") and inspect.isfunction(value_of(name))
 
 
 def _linked(name: str) -> str:
-    value = getattr(flue_py, name)
-    has_section = name in ("open", "Store", "Session", "salvage") or dataclasses.is_dataclass(value)
-    has_section = has_section or _is_described_function(name)
-    has_section = name in (
-        "open",
-        "Store",
-        "Session",
-        "BudgetedCall",
-        "copy_store",
-        "copy_store",
-        "export_session",
-        "import_file",
-        "salvage",
-    ) or dataclasses.is_dataclass(value)
-    return f"[`{name}`](#flue_py{name.lower()})" if has_section else f"`{name}`"
+    value = value_of(name)
+    has_section = name in ("open", "Store", "Session", "BudgetedCall", "salvage") or dataclasses.is_dataclass(value)
+    anchor = f"{HOME_OF[name]}{name}".replace(".", "").lower()
+    return f"[`{name}`](#{anchor})" if has_section or _is_described_function(name) else f"`{name}`"
 
 
 def _cell(text: str) -> str:
@@ -281,7 +307,7 @@ def _class_section(owner: type) -> list[str]:
 
 
 def _value_section(name: str, value: type) -> list[str]:
-    lines = [f"## flue_py.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
+    lines = [f"## {HOME_OF[name]}.{name}", "", *[line for part in paragraphs(value) for line in (part, "")]]
     fields = [field.name for field in dataclasses.fields(value)]
     lines += ["Fields: " + ", ".join(f"`{field}`" for field in fields) + ".", ""]
     others = [member for member in methods_of(value) if member not in fields]
@@ -307,7 +333,7 @@ def _method_call(value: type, member: str) -> str:
 
 
 def _error_names() -> set[str]:
-    return {name for name in flue_py.__all__ if isinstance(value := getattr(flue_py, name), type) and _is_error(value)}
+    return {name for name in errors.__all__ if isinstance(value := getattr(errors, name), type) and _is_error(value)}
 
 
 def _is_error(value: type) -> bool:

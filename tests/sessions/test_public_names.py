@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import subprocess
@@ -20,26 +21,17 @@ NAMES = {
     "STORED",
     "Appended",
     "BackupReport",
-    "BundleCounts",
-    "BundleReport",
     "Budget",
-    "BudgetLeft",
     "BudgetedCall",
     "CallDifference",
     "Change",
     "ContextEntry",
     "ConvertedMessage",
-    "CopyProgress",
-    "CopyRefusal",
-    "CopyReport",
     "Cost",
     "Deletion",
     "DiffSide",
     "Entry",
     "HeldAmount",
-    "ExportNote",
-    "Exported",
-    "ImportReport",
     "Edit",
     "EntryCost",
     "Exclusion",
@@ -48,21 +40,15 @@ NAMES = {
     "LeafDiff",
     "Limits",
     "LogLine",
-    "Loss",
-    "MergedRange",
     "MarkEffect",
     "Message",
     "Moved",
     "NewEntry",
     "NewSession",
-    "PriceBook",
     "Problem",
-    "Provenance",
     "Reservation",
     "Recorded",
-    "SalvageReport",
     "Session",
-    "SessionImport",
     "SessionInfo",
     "SessionPage",
     "Source",
@@ -70,39 +56,97 @@ NAMES = {
     "StoreInfo",
     "TaskLink",
     "ToolUse",
-    "TranscriptReport",
-    "UnbundleReport",
     "Usage",
     "UsageReport",
     "UsageRow",
     "UsageWindow",
     "VerifyReport",
     "__version__",
-    "copy_store",
-    "merged_range_of",
-    "export_session",
-    "import_file",
     "open",
-    "provenance_of",
-    "read_bundle",
-    "salvage",
     "sync",
-    "transcript",
-    "write_bundle",
-    "write_transcript",
 }
+CAUGHT = {
+    "AmbiguousId",
+    "BudgetExceeded",
+    "CallConflict",
+    "CorruptStore",
+    "EntryNotFound",
+    "FixTheCall",
+    "FixTheSetup",
+    "FixTheStore",
+    "FlueError",
+    "IdempotencyConflict",
+    "InvalidArgument",
+    "InvalidEntry",
+    "LeafConflict",
+    "OutcomeUnknown",
+    "RetryOrRebase",
+    "SessionExists",
+    "SessionNotFound",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreUnavailable",
+    "SummaryFailed",
+    "TaskDepthExceeded",
+}
+"""The errors that programs catch; all are in `flue_py.errors`."""
+ROOMS = {
+    "flue_py.transfer": {
+        "BundleCounts",
+        "BundleReport",
+        "BudgetLeft",
+        "CopyProgress",
+        "CopyRefusal",
+        "CopyReport",
+        "ExportNote",
+        "Exported",
+        "ImportReport",
+        "Loss",
+        "SalvageReport",
+        "SessionImport",
+        "TranscriptReport",
+        "UnbundleReport",
+        "copy_store",
+        "export_session",
+        "import_file",
+        "read_bundle",
+        "salvage",
+        "transcript",
+        "write_bundle",
+        "write_transcript",
+    },
+    "flue_py.prices": {"PriceBook"},
+    "flue_py.core.merging": {"MergedRange", "Provenance", "merged_range_of", "provenance_of"},
+}
+"""Names that have a module of their own, and stay importable from `flue_py`."""
 
 
 def test_the_public_names_are_these() -> None:
-    assert set(flue_py.__all__) == NAMES | RAISED
+    assert set(flue_py.__all__) == NAMES | CAUGHT
     assert sorted(flue_py.__all__) == sorted(set(flue_py.__all__))
     assert set(flue_py.__all__) <= set(dir(flue_py))
 
 
-@pytest.mark.parametrize("name", sorted(NAMES | RAISED))
+@pytest.mark.parametrize("name", sorted(NAMES | RAISED | set.union(*ROOMS.values())))
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(flue_py, name) is not None
     assert getattr(flue_py, name) is getattr(flue_py, name)
+
+
+@pytest.mark.parametrize(("room", "name"), [(room, name) for room in ROOMS for name in sorted(ROOMS[room])])
+def test_a_name_that_has_a_room_of_its_own_is_there_and_here(room: str, name: str) -> None:
+    home = importlib.import_module(room)
+    assert name in home.__all__
+    assert getattr(home, name) is getattr(flue_py, name)
+
+
+def test_all_errors_are_in_one_module() -> None:
+    assert {name for name in errors.__all__ if issubclass(getattr(errors, name), Exception)} == RAISED
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_a_room_has_no_further_names(room: str) -> None:
+    assert set(importlib.import_module(room).__all__) == ROOMS[room]
 
 
 def test_every_error_is_a_flue_error() -> None:
