@@ -1,7 +1,7 @@
-"""Every write of every operation made to fail, one after the other: nothing is left of it, and it can be repeated.
+"""Every write of every operation is made to fail, one after the other: nothing is left of it, and it can be repeated.
 
 An operation is run with its first step failing, then with its second, and so on until it succeeds. After each failure
-every table is as it was; the success is that of a store where nothing failed. What a step is, the fault says: a
+every table is as it was; the success is that of a store where nothing failed. The fault defines the steps: a
 statement of the transaction, BEGIN and COMMIT among them; a stretch of SQLite's program, so that a statement fails
 halfway; a write to the file, by a limit that the kernel keeps.
 """

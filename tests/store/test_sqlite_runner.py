@@ -1,4 +1,4 @@
-"""How operations run on a SQLite file: in batches, on threads, beside other processes, and when something fails."""
+"""Operations on a SQLite file: in batches, on threads, beside other processes, and with failures."""
 
 from __future__ import annotations
 

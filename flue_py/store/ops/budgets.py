@@ -103,8 +103,9 @@ def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
         if new.covers == "tasks":
             ids = sorted(task_ids(tx, str(new.session_id)))
         row = tx.first(budgets_sql.SPENT_BY_SESSIONS, ids=json.dumps(ids))
-    tokens, picodollars = row or (0, 0)
-    spent = int(tokens if new.unit == "tokens" else picodollars)
+    tokens_high, tokens_low, cost_high, cost_low = row or (0, 0, 0, 0)
+    high, low = (tokens_high, tokens_low) if new.unit == "tokens" else (cost_high, cost_low)
+    spent = int((high << 32) + low)
     if spent > MAX_AMOUNT:
         raise InvalidArgument(f"spent_so_far: the ledger has {spent}, which is more than can be stored; give a number")
     return spent

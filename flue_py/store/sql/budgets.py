@@ -183,14 +183,17 @@ HELD = Statement(
     " ORDER BY r.expires_at, r.reservation_id",
 )
 
-_SPENT = (
-    f"SELECT CAST(COALESCE(SUM({all_tokens()}), 0) AS BIGINT), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT) FROM ledger g"
+# Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.
+_HALVES = ", ".join(
+    f"CAST(COALESCE(SUM(({amount}) >> 32), 0) AS BIGINT), CAST(COALESCE(SUM(({amount}) & 4294967295), 0) AS BIGINT)"
+    for amount in (all_tokens(), "g.cost")
 )
-SPENT_IN_SCOPE = Statement(Scope, tuple[int, int], f"{_SPENT} WHERE g.scope = :scope")
+_SPENT = f"SELECT {_HALVES} FROM ledger g"
+SPENT_IN_SCOPE = Statement(Scope, tuple[int, int, int, int], f"{_SPENT} WHERE g.scope = :scope")
 # Sessions that are gone have paid, too: the links to them and their names in the ledger are still there.
 SPENT_BY_SESSIONS = per_dialect(
     Ids,
-    tuple[int, int],
+    tuple[int, int, int, int],
     lambda dialect: (
         f"{_SPENT} JOIN ledger_sessions n ON n.session_key = g.session_key WHERE {in_ids('n.session_id', dialect)}"
     ),

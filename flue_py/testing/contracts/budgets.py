@@ -181,6 +181,13 @@ class BudgetContract:
             money = await backend.set_budget(NewBudget(covers, "picodollars", 1, session_id, "s", "ledger"))
             assert money.spent == cents * 10**10
 
+    async def test_a_budget_cannot_begin_with_more_than_can_be_stored(self, backend: Backend) -> None:
+        for _ in range(4):
+            await new_session(backend, assistant(tokens=MAX_AMOUNT))
+        async with refused(backend, InvalidArgument):
+            await backend.set_budget(NewBudget("scope", "tokens", 1, spent="ledger"))
+        assert (await backend.set_budget(NewBudget("scope", "picodollars", 1, spent="ledger"))).spent == 0
+
     async def test_a_deleted_budget_is_gone_and_leaves_the_session_free(self, backend: Backend) -> None:
         session = await new_session(backend)
         made = await budget_for(backend, session.id, 5)
