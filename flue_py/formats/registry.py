@@ -116,78 +116,53 @@ def _warn(text: str) -> None:
     warnings.warn(f"{text}; repair or remove the package", RuntimeWarning, stacklevel=3)
 
 
-_HOME = "flue_py.formats"
+def _ours(
+    name: str,
+    read: str,
+    write: str | None = None,
+    *,
+    holds: Literal["tree", "context"] = "tree",
+    places: tuple[str, ...] = (),
+    suffixes: tuple[str, ...] = (".jsonl",),
+    settle: str | None = None,
+    is_chained: bool = False,
+) -> Format:
+    """Return a format of ours by its modules: their functions are ``looks_like_X``, ``read_X`` and ``export_X``."""
+    called, home = name.replace("-", "_"), __package__
+    return Format(
+        name,
+        f"{home}.{read}:looks_like_{called}",
+        f"{home}.{read}:read_{called}",
+        None if write is None else f"{home}.{write}:export_{called}",
+        holds,
+        places,
+        suffixes,
+        None if settle is None else f"{home}.{settle}",
+        is_chained,
+    )
+
+
 _JSON, _LIST = (".json",), (".json", ".jsonl")
 
 _PROGRAMS = (
-    Format(
-        "pi",
-        f"{_HOME}.pi.read:looks_like_pi",
-        f"{_HOME}.pi.read:PiReader",
-        write=f"{_HOME}.pi.write:export_pi",
-        places=("~/.pi/agent/sessions",),
-    ),
-    Format("noumen", f"{_HOME}.noumen.read:looks_like_noumen", f"{_HOME}.noumen.read:read_noumen"),
-    Format(
-        "claude-code",
-        f"{_HOME}.claude_code.read:looks_like_claude_code",
-        f"{_HOME}.claude_code.read:ClaudeCodeReader",
-        places=("~/.claude/projects",),
-    ),
-    Format(
-        "codex",
-        f"{_HOME}.codex.read:looks_like_codex",
-        f"{_HOME}.codex.read:CodexReader",
-        places=("~/.codex/sessions", "~/.codex/archived_sessions"),
-        is_chained=True,
-    ),
-    Format(
-        "flue",
-        f"{_HOME}.flue.read:looks_like_flue",
-        f"{_HOME}.flue.read:read_flue",
-        write=f"{_HOME}.flue.write:export_flue",
-        suffixes=_JSON,
-    ),
-    Format(
-        "fuseraft-repl",
-        f"{_HOME}.fuseraft.read_repl:looks_like_fuseraft_repl",
-        f"{_HOME}.fuseraft.read_repl:read_fuseraft_repl",
-        places=("~/.fuseraft/repl-sessions",),
-        suffixes=_JSON,
-    ),
-    Format(
-        "fuseraft-run",
-        f"{_HOME}.fuseraft.read_run:looks_like_fuseraft_run",
-        f"{_HOME}.fuseraft.read_run:read_fuseraft_run",
-        places=("~/.fuseraft/sessions",),
-        suffixes=_JSON,
-    ),
+    _ours("pi", "pi.read", "pi.write", places=("~/.pi/agent/sessions",)),
+    _ours("noumen", "noumen.read"),
+    _ours("claude-code", "claude_code.read", places=("~/.claude/projects",)),
+    _ours("codex", "codex.read", places=("~/.codex/sessions", "~/.codex/archived_sessions"), is_chained=True),
+    _ours("flue", "flue.read", "flue.write", suffixes=_JSON),
+    _ours("fuseraft-repl", "fuseraft.read_repl", places=("~/.fuseraft/repl-sessions",), suffixes=_JSON),
+    _ours("fuseraft-run", "fuseraft.read_run", places=("~/.fuseraft/sessions",), suffixes=_JSON),
 )
 _LISTS = (
-    Format(
-        "anthropic",
-        f"{_HOME}.anthropic.read:looks_like_anthropic",
-        f"{_HOME}.anthropic.read:read_anthropic",
-        write=f"{_HOME}.anthropic.write:export_anthropic",
-        holds="context",
-        suffixes=_LIST,
-    ),
-    Format(
-        "openai-responses",
-        f"{_HOME}.openai.read_responses:looks_like_openai_responses",
-        f"{_HOME}.openai.read_responses:read_openai_responses",
-        write=f"{_HOME}.openai.write_responses:export_openai_responses",
-        holds="context",
-        suffixes=_LIST,
-    ),
-    Format(
+    _ours("anthropic", "anthropic.read", "anthropic.write", holds="context", suffixes=_LIST),
+    _ours("openai-responses", "openai.read_responses", "openai.write_responses", holds="context", suffixes=_LIST),
+    _ours(
         "openai-chat",
-        f"{_HOME}.openai.read_chat:looks_like_openai_chat",
-        f"{_HOME}.openai.read_chat:read_openai_chat",
-        write=f"{_HOME}.openai.write_chat:export_openai_chat",
+        "openai.read_chat",
+        "openai.write_chat",
         holds="context",
         suffixes=_LIST,
-        settle=f"{_HOME}.openai.read_chat:other_list",
+        settle="kit.lists:other_list",
     ),
 )
 """Plain lists of messages: recognized last, since many files look like one."""

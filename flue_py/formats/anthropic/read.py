@@ -7,14 +7,12 @@ session and no ids: docs/formats/anthropic.md says how they are made.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 
-from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.documents import read_items
 from flue_py.formats.kit.linear import UNREADABLE_MESSAGE, Chain, message_entry
-from flue_py.formats.kit.lists import list_session, list_session_id
+from flue_py.formats.kit.lists import list_session, list_session_id, with_response
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
@@ -36,7 +34,6 @@ _ROW = re.compile(rb'"(parentUuid|sessionId|uuid|tool_calls|tool_call_id)"\s*:')
 
 def looks_like_anthropic(head: bytes, path_name: str = "") -> bool:
     """Return whether the beginning of a file may be an Anthropic list: one with blocks that only Anthropic has."""
-    del path_name
     is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head
     return is_list and bool(_SIGNS.search(head)) and not _ROW.search(head)
 
@@ -60,11 +57,7 @@ def parse_anthropic(data: bytes, name: str = "the file") -> tuple[ParsedSession,
         for message, beside in messages_from_anthropic(item.value, names):
             names.update(calls_in(message))
             entry, found = message_entry(message, item.value, item.index, notes)
-            response = item.value.get("id")
-            if isinstance(response, str):
-                # The same response may stand in several lists; it was paid once.
-                calls = tuple(replace(call, call_id=made_id(FORMAT, response)) for call in entry.calls)
-                entry = replace(entry, calls=calls)
+            entry = with_response(entry, FORMAT, item.value.get("id"))
             chain.add(entry, item.index, beside=found if entry.kind == UNREADABLE_MESSAGE else {**beside, **found})
     beside = {key: value for key, value in items.beside.items() if key != "system"}
     return (list_session(FORMAT, name, type(items)(items.items, beside), chain),)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from flue_py.core.calls import PaidCall
-from flue_py.core.entries import NewEntry
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import NewSession
 from flue_py.formats.claude_code.rows import CONSTANT, FORMAT, ClaudeRow
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.rows import is_name
-from flue_py.formats.kit.streaming import Recent, SessionPart, TitleChange
+from flue_py.formats.kit.streaming import Draft, Recent, SessionPart
 from flue_py.formats.kit.values import one_text, read_moment
 
 REMEMBERED = 50_000
@@ -49,8 +47,12 @@ class Group:
 
 
 @dataclass(slots=True)
-class Chain:
-    """A session while its rows come: the main one of the file, or a task session."""
+class Chain(Draft):
+    """A session while its rows come: the main one of the file, or a task session.
+
+    Of a part, ``began`` has the entries that called agents, by the names of those; ``calls`` are what was paid for a
+    message that may not be complete.
+    """
 
     id: str
     header: JsonObject
@@ -62,25 +64,6 @@ class Chain:
     boundary: JsonObject | None = None
     compacted: Node | None = None
     title_rank: int = -1
-    entries: list[NewEntry] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    leaves: list[str] = field(default_factory=list)
-    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    titles: list[TitleChange] = field(default_factory=list)
-    lost: dict[str, str] = field(default_factory=dict)
-    unfinished: frozenset[str] = frozenset()
-    began: dict[str, str] = field(default_factory=dict)
-    """By the names of agents: the entries that called them."""
-
-    calls: list[PaidCall] = field(default_factory=list)
-    """What was paid for a message that may not be complete."""
-
-    is_new: bool = True
-
-    @property
-    def has_part(self) -> bool:
-        """Whether there is something to hand over."""
-        return bool(self.entries or self.is_new or self.titles or self.calls)
 
 
 class Chains:
@@ -140,38 +123,21 @@ class Chains:
         if chain.parent is not None:
             metadata |= {"parentSession": chain.parent.session_id, "taskId": chain.parent.task_id}
         names = {title.is_made: title.title for title in chain.titles}
-        part = SessionPart(
-            FORMAT,
-            version,
-            NewSession(
-                id=chain.id,
-                title=names.get(False),
-                auto_title=names.get(True),
-                cwd=one_text(chain.header.get("cwd")),
-                metadata_text=encode_json(metadata, "header")[0],
-                created_us=chain.created_us,
-                kind="root" if chain.parent is None else "task",
-            ),
-            # Rows at the beginning that bear no time have that of the first one which does.
-            tuple(
-                replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
-                for entry in chain.entries
-            ),
-            tuple(chain.leaves),
-            tuple(chain.lines),
-            dict(chain.earlier),
-            titles=tuple(chain.titles),
-            parent=chain.parent,
-            lost=chain.lost,
-            unfinished=chain.unfinished,
-            may_overlap=True,
-            began=chain.began,
-            calls=tuple(chain.calls),
+        session = NewSession(
+            id=chain.id,
+            title=names.get(False),
+            auto_title=names.get(True),
+            cwd=one_text(chain.header.get("cwd")),
+            metadata_text=encode_json(metadata, "header")[0],
+            created_us=chain.created_us,
+            kind="root" if chain.parent is None else "task",
         )
-        chain.entries, chain.leaves, chain.lines, chain.titles = [], [], [], []
-        chain.earlier, chain.lost, chain.began, chain.calls = {}, {}, {}, []
-        chain.is_new = False
-        return part
+        # Rows at the beginning that bear no time have that of the first one which does.
+        chain.entries = [
+            replace(entry, created_us=chain.created_us) if entry.created_us is None else entry
+            for entry in chain.entries
+        ]
+        return chain.take(FORMAT, version, session, chain.parent, may_overlap=True)
 
 
 def _shortened(header: JsonObject) -> JsonObject:

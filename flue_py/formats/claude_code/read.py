@@ -27,7 +27,6 @@ from flue_py.formats.claude_code.content import is_answer, parts_of, tool_result
 from flue_py.formats.claude_code.entries import Entries
 from flue_py.formats.claude_code.rows import (
     BETWEEN_TURNS,
-    FORMAT,
     KNOWN,
     PREFIX,
     ClaudeRow,
@@ -44,7 +43,7 @@ from flue_py.formats.kit.rows import Notes, is_name
 from flue_py.formats.kit.streaming import SessionPart
 from flue_py.formats.kit.values import read_moment
 
-__all__ = ["FORMAT", "PREFIX", "ClaudeCodeReader", "looks_like_claude_code"]
+__all__ = ["ClaudeCodeReader", "looks_like_claude_code", "read_claude_code"]
 
 _MAX_EARLY = 10_000
 _MAX_PENDING = 10_000
@@ -308,6 +307,9 @@ class ClaudeCodeReader:
         content = self._entries.custom(row, kind_of(row), body)
         entry_id = self._entries.emit(chain, node, row, content, {}, parent=node.tail)
         self._entries.name_session(chain, row, entry_id)
+
+
+read_claude_code = ClaudeCodeReader
 
 
 def _tail(node: Node | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import TypeGuard
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.rows import Notes, decode_row, has_type, is_name, unusable_id
 from flue_py.formats.kit.streaming import first_rows
-from flue_py.formats.kit.values import one_text
+from flue_py.formats.kit.values import entry_kind, one_text
 
 FORMAT = "claude-code"
 PREFIX = "claude_code."
@@ -129,4 +129,4 @@ def kind_of(row: ClaudeRow) -> str:
     """Return the kind of entry that a row outside the conversation becomes."""
     subtype = row.fields.get("subtype")
     name = f"{row.type}.{subtype}" if row.type == "system" and isinstance(subtype, str) else row.type
-    return (PREFIX + re.sub(r"[^A-Za-z0-9_.:-]", "_", name))[:64]
+    return entry_kind(PREFIX, name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.calls import PaidCall
-from flue_py.core.entries import COMPACTION, MESSAGE, NewEntry
+from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
@@ -14,7 +13,7 @@ from flue_py.formats.codex.rows import FORMAT, UNREADABLE, CodexRow
 from flue_py.formats.kit.encoding import Content, encode_decoded, message_content
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.rows import Notes
-from flue_py.formats.kit.streaming import SessionPart
+from flue_py.formats.kit.streaming import Draft, SessionPart
 from flue_py.formats.kit.values import read_moment
 
 
@@ -27,48 +26,18 @@ class Entries:
         self._version = version
         self._parent = parent
         self._last_time: int | None = None
-        self._entries: list[NewEntry] = []
-        self._lines: list[int] = []
-        self._leaves: list[str] = []
-        self._earlier: dict[str, tuple[str, ...]] = {}
-        self._unfinished: frozenset[str] = frozenset()
-        self._is_new = True
-        self._settles: dict[str, tuple[str, ...]] = {}
-        self.calls: list[PaidCall] = []
-        """What was paid for what is no entry yet."""
-
-        self.began: dict[str, str] = {}
-        """By the ids of threads that sub-agents have: the entries below which they began."""
-
+        self.draft = Draft()
         self.tail: str | None = None
 
     @property
     def ready(self) -> int:
         """How many can be taken."""
-        return len(self._entries)
+        return len(self.draft.entries)
 
     def take(self) -> list[SessionPart]:
         """Return what is ready, and forget it."""
-        if not (self._entries or self._is_new or self._leaves or self.calls):
-            return []
-        part = SessionPart(
-            FORMAT,
-            self._version,
-            self._session,
-            tuple(self._entries),
-            tuple(self._leaves),
-            tuple(self._lines),
-            dict(self._earlier),
-            parent=self._parent,
-            unfinished=self._unfinished,
-            began=self.began,
-            calls=tuple(self.calls),
-            settles=self._settles,
-        )
-        self.began, self.calls, self._settles = {}, [], {}
-        self._entries, self._leaves, self._lines, self._earlier = [], [], [], {}
-        self._is_new = False
-        return [part]
+        draft = self.draft
+        return [draft.take(FORMAT, self._version, self._session, self._parent)] if draft.has_part else []
 
     def id_of(self, row: CodexRow) -> str:
         """Return the id of the entry that a row becomes."""
@@ -80,7 +49,7 @@ class Entries:
 
     def settle(self, entry_id: str, begins: CodexRow) -> None:
         """Note that an entry pays for what begins in a row, and may have been booked without it."""
-        self._settles[entry_id] = (self.unsettled_id(begins),)
+        self.draft.settles[entry_id] = (self.unsettled_id(begins),)
 
     def emit(self, row: CodexRow, content: Content, *, entry_id: str | None = None, line: int | None = None) -> str:
         """Hand an entry over, below the one before it. Return its id."""
@@ -94,10 +63,10 @@ class Entries:
             self._last_time = moment
         self._notes.surrogates_replaced += content.surrogates_replaced
         extra = f'{{"line":{line or row.line}}}'
-        self._entries.append(content.placed(name, self.tail, moment, extra, content.surrogates_replaced))
-        self._lines.append(line or row.line)
+        self.draft.entries.append(content.placed(name, self.tail, moment, extra, content.surrogates_replaced))
+        self.draft.lines.append(line or row.line)
         if content.kind in (MESSAGE, COMPACTION):
-            self._leaves.append(name)
+            self.draft.leaves.append(name)
         self.tail = name
         return name
 
@@ -108,17 +77,17 @@ class Entries:
             self.settle(ids[-1], begins)
         self.emit(spoken, content, entry_id=ids[-1], line=rows[-1].line)
         if len(ids) > 1:
-            self._earlier[ids[-1]] = tuple(ids[:-1])
+            self.draft.earlier[ids[-1]] = tuple(ids[:-1])
 
     def leave_unfinished(self) -> None:
         """Note that the rows of the last message may not be complete."""
-        self._unfinished = frozenset(self._leaves[-1:])
+        self.draft.unfinished = frozenset(self.draft.leaves[-1:])
 
     def go_back(self, to: str | None) -> None:
         """Go on below an earlier entry: what follows is another branch."""
         self.tail = to
         if to is not None:
-            self._leaves.append(to)
+            self.draft.leaves.append(to)
 
     # -- what they hold -----------------------------------------------------------------------------------------
 

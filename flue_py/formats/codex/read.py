@@ -24,7 +24,6 @@ from flue_py.formats.codex.rows import (
     FORMAT,
     PREFIX,
     CodexRow,
-    entry_kind,
     looks_like_codex,
     read_codex_row,
     response_item,
@@ -37,7 +36,7 @@ from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.rows import Notes, is_name, unusable_id
 from flue_py.formats.kit.streaming import Recent, SessionPart
-from flue_py.formats.kit.values import one_text, read_moment
+from flue_py.formats.kit.values import entry_kind, one_text, read_moment
 from flue_py.wire.codex_items import (
     KEPT_BY_COMPACTION,
     Counts,
@@ -51,7 +50,7 @@ from flue_py.wire.codex_items import (
     spoken_parts,
 )
 
-__all__ = ["COMPACTED", "FORMAT", "PREFIX", "CodexReader", "looks_like_codex"]
+__all__ = ["COMPACTED", "CodexReader", "looks_like_codex", "read_codex"]
 
 COMPACTED = "The conversation before this point was compacted; what was kept of it follows."
 """The summary of a compaction that has none of its own."""
@@ -159,7 +158,7 @@ class CodexReader:
         """Hand over what was paid for what is no entry yet."""
         if any(used):
             name = entries.unsettled_id(since)
-            entries.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))
+            entries.draft.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))
 
     def report(self) -> ParseReport:
         """Return what came of the rows."""
@@ -235,15 +234,15 @@ class CodexReader:
         tool = self._tools.get(call) if isinstance(call, str) else None
         thread = started_thread(tool, row.payload)
         if thread is not None and entries.tail is not None:
-            entries.began[thread] = entries.tail
+            entries.draft.began[thread] = entries.tail
         return entries.message(row, output_message(row.payload, tool), [row.payload])
 
     def _aside(self, entries: Entries, row: CodexRow) -> None:
         if row.type == "turn_context":
             self._model = one_text(row.payload.get("model"), 160) or self._model
         if not row.is_known:
-            self._notes.unknown_kinds[row.entry_name] += 1
-        entries.emit(row, entries.custom(row, entry_kind(row.entry_name), row.payload))
+            self._notes.unknown_kinds[row.name] += 1
+        entries.emit(row, entries.custom(row, row.entry_kind, row.payload))
         if row.type == "event_msg" and row.kind == "thread_rolled_back":
             self._roll_back(entries, row)
 
@@ -306,7 +305,10 @@ class CodexReader:
             return entries.message(row, {**parts, "provider": self._provider, **fields}, [payload])
         if row.kind == "message" and isinstance(payload.get("role"), str):
             return entries.message(row, said_message(payload), [payload])
-        return entries.custom(row, entry_kind(f"response_item.{row.kind}"), row.payload)
+        return entries.custom(row, entry_kind(PREFIX, f"response_item.{row.kind}"), row.payload)
+
+
+read_codex = CodexReader
 
 
 def _metadata(imported: JsonObject, payload: JsonObject, parent: TaskOf | None) -> str:

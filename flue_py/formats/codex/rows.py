@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import pydantic_core
@@ -11,6 +10,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.parsed import TaskOf
 from flue_py.formats.kit.rows import Notes, decode_row, is_name
 from flue_py.formats.kit.streaming import first_rows
+from flue_py.formats.kit.values import entry_kind
 from flue_py.wire.codex_items import CALLS, HOSTED, OUTPUTS, is_spoken
 
 FORMAT = "codex"
@@ -88,14 +88,14 @@ class CodexRow:
         return self.type in _KNOWN_TYPES and (self.type != "response_item" or self.kind in _KNOWN_ITEMS)
 
     @property
-    def entry_name(self) -> str:
-        """What it is called as an entry outside the conversation, before `entry_kind`."""
+    def entry_kind(self) -> str:
+        """The kind of entry that it becomes outside the conversation."""
+        return entry_kind(PREFIX, self.name)
+
+    @property
+    def name(self) -> str:
+        """What it is: its type, and what it holds."""
         return f"{self.type}.{self.kind}" if self.kind and self.type in ("response_item", "event_msg") else self.type
-
-
-def entry_kind(name: str) -> str:
-    """Return the kind of entry that a row outside the conversation becomes."""
-    return (PREFIX + re.sub(r"[^A-Za-z0-9_.:-]", "_", name))[:64]
 
 
 def response_item(row: CodexRow, item: JsonObject) -> CodexRow:

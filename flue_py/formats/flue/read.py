@@ -15,8 +15,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats.flue.document import VERSION, parse_session_document, session_of, task_references
 from flue_py.formats.kit.parsed import ParsedSession, TaskOf
-from flue_py.formats.kit.report import LineNote, ParseReport
-from flue_py.formats.kit.rows import is_name
+from flue_py.formats.kit.rows import Notes, is_name
 from flue_py.formats.kit.streaming import DocumentReader
 from flue_py.formats.kit.values import one_text
 
@@ -54,11 +53,9 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     except InvalidEntry as error:
         raise UnreadableFile(f"{name}: {error}; nothing was imported") from error
     replaced += sum(entry.surrogates_replaced for entry in document.entries)
-    report = ParseReport(
-        rows=len(document.entries),
-        repaired=tuple(LineNote(1, note) for note in document.notes),
-        surrogates_replaced=replaced,
-    )
+    notes = Notes(rows=len(document.entries), surrogates_replaced=replaced)
+    for note in document.notes:
+        notes.repair(1, note)
     parent = _task_of(document.metadata)
     session = NewSession(
         id=session_id,
@@ -74,7 +71,7 @@ def parse_flue(data: bytes, name: str = "the file") -> Sequence[ParsedSession]:
     ]
     return [
         ParsedSession(
-            FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, report,
+            FORMAT, str(VERSION), session, document.entries, document.leaf_id, lines, notes.report(),
             parent=parent, tasks=tuple(tasks), restates=True,
         )
     ]  # fmt: skip

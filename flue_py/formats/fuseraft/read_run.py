@@ -34,8 +34,7 @@ _TITLE = 120
 
 
 def looks_like_fuseraft_run(head: bytes, path_name: str = "") -> bool:
-    """Return whether the beginning of a file may be a run checkpoint. ``path_name`` decides nothing."""
-    del path_name
+    """Return whether the beginning of a file may be a run checkpoint."""
     head = head.removeprefix(b"\xef\xbb\xbf")
     first_message = head.find(b'"Messages"')
     outside = head if first_message < 0 else head[: first_message + 12]

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
+from flue_py.core.entries import NewEntry
 from flue_py.core.ids import made_id
-from flue_py.core.jsontext import JsonObject
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.formats.kit.documents import Item, Items
 from flue_py.formats.kit.linear import Chain, imported_session
 from flue_py.formats.kit.parsed import ParsedSession
@@ -64,3 +66,10 @@ def list_session(format_name: str, name: str, items: Items, chain: Chain) -> Par
     """Return the session of a list; what stood beside the list is kept in its metadata."""
     beside: JsonObject = {"document": items.beside} if items.beside else {}
     return chain.parsed(format_name, "1", imported_session(chain.session_id, format_name, name, beside, chain.notes))
+
+
+def with_response(entry: NewEntry, format_name: str, response: JsonValue) -> NewEntry:
+    """Return an entry whose calls have an id made from that of the response, which may stand in several lists."""
+    if not isinstance(response, str):
+        return entry
+    return replace(entry, calls=tuple(replace(call, call_id=made_id(format_name, response)) for call in entry.calls))

@@ -36,8 +36,8 @@ class ParseReport:
     repaired: tuple[LineNote, ...] = ()
     unknown_kinds: Mapping[str, int] = field(default_factory=dict)
     surrogates_replaced: int = 0
-    skipped_rows: int | None = None
-    repaired_rows: int | None = None
+    skipped_rows: int = 0
+    repaired_rows: int = 0
     merged: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
     held_back: int = 0
@@ -59,14 +59,10 @@ def joined(reports: Sequence[ParseReport]) -> ParseReport:
         repaired=tuple(note for report in reports for note in report.repaired),
         unknown_kinds=dict(unknown),
         surrogates_replaced=sum(report.surrogates_replaced for report in reports),
-        skipped_rows=sum(_count(report.skipped_rows, report.skipped) for report in reports),
-        repaired_rows=sum(_count(report.repaired_rows, report.repaired) for report in reports),
+        skipped_rows=sum(report.skipped_rows for report in reports),
+        repaired_rows=sum(report.repaired_rows for report in reports),
         merged=sum(report.merged for report in reports),
         left_out=dict(left_out),
         held_back=sum(report.held_back for report in reports),
         held_back_from=min((each.held_back_from for each in reports if each.held_back_from is not None), default=None),
     )
-
-
-def _count(counted: int | None, notes: Sequence[LineNote]) -> int:
-    return len(notes) if counted is None else counted

@@ -70,6 +70,63 @@ class SessionPart:
     settles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What a session of a file has gained since its last part was taken, field by field as in `SessionPart`."""
+
+    entries: list[NewEntry] = field(default_factory=list)
+    leaves: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: list[LabelChange] = field(default_factory=list)
+    titles: list[TitleChange] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    unfinished: frozenset[str] = frozenset()
+    began: dict[str, str] = field(default_factory=dict)
+    calls: list[PaidCall] = field(default_factory=list)
+    settles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    is_new: bool = True
+    """Whether no part was taken yet."""
+
+    @property
+    def has_part(self) -> bool:
+        """Whether there is something to hand over."""
+        return bool(self.is_new or self.entries or self.leaves or self.titles or self.calls)
+
+    def take(
+        self,
+        format_name: str,
+        version: str,
+        session: NewSession,
+        parent: TaskOf | None = None,
+        *,
+        may_overlap: bool = False,
+    ) -> SessionPart:
+        """Return it as the next part, and begin anew."""
+        part = SessionPart(
+            format_name,
+            version,
+            session,
+            tuple(self.entries),
+            tuple(self.leaves),
+            tuple(self.lines),
+            self.earlier,
+            tuple(self.labels),
+            tuple(self.titles),
+            parent,
+            self.lost,
+            self.unfinished,
+            may_overlap,
+            self.began,
+            calls=tuple(self.calls),
+            settles=self.settles,
+        )
+        self.entries, self.leaves, self.lines, self.labels, self.titles, self.calls = [], [], [], [], [], []
+        self.earlier, self.lost, self.began, self.settles = {}, {}, {}, {}
+        self.is_new = False
+        return part
+
+
 class Reader(Protocol):
     """Reads one file."""
 

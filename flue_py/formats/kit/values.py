@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from flue_py.core.entries import from_microseconds, to_microseconds
@@ -39,3 +40,8 @@ def read_moment(value: JsonValue) -> int | None:
 def iso_time(microseconds: int) -> str:
     """Return microseconds since 1970 UTC as JavaScript prints a time: UTC, to the millisecond, with a Z."""
     return from_microseconds(microseconds).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def entry_kind(prefix: str, name: str) -> str:
+    """Return the kind of entry that a row outside the conversation becomes, by what its program calls it."""
+    return (prefix + re.sub(r"[^A-Za-z0-9_.:-]", "_", name))[:64]

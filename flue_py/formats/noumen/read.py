@@ -50,8 +50,7 @@ _ENVELOPE = frozenset({"type", "uuid", "timestamp", "message"})
 
 
 def looks_like_noumen(head: bytes, path_name: str = "") -> bool:
-    """Return whether the beginning of a file may be a noumen session. ``path_name`` decides nothing."""
-    del path_name
+    """Return whether the beginning of a file may be a noumen session."""
     head = head.removeprefix(b"\xef\xbb\xbf")
     return any(_ROW.match(line) for line in head.splitlines()) and not _OTHERS.search(head)
 

@@ -10,13 +10,11 @@ from functools import partial
 
 from flue_py.formats.kit.documents import Item, Items, items_of, read_items
 from flue_py.formats.kit.linear import Chain, message_entry
-from flue_py.formats.kit.lists import ONLY_ANTHROPIC, ONLY_RESPONSES, list_session, list_session_id, other_list
+from flue_py.formats.kit.lists import ONLY_ANTHROPIC, ONLY_RESPONSES, list_session, list_session_id
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
 from flue_py.wire.openai_chat import calls_in, chat_difference, message_from_chat
-
-__all__ = ["FORMAT", "list_session", "list_session_id", "looks_like_openai_chat", "other_list", "parse_openai_chat"]
 
 FORMAT = "openai-chat"
 
@@ -25,8 +23,7 @@ _NOT_CHAT = re.compile(rb'"type"\s*:\s*"session"|"parentUuid"|"sessionId"')
 
 
 def looks_like_openai_chat(head: bytes, path_name: str = "") -> bool:
-    """Return whether the beginning of a file may be a list of chat messages. ``path_name`` decides nothing."""
-    del path_name
+    """Return whether the beginning of a file may be a list of chat messages."""
     is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf"))) and b'"role"' in head
     return is_list and not any(sign.search(head) for sign in (_NOT_CHAT, ONLY_RESPONSES, ONLY_ANTHROPIC))
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
-from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.formats.kit.documents import read_items
 from flue_py.formats.kit.linear import Chain, message_entry
-from flue_py.formats.kit.lists import ONLY_RESPONSES, list_session, list_session_id
+from flue_py.formats.kit.lists import ONLY_RESPONSES, list_session, list_session_id, with_response
 from flue_py.formats.kit.parsed import ParsedSession
 from flue_py.formats.kit.rows import Notes
 from flue_py.formats.kit.streaming import DocumentReader
@@ -30,8 +28,7 @@ _ROW = re.compile(rb'"(parentUuid|sessionId|parentId|payload)"\s*:')
 
 
 def looks_like_openai_responses(head: bytes, path_name: str = "") -> bool:
-    """Return whether the beginning of a file may be a list of Responses items. ``path_name`` decides nothing."""
-    del path_name
+    """Return whether the beginning of a file may be a list of Responses items."""
     is_list = bool(_LIST.match(head.removeprefix(b"\xef\xbb\xbf")))
     return is_list and bool(ONLY_RESPONSES.search(head)) and not _ROW.search(head)
 
@@ -55,11 +52,7 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
         entry, beside = message_entry(message, item.value, item.index, notes)
         if not beside and entry.role is not None:
             beside = responses_difference(message, item.value)
-        response = items.beside.get("id")
-        if isinstance(response, str):
-            entry = replace(
-                entry, calls=tuple(replace(call, call_id=made_id(FORMAT, response)) for call in entry.calls)
-            )
+        entry = with_response(entry, FORMAT, items.beside.get("id"))
         chain.add(entry, item.index, beside=beside)
     return (list_session(FORMAT, name, items, chain),)
 

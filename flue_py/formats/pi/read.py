@@ -14,14 +14,13 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 
-from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, NewSession
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.kit.parsed import LabelChange
 from flue_py.formats.kit.report import ParseReport
 from flue_py.formats.kit.rows import Notes, Row, decode_row, has_type, is_name, unusable_id
-from flue_py.formats.kit.streaming import IdTable, SessionPart, TitleChange, first_rows
+from flue_py.formats.kit.streaming import Draft, IdTable, SessionPart, TitleChange, first_rows
 from flue_py.formats.kit.values import one_text, read_moment
 from flue_py.formats.pi.entries import FORMAT, LABEL, SESSION_INFO, PiFile, new_entry
 
@@ -67,13 +66,7 @@ class PiReader:
         self._early_labels: list[tuple[int, LabelChange]] = []
         """Labels, with their lines, of entries that were still to come."""
 
-        self._entries: list[NewEntry] = []
-        self._lines: list[int] = []
-        self._leaves: list[str] = []
-        self._labels: list[LabelChange] = []
-        self._titles: list[TitleChange] = []
-        self._is_new = True
-        self.ready = 0
+        self._draft = Draft()
 
     # -- the interface ------------------------------------------------------------------------------------------
 
@@ -126,27 +119,19 @@ class PiReader:
         )
         return PiFile(session_id, version, created_us, self._notes, array("Q", [row.line]))
 
+    @property
+    def ready(self) -> int:
+        """How many entries can be taken."""
+        return len(self._draft.entries)
+
     def take(self) -> list[SessionPart]:
         """Return what is ready."""
-        self.ready = 0
-        if self._session is None or self._file is None or not (self._entries or self._is_new):
+        session, draft = self._session, self._draft
+        if session is None or self._file is None or not draft.has_part:
             return []
-        session = self._session
-        if self._titles:
-            session = replace(session, title=self._titles[-1].title)
-        part = SessionPart(
-            FORMAT,
-            str(self._file.version),
-            session,
-            tuple(self._entries),
-            tuple(self._leaves),
-            tuple(self._lines),
-            labels=tuple(self._labels),
-            titles=tuple(self._titles),
-        )
-        self._entries, self._lines, self._leaves, self._labels, self._titles = [], [], [], [], []
-        self._is_new = False
-        return [part]
+        if draft.titles:
+            session = replace(session, title=draft.titles[-1].title)
+        return [draft.take(FORMAT, str(self._file.version), session)]
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
         """Return what is left. A pi entry is one row, so that nothing is held back."""
@@ -157,7 +142,7 @@ class PiReader:
         for line, label in self._early_labels:
             if self._known.get(label.target_id) != _PLACED:
                 self._note_no_target(line, label.target_id)
-                self._labels = [other for other in self._labels if other is not label]
+                self._draft.labels = [other for other in self._draft.labels if other is not label]
         return self.take()
 
     def report(self) -> ParseReport:
@@ -236,16 +221,15 @@ class PiReader:
 
     def _hand_over(self, row: Row, file: PiFile) -> None:
         self._known.put(row.id, _PLACED)
-        self._entries.append(new_entry(row, file))
-        self._lines.append(row.line)
+        self._draft.entries.append(new_entry(row, file))
+        self._draft.lines.append(row.line)
         if row.line > self._last_line:
             self._last_line = row.line
-            self._leaves.append(row.id)
+            self._draft.leaves.append(row.id)
         if row.type == SESSION_INFO:
             self._retitle(row)
         elif row.type == LABEL:
             self._label(row)
-        self.ready += 1
 
     # -- names, of which those further down in the file count -----------------------------------------------------
 
@@ -253,7 +237,7 @@ class PiReader:
         title = (one_text(row.fields.get("name")) or "").strip()
         if title and row.line > self._title_line:
             self._title_line = row.line
-            self._titles.append(TitleChange(row.id, title))
+            self._draft.titles.append(TitleChange(row.id, title))
 
     def _label(self, row: Row) -> None:
         target, label = row.fields.get("targetId"), one_text(row.fields.get("label")) or ""
@@ -267,12 +251,15 @@ class PiReader:
             return
         self._label_lines[target] = row.line
         change = LabelChange(row.id, target, label[:MAX_LABEL_CHARACTERS] or None)
-        self._labels.append(change)
+        self._draft.labels.append(change)
         if not is_there:
             self._early_labels.append((row.line, change))
 
     def _note_no_target(self, line: int, target: object) -> None:
         self._notes.repair(line, f"labels {shown(target)}, which is not in the file; no label was set")
+
+
+read_pi = PiReader
 
 
 def _kind_and_id(number: int, raw: bytes) -> tuple[bytes, str]:

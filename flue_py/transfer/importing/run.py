@@ -347,7 +347,6 @@ class _FileImport:
         rows = self._source.report
         # What the file is of comes first; then the task sessions in it.
         order = sorted(self._targets.values(), key=lambda target: target.parent is not None)
-        noted = len(self._notes)
         return ImportReport(
             file=str(self._path),
             format=self._source.format.name,
@@ -357,8 +356,8 @@ class _FileImport:
             repaired=(*rows.repaired, *self._notes),
             unknown_kinds=dict(rows.unknown_kinds),
             surrogates_replaced=rows.surrogates_replaced,
-            skipped_rows=len(rows.skipped) if rows.skipped_rows is None else rows.skipped_rows,
-            repaired_rows=noted + (len(rows.repaired) if rows.repaired_rows is None else rows.repaired_rows),
+            skipped_rows=rows.skipped_rows,
+            repaired_rows=len(self._notes) + rows.repaired_rows,
             merged=rows.merged,
             left_out=dict(rows.left_out),
             held_back=rows.held_back,
