@@ -18,63 +18,63 @@ DEFAULT_DATABASE = "~/.flue-py/sessions.db"
 
 
 SECTIONS = {
-    "Coming in and going out": {
+    "Import and export": {
         "demo": "Show a real session: tree, path, context, usage, deletion.",
-        "import": "Import session files of another program.",
+        "import": "Import session files of other programs.",
         "export": "Export a session in the format of another program.",
-        "transcript": "Write a path as Markdown, or continue a file.",
+        "transcript": "Write a session as Markdown, or continue a transcript.",
         "report": "Write a session as one HTML page: tree, contexts, costs.",
-        "bundle": "Write whole trees into one file, to take elsewhere.",
-        "unbundle": "Bring the trees of a bundle into the database.",
+        "bundle": "Write whole trees to one file.",
+        "unbundle": "Add the trees of a bundle to the database.",
     },
-    "Looking": {
-        "sessions": "List the sessions, most recently active first.",
-        "show": "Show what is known of a session, or one entry whole.",
-        "tree": "Draw the tree of a session: branches, leaf, labels, costs.",
-        "path": "Show the active path of a session, root to leaf.",
+    "Read sessions": {
+        "sessions": "List sessions, most recently active first.",
+        "show": "Show a session's facts, or one entry in full.",
+        "tree": "Draw a session's tree: branches, leaf, labels, costs.",
+        "path": "Show a session's active path, root to leaf.",
         "context": "Show what the model sees, with sizes in tokens.",
-        "usage": "Show tokens and exact cost: of a path, or all that was paid.",
+        "usage": "Show tokens and exact cost, of a session or of all.",
         "log": "Show what was done to a session, by whom and why.",
-        "diff": "Show what two leaves share, and what each has by itself.",
+        "diff": "Compare two leaves: what they share, what only one has.",
     },
-    "A conversation": {
-        "resume": "Show the last turns, to take a conversation up.",
+    "Continue a conversation": {
+        "resume": "Show the last turns of a session.",
         "conversation": "List the turns of a session.",
-        "history": "Show what was said in a session, whole.",
+        "history": "Show what was said in a session, in full.",
         "last": "Show the last answer in a session.",
-        "retry": "Take the last user message back, to send it again.",
+        "retry": "Take back the last user message, to send it again.",
         "clear": "Drop all turns of a session.",
-        "save": "Write what was said in a session as Markdown.",
-        "snapshot": "Write the full state of a session as JSON.",
+        "save": "Save what was said in a session as Markdown.",
+        "snapshot": "Save the full state of a session as JSON.",
     },
-    "Branching and going back": {
-        "fork": "Make a new session that begins at an entry.",
+    "Branch and go back": {
+        "fork": "Create a session that begins at an entry of another.",
         "move": "Set the leaf of a session to any of its entries.",
         "rewind": "Go back on the active path.",
         "undo": "Undo the last operation of a session.",
-        "redo": "Do again what was undone last.",
+        "redo": "Redo what was undone last.",
         "back": "Go back to a line of the log.",
-        "cherry-pick": "Copy chosen entries of another branch or session here.",
-        "merge-back": "Bring a summary of a branch, a fork or a task back.",
+        "cherry-pick": "Copy entries of another branch or session to the leaf.",
+        "merge-back": "Append a summary of a branch, a fork or a task.",
     },
-    "Marks and budgets": {
-        "label": "Label an entry, or clear its label.",
-        "pin": "Have every later compaction keep an entry.",
-        "unpin": "Let go of a pinned entry.",
+    "Mark entries, set budgets": {
+        "label": "Set or clear the label of an entry.",
+        "pin": "Keep an entry word for word in every later compaction.",
+        "unpin": "Let compactions summarize a pinned entry again.",
         "exclude": "Leave an entry, or a part of it, out of the context.",
-        "include": "Take an excluded entry back in.",
+        "include": "Put an excluded entry back into the context.",
         "budget": "Set, list, show and delete budgets of tokens or money.",
     },
-    "The database": {
+    "Manage the database": {
         "rm": "Delete a session and its task sessions.",
-        "prune": "Delete sessions whose configuration is gone.",
-        "cleanup": "Delete sessions that were last active long ago.",
-        "verify": "Check everything that is stored twice.",
-        "backup": "Copy the database into a file while others write.",
-        "salvage": "Rescue what is readable in a damaged file.",
-        "copy": "Copy every session into another database.",
-        "migrate": "Bring the database to the current format, or print the SQL.",
-        "info": "Show what the database says of itself.",
+        "prune": "Delete sessions whose configuration file is gone.",
+        "cleanup": "Delete sessions that have not been active for long.",
+        "verify": "Check the database for errors.",
+        "backup": "Copy the database to a file while it is in use.",
+        "salvage": "Rescue what can be read of a damaged file.",
+        "copy": "Copy all sessions to another database, online.",
+        "migrate": "Upgrade the database to the current format, or print SQL.",
+        "info": "Show the database's location, format and size.",
         "schema": "Print the JSON Schema of a message.",
         "completion": "Print the script for completion in a shell.",
     },
@@ -95,10 +95,10 @@ SECTIONS = {
 @click.version_option(package_name="flue-py", prog_name="flue-py")
 @click.pass_context
 def main(ctx: click.Context, database: str) -> None:
-    """Keep, show and change the histories of agents.
+    """Store, read and change the sessions of agents.
 
-    SESSION is a session's id, key, or a beginning of either that fits only one; ENTRY is an entry's id or a
-    beginning of it. Reading commands take --json. --db may stand before the command or after it.
+    SESSION is the id or key of a session, or the beginning of one. ENTRY is the id of an entry, or the beginning of
+    one. Most commands take --json. --db may be given before or after the command.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

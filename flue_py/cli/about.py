@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flue_py.context.tokens import TokenCount
 
 count_option = click.option(
-    "--count", is_flag=True, help="Count tokens with the tokenizer, which takes time; they are estimated (~) otherwise."
+    "--count", is_flag=True, help="Count tokens with the tokenizer, which takes time, instead of estimating them (~)."
 )
 
 

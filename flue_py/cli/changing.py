@@ -56,7 +56,7 @@ def _part(ctx: click.Context, param: click.Parameter, text: str | None) -> int |
 
 
 part_option = click.option(
-    "--part", metavar="PART", callback=_part, help="Only this part of its content: a position from 0, or an id."
+    "--part", metavar="PART", callback=_part, help="Only this part of the entry: a position from 0, or an id."
 )
 
 

@@ -85,9 +85,9 @@ ENTRY_NAME = EntryName()
 
 session_argument = click.argument("session", type=SESSION)
 entry_argument = click.argument("entry", type=ENTRY)
-last_option = click.option("--last", type=click.IntRange(min=1), help="Only this many at the end.")
+last_option = click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
 scope_option = click.option("--scope", help="Only the sessions of this tenant or user.")
-why_option = click.option("--why", metavar="TEXT", help="Why, for the log.")
+why_option = click.option("--why", metavar="TEXT", help="The reason, for the log.")
 
 
 def leaf_option(text: str) -> Callable[[Command], Command]:

@@ -92,7 +92,7 @@ def test_what_calls_hold_is_shown(flue: Flue) -> None:
         (["set", "triage", "--tokens", "5", "--cost", "1"], 2, "either --tokens or --cost"),
         (["set", "--scope", "x", "--tasks", "--tokens", "5"], 2, "--tasks is for a SESSION"),
         (["set", "triage", "--tokens", "-5"], 2, "--tokens"),
-        (["set", "triage", "--tokens", "5", "--spent-so-far", "much"], 2, "'much' is no number of tokens"),
+        (["set", "triage", "--tokens", "5", "--spent-so-far", "much"], 2, "'much' is neither a number of tokens"),
         (["set", "triage", "--tokens", "5", "--spent-so-far", "9" * 5_000], 1, "spent_so_far"),
         (["set", "triage", "--cost", "much"], 1, "'much' is not an amount of money"),
         (["set", "nobody", "--tokens", "5"], 1, "nobody"),

@@ -16,10 +16,10 @@ from flue_py.sessions.session import Session
 @command()
 @session_argument
 @click.argument("revision", type=click.IntRange(min=0))
-@click.option("--before", is_flag=True, help="Go back to how it was before that line: take back what it did.")
+@click.option("--before", is_flag=True, help="Restore what was there before that line instead.")
 @why_option
 async def back(session: Session, revision: int, before: bool, why: str | None) -> Answer:
-    """Bring back what line REVISION of the log of SESSION says: the leaf, or the title, label or pin that it set."""
+    """Restore what line REVISION of the log of SESSION set: the leaf, or a title, label or pin."""
     line = await session.go_back(to=revision, before=before, by=BY, why=why)
     shown = None if line is None else log_row(line)
     row: JsonObject = {"sessionId": session.id, "changed": line is not None, "line": shown}

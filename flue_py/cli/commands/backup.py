@@ -16,12 +16,12 @@ from flue_py.sessions.store import Store
 
 @command()
 @click.argument("target", metavar="TARGET", type=click.Path(path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Replace the file that is there, once the new one is whole.")
-@click.option("--no-verify", is_flag=True, help="Keep the copy without looking into it.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file, once the copy is complete.")
+@click.option("--no-verify", is_flag=True, help="Do not verify the copy.")
 async def backup(store: Store, target: Path, overwrite: bool, no_verify: bool) -> Answer:
-    """Copy the database into a file, as it is now, while others go on writing to it.
+    """Copy the database, as it is now, to the file TARGET. Others may go on writing.
 
-    The copy is verified, readable by its owner only, and gets its name when it is whole. For SQLite files.
+    The copy is verified, readable by its owner only, and gets its name once it is complete. Only for SQLite files.
     """
     with progress_bar("backing up", "pages") as tell:
         made = await store.backup(target, overwrite=overwrite, verify=not no_verify, progress=tell)

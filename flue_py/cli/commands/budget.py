@@ -40,7 +40,7 @@ def _begins(text: str | None, cost: str | None) -> Money | Literal["ledger"] | N
     if text is None or cost is not None or text == "ledger":
         return text
     if not (text.isascii() and text.isdigit()):
-        raise click.BadParameter(f"{text!r} is no number of tokens, nor 'ledger'", param_hint="--spent-so-far")
+        raise click.BadParameter(f"{text!r} is neither a number of tokens nor 'ledger'", param_hint="--spent-so-far")
     return int(text[:30])
 
 
@@ -66,12 +66,12 @@ def _check_set(
 @click.argument("session", type=SESSION, required=False)
 @click.option("--scope", help="Cover all sessions of this tenant or user, instead of SESSION.")
 @click.option("--tasks", is_flag=True, help="Cover the task sessions of SESSION, too, and theirs.")
-@click.option("--tokens", type=click.IntRange(min=0), help="How many tokens may be used in all.")
-@click.option("--cost", metavar="USD", help="How many US dollars may be spent in all.")
+@click.option("--tokens", type=click.IntRange(min=0), help="The tokens that may be used in all.")
+@click.option("--cost", metavar="USD", help="The US dollars that may be spent in all.")
 @click.option(
     "--spent-so-far",
     metavar="AMOUNT",
-    help="What a new budget begins with: tokens or US dollars, or 'ledger' for what the ledger has.",
+    help="The amount that a new budget starts with, or 'ledger' for what the ledger has.",
 )
 async def set_(
     store: Store,
@@ -82,7 +82,7 @@ async def set_(
     cost: str | None,
     spent_so_far: str | None,
 ) -> Answer:
-    """Set what SESSION, or a scope, may use. A budget that is there goes on with what it has counted."""
+    """Set what SESSION, or a scope, may use. An existing budget keeps what it has counted."""
     begins = _begins(spent_so_far, cost)
     made = await store.set_budget(session, scope=scope, tasks=tasks, tokens=tokens, cost=cost, spent_so_far=begins)
     text = (
@@ -101,7 +101,7 @@ def _check_list(session: str | None, scope: str | None, **_: object) -> None:
 @click.argument("session", type=SESSION, required=False)
 @click.option("--scope", help="Only the budgets of this tenant or user, and of its sessions.")
 async def list_(store: Store, session: Session | None, scope: str | None) -> Answer:
-    """List the budgets, in the order they were made; with SESSION, those that cover it."""
+    """List all budgets, oldest first, or those that cover SESSION."""
     found = await _all_budgets(store, scope) if session is None else await session.budgets()
     return Answer(lambda: budget_lines(found), lambda: [budget_row(each) for each in found])
 
@@ -131,7 +131,7 @@ async def _find_budget(store: Store, name: str) -> Budget:
 @command()
 @budget_argument
 async def show(store: Store, budget_id: str) -> Answer:
-    """Show BUDGET: what is allowed, spent, reserved and left, and which calls hold what."""
+    """Show BUDGET: what is allowed, spent, reserved and left, and the open reservations."""
     found = await _find_budget(store, budget_id)
     held = await store.held_amounts(found.id)
     return Answer(
@@ -143,7 +143,7 @@ async def show(store: Store, budget_id: str) -> Answer:
 @destructive()
 @budget_argument
 async def rm(store: Store, budget_id: str) -> Plan:
-    """Delete BUDGET, and what is reserved in it. The ledger stays."""
+    """Delete BUDGET and its reservations. The ledger is kept."""
     found = await _find_budget(store, budget_id)
 
     def shown(each: Budget, done: str, *, dry_run: bool) -> Answer:

@@ -21,11 +21,11 @@ from flue_py.transfer.bundling import write_bundle
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("sessions", metavar="SESSION...", type=SESSION, nargs=-1)
 @click.option("--keep-paths", is_flag=True, help="Keep the folders and configuration paths of sessions.")
-@click.option("--overwrite", is_flag=True, help="Write FILE anew where it is there already.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 async def bundle(store: Store, target: Path, sessions: list[Session], keep_paths: bool, overwrite: bool) -> Answer:
-    """Write the trees of SESSIONs, or of all, into one FILE: history, blobs, and what was paid.
+    """Write the trees of the named sessions, or of all, to one FILE: history, blobs and costs.
 
-    With a session go its forks and its task sessions. What was said may name people and files: look before you share.
+    The forks and task sessions of a session go with it. Messages may name people and files: look before you share.
     """
     ids = [session.id for session in sessions]
     report = await write_bundle(store, target, ids, keep_paths=keep_paths, overwrite=overwrite)

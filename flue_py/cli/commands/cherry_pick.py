@@ -20,12 +20,12 @@ from flue_py.sessions.session import Session
     "source",
     metavar="SESSION",
     type=SESSION,
-    help="The session that has the entries; SESSION itself otherwise.",
+    help="The session to copy from (default: SESSION itself).",
 )
 async def cherry_pick(session: Session, entries: tuple[str, ...], source: Session | None) -> Answer:
-    """Append copies of chosen entries of another branch or session below the leaf of SESSION, once.
+    """Append copies of entries of another branch or session below the leaf of SESSION.
 
-    A tool call and its result come together. What they cost is not counted again.
+    A tool call and its result come together. Costs are not counted again. Repeating the command changes nothing.
     """
     there = source or session
     done = await session.cherry_pick([await there.resolve_entry_id(entry) for entry in entries], source=there)

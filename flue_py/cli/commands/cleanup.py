@@ -24,8 +24,8 @@ def _parse(ctx: click.Context, param: click.Parameter, age: str) -> timedelta:
 @click.argument("age", default=DEFAULT_AGE, callback=_parse)
 @scope_option
 async def cleanup(store: Store, age: timedelta, scope: str | None) -> Plan:
-    """Delete the sessions that were last active AGE ago: days, weeks or hours, as 30d (the default), 4w or 12h.
+    """Delete sessions that were last active AGE ago or earlier: 30d (the default), 4w or 12h.
 
-    Task sessions go with their parents only. At a terminal it asks first.
+    Task sessions are deleted with their parents only. At a terminal it asks first.
     """
     return await plan_for(store, find_older(store, age, datetime.now(UTC), scope=scope))

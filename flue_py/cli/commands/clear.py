@@ -18,7 +18,7 @@ from flue_py.sessions.store import Store
 @destructive(bar="reading")
 @session_argument
 async def clear(store: Store, session: Session) -> Plan:
-    """Drop all turns of SESSION; what comes before the first stays, and undo takes it back."""
+    """Drop all turns of SESSION. What comes before the first turn stays. undo brings the turns back."""
     turns = await Conversation(store, session).turns()
     nothing = "there is nothing to clear"
 

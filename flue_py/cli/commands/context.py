@@ -22,7 +22,7 @@ from flue_py.sessions.session import Session
 async def context(session: Session, leaf: LeafChoice, last: int | None, count: bool, as_json: bool) -> Answer:
     """Show what the model sees of SESSION, with sizes in tokens.
 
-    With --json: the list of messages, exactly as they are.
+    With --json: the list of messages, exactly as the model gets them.
     """
     if as_json:
         messages = await session.build_context(leaf=leaf)

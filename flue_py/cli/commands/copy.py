@@ -26,12 +26,12 @@ _SHOWN = 10
 @command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--no-verify", is_flag=True, help="Do not let both databases check themselves at the end.")
+@click.option("--no-verify", is_flag=True, help="Do not verify both databases at the end.")
 def copy(source: str, target: str, no_verify: bool) -> Answer:
-    """Copy every session of SOURCE into TARGET, each a file or a URL, while both are in use.
+    """Copy all sessions of SOURCE to TARGET, each a file or a URL, while both are in use.
 
-    Where it breaks off, begin again. Later runs bring what has changed. A session that TARGET has in another way, or
-    that was changed there, is reported, and the others are copied all the same. Nothing else of TARGET is touched.
+    If it is interrupted, run it again: later runs copy what has changed. A session that differs in TARGET, or was
+    changed there, is reported and left alone; the others are copied. Nothing else in TARGET is touched.
     """
     report = asyncio.run(_copy(Place(expanded(source)), Place(expanded(target)), verify=not no_verify))
     return Answer(lambda: _lines(report), lambda: _row(report), code=0 if report.is_complete else 1)

@@ -14,9 +14,9 @@ from flue_py.sessions.store import Store
 @command()
 @click.argument("a", metavar="A", type=SESSION_NAME)
 @click.argument("b", metavar="B", type=SESSION_NAME)
-@click.option("--all", "show_all", is_flag=True, help="Give every entry a line; long stretches are folded otherwise.")
+@click.option("--all", "show_all", is_flag=True, help="Show every entry; otherwise long stretches are folded.")
 async def diff(store: Store, a: str, b: str, show_all: bool) -> Answer:
-    """Show what two leaves have in common, and what each has by itself: messages, tools, cost.
+    """Compare two leaves: what they share, and what each has alone (messages, tools, cost).
 
     A and B are each a SESSION, at its leaf, or SESSION@ENTRY; B may be @ENTRY of the same session.
     """

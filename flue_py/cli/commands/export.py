@@ -45,13 +45,13 @@ def _check(output: Path | None, **_: object) -> None:
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a new file, for its owner alone, instead of printing.",
+    help="Write a new file, readable by its owner only, instead of printing.",
 )
 async def export(session: Session, wanted: str, leaf: LeafChoice, output: Path | None) -> Answer:
     """Export SESSION in the format of another program.
 
     FORMAT is pi or flue (the whole tree), or openai-chat, openai-responses or anthropic (what the model sees). What
-    the format has no place for is said on stderr.
+    the format cannot hold is reported on stderr.
     """
     exported = await export_session(session, wanted, leaf=leaf)
     notes = [str(note) for note in exported.notes]

@@ -15,11 +15,11 @@ from flue_py.sessions.session import Session
 
 @command()
 @session_argument
-@click.option("--at", metavar="ENTRY", type=LEAF, help="Begin at this entry; at the leaf otherwise.")
-@click.option("--key", help="What an application opens the new session by.")
+@click.option("--at", metavar="ENTRY", type=LEAF, help="Begin at this entry (default: the leaf).")
+@click.option("--key", help="The key of the new session, by which a program opens it.")
 @click.option("--title", help="The title of the new session.")
 async def fork(session: Session, at: LeafChoice, key: str | None, title: str | None) -> Answer:
-    """Make a new session that begins at an entry of SESSION. Nothing is copied, and SESSION stays as it is."""
+    """Create a session that begins at an entry of SESSION. Nothing is copied, and SESSION does not change."""
     made = await session.fork(at=at, key=key, title=title)
     info = made.info
     return said(f"session {info.id} begins at {shown_leaf(info.leaf_id)}", session_row(info, await made.name()))

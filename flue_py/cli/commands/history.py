@@ -18,9 +18,9 @@ from flue_py.sessions.store import Store
 @session_argument
 @click.option("--turns", metavar="N", type=click.IntRange(min=1), help="Only the last N turns.")
 async def history(store: Store, session: Session, turns: int | None) -> Answer:
-    """Show what was said on the active path of SESSION, whole; tools are left out.
+    """Show what was said on the active path of SESSION, in full, without tool calls.
 
-    With --json: the entries of the path, tools among them.
+    With --json: all entries of the path, tool calls included.
     """
     entries = await Conversation(store, session).history(turns=turns)
     return Answer(lambda: said_lines(entries) or plain_lines(NO_TURNS), lambda: [entry_row(entry) for entry in entries])

@@ -46,18 +46,18 @@ class _FormatOrPath(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @command("import")
 @click.argument("named", metavar="FORMAT|auto", type=_FormatOrPath(), required=False)
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--scope", default="", help="Whose sessions they are.")
-@click.option("--discover", is_flag=True, help="Import what is in the usual places of the programs, too.")
-@click.option("--finish", is_flag=True, help="Take a last message that may not be complete: no more will come.")
+@click.option("--scope", default="", help="The tenant or user whose sessions they are.")
+@click.option("--discover", is_flag=True, help="Import from the usual folders of the programs, too.")
+@click.option("--finish", is_flag=True, help="Import a last message that may be incomplete: the file will not grow.")
 def import_(
     place: Place, named: str | None, paths: tuple[Path, ...], scope: str, discover: bool, finish: bool
 ) -> Answer:
-    """Import session files of another program, or folders of them.
+    """Import session files of other programs, or folders of them.
 
-    FORMAT is {formats}, or auto: then each file tells. In a folder, files of no known format are passed over.
+    FORMAT is {formats}, or auto, which recognizes each file. In a folder, files of unknown formats are skipped.
 
-    Importing a file again changes nothing; importing it after it has grown adds what is new. A file that cannot be
-    imported is reported, and the others are imported all the same.
+    Importing a file again adds only what is new. A file that cannot be imported is reported, and the others are
+    imported.
     """
     wanted = AUTO if named is None else canonical_name(named)
     if named is not None and wanted != AUTO and known_format(wanted) is None:

@@ -15,5 +15,5 @@ from flue_py.sessions.session import Session
 @part_option
 @why_option
 async def include(session: Session, entry: str, part: int | str | None, why: str | None) -> Answer:
-    """Take ENTRY, or a part of it, back into the context of SESSION."""
+    """Put ENTRY of SESSION, or a part of it, back into the context."""
     return marked(session, "included", entry, await session.include(entry, part, by=BY, why=why))

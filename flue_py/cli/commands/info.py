@@ -11,6 +11,6 @@ from flue_py.sessions.store import Store
 
 @command()
 async def info(store: Store) -> Answer:
-    """Show where the database is, its format, and how much it holds."""
+    """Show where the database is, its format and its size."""
     found = await store.info()
     return Answer(lambda: facts_lines(store_facts(found), look()), lambda: store_row(found))

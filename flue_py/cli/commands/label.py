@@ -21,10 +21,10 @@ def _check(text: str | None, clear: bool, **_: object) -> None:
 @session_argument
 @entry_argument
 @click.argument("text", required=False)
-@click.option("--clear", is_flag=True, help="Take the label away.")
+@click.option("--clear", is_flag=True, help="Remove the label.")
 @why_option
 async def label(session: Session, entry: str, text: str | None, clear: bool, why: str | None, as_json: bool) -> Answer:
-    """Call ENTRY of SESSION by TEXT, in this session's views."""
+    """Label ENTRY of SESSION with TEXT, in the views of this session."""
     await session.set_label(entry, text, by=BY, why=why)
     from flue_py.context.tokens import count_tokens
 

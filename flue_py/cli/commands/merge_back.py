@@ -29,12 +29,13 @@ def _read(ctx: click.Context, param: click.Parameter, summary: str) -> str:
     metavar="TEXT",
     required=True,
     callback=_read,
-    help="What was done there; - reads it from standard input.",
+    help="The summary; - reads it from standard input.",
 )
 async def merge_back(store: Store, session: Session, source: str, summary: str) -> Answer:
-    """Append a summary of what SOURCE has done, since it parted from SESSION, below the leaf of SESSION, once.
+    """Append a summary of what SOURCE did since it left SESSION, below the leaf of SESSION.
 
-    SOURCE is a fork or a task session, at its leaf, SESSION@ENTRY, or @ENTRY of another branch of the same session.
+    SOURCE is a fork or a task session, SESSION@ENTRY, or @ENTRY on another branch of SESSION. Repeating the command
+    changes nothing.
     """
     there, leaf = await end_of(store, source, session)
     done = await session.merge_back(summary, source=there, source_leaf=leaf)

@@ -17,14 +17,12 @@ from flue_py.store.schema.ddl import Migrated, creation_sql, upgrade_sql
 
 
 @command()
-@click.option(
-    "--sql", "only_sql", is_flag=True, help="Print the SQL that makes a database instead; connect to nothing."
-)
-@click.option("--from", "found", metavar="N", type=int, help="With --sql: the SQL that upgrades one from format N.")
+@click.option("--sql", "only_sql", is_flag=True, help="Print the SQL that creates a database, and connect to nothing.")
+@click.option("--from", "found", metavar="N", type=int, help="With --sql: print the SQL that upgrades from format N.")
 def migrate(place: Place, only_sql: bool, found: int | None, as_json: bool) -> Answer:
-    """Bring the database to the current format: make it, upgrade it, or leave it as it is.
+    """Create the database, or upgrade it to the current format.
 
-    Opening does the same. This is for doing it at a time of one's own choosing, or by hand after a look at the SQL.
+    Opening a database does the same. Use this command to choose the time, or to read the SQL first.
     """
     if only_sql and as_json:
         raise click.UsageError("--sql prints SQL; leave out --json")

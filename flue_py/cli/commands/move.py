@@ -19,7 +19,7 @@ def _check(entry: str | None, before_first: bool, **_: object) -> None:
 @command(check=_check)
 @session_argument
 @click.argument("entry", type=ENTRY, required=False)
-@click.option("--before-first", is_flag=True, help="Go to before the first entry: what is appended next is a new root.")
+@click.option("--before-first", is_flag=True, help="Move before the first entry: the next entry is a new root.")
 @why_option
 async def move(session: Session, entry: str | None, before_first: bool, why: str | None) -> Answer:
     """Set the leaf of SESSION to ENTRY, on any branch."""

@@ -14,5 +14,5 @@ from flue_py.sessions.session import Session
 @entry_argument
 @why_option
 async def pin(session: Session, entry: str, why: str | None) -> Answer:
-    """Have every later compaction of SESSION keep ENTRY word for word, a tool call with its results."""
+    """Keep ENTRY word for word in every later compaction of SESSION, a tool call with its results."""
     return marked(session, "pinned", entry, await session.pin(entry, by=BY, why=why))

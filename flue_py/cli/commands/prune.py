@@ -12,10 +12,11 @@ from flue_py.sessions.store import Store
 
 @destructive()
 @scope_option
-@click.option("--without-config", is_flag=True, help="Take those that never had a configuration file, too.")
+@click.option("--without-config", is_flag=True, help="Delete sessions that never had a configuration file, too.")
 async def prune(store: Store, scope: str | None, without_config: bool) -> Plan:
-    """Delete the sessions whose configuration file is no longer there, completed or not.
+    """Delete sessions whose configuration file is gone, completed or not.
 
-    Those that never had one stay. Task sessions go with their parents only. At a terminal it asks first.
+    Sessions that never had one are kept. Task sessions are deleted with their parents only. At a terminal it asks
+    first.
     """
     return await plan_for(store, find_prunable(store, scope=scope, without_config=without_config))

@@ -13,5 +13,5 @@ from flue_py.sessions.session import Session
 @session_argument
 @why_option
 async def redo(session: Session, why: str | None) -> Answer:
-    """Do again what was undone last in SESSION."""
+    """Redo what was undone last in SESSION."""
     return moved(session, await session.redo(by=BY, why=why), nothing="there is nothing to do again")

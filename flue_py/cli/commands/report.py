@@ -29,19 +29,19 @@ def _check(output: str | None, show: bool, form: str, **_: object) -> None:
 @command(check=_check, json=False)
 @session_argument
 @click.option("--output", metavar="FILE", help="Write to this file; - is standard output. [default: report-ID.html]")
-@click.option("--overwrite", is_flag=True, help="Replace the file that is there, once the new one is whole.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file, once the new one is complete.")
 @click.option("--open", "show", is_flag=True, help="Open the report in the browser.")
-@click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at so many input tokens.")
-@click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Draw another line, in red.")
-@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or save the time.", show_default=True)
-@click.option("--no-time", is_flag=True, help="Leave out when it was made: the same session gives the same bytes.")
+@click.option("--warn-at", type=click.IntRange(min=0), default=0, help="Draw a line at this many input tokens.")
+@click.option("--cutover-at", type=click.IntRange(min=0), default=0, help="Draw a red line at this many input tokens.")
+@click.option("--sizes/--no-sizes", default=True, help="Count tokens, or skip it to save time.", show_default=True)
+@click.option("--no-time", is_flag=True, help="Leave out the time, so that the same session gives the same bytes.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(list(_ENDINGS)),
     default="html",
     show_default=True,
-    help="The page, or what its chart shows as JSON lines.",
+    help="The page, or the data of its chart as JSON lines.",
 )
 async def report(
     session: Session,
@@ -54,10 +54,10 @@ async def report(
     no_time: bool,
     form: str,
 ) -> Answer:
-    """Write a report of SESSION and its tasks: one HTML file that asks no network for anything.
+    """Write a report of SESSION and its tasks: one HTML file that needs no network.
 
-    It shows the tree with its branches, what the model sees at each entry against what is stored, how the context of
-    each agent grew, and the cost by model. The file is readable by its owner only, as it holds all that was said.
+    It shows the tree and its branches, what the model sees at each entry and what is stored, how the context of each
+    agent grew, and the cost by model. The file holds all messages, so only its owner can read it.
     """
     if form == "snapshots":
         text = await session.context_snapshots(warn_at=warn_at, cutover_at=cutover_at)

@@ -15,9 +15,14 @@ from flue_py.sessions.store import Store
 @command(bar="reading", paged=True, json=False)
 @session_argument
 @click.option(
-    "--turns", metavar="N", type=click.IntRange(min=0), default=REPLAYED_TURNS, show_default=True, help="How many."
+    "--turns",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=REPLAYED_TURNS,
+    show_default=True,
+    help="How many turns.",
 )
 async def resume(store: Store, session: Session, turns: int) -> Answer:
-    """Show the last turns of SESSION, as a program does that takes the conversation up again."""
+    """Show the last turns of SESSION, to continue the conversation."""
     text = await Conversation(store, session).resume_text(turns)
     return Answer(lambda: plain_lines(text))

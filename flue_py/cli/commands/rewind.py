@@ -25,11 +25,11 @@ def _check(to: str | None, turns: str | None, **_: object) -> None:
 
 @command(check=_check)
 @session_argument
-@click.option("--to", metavar="ENTRY", type=ENTRY, help="The entry on the active path that becomes the leaf.")
-@click.option("--turns", metavar="N", help="Keep this many turns; with a minus, drop that many at the end.")
+@click.option("--to", metavar="ENTRY", type=ENTRY, help="Make this entry of the active path the leaf.")
+@click.option("--turns", metavar="N", help="Keep the first N turns; -N drops the last N.")
 @why_option
 async def rewind(session: Session, to: str | None, turns: str | None, why: str | None) -> Answer:
-    """Go back on the active path of SESSION. Nothing is deleted, and undo takes it back."""
+    """Go back on the active path of SESSION. Nothing is deleted, and undo reverses it."""
     if to is not None:
         done = await session.rewind(to=to, by=BY, why=why)
     else:

@@ -21,10 +21,10 @@ from flue_py.sessions.store import Store
 @destructive()
 @click.argument("session", type=SESSION_NAME)
 async def rm(store: Store, session: str) -> Plan:
-    """Delete SESSION, the task sessions it started, theirs, and every entry no other session sees.
+    """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
 
-    Forks stay, with all they see, and so does what was spent. At a terminal it shows what would go, and asks. Where
-    SESSION is "all", and no session has that id or key, every session goes that is completed.
+    Forks are kept with all they see, and so is the record of costs. At a terminal it shows what would go, and asks.
+    If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
     """
     if session.lower() == "all" and not any(session in (info.id, info.key) for info in await all_sessions(store)):
         return await plan_for(store, find_completed(store))

@@ -24,10 +24,10 @@ _SHOWN = 20
 @click.argument("damaged", metavar="DAMAGED", type=click.Path(path_type=Path))
 @click.argument("new", metavar="NEW", type=click.Path(path_type=Path))
 def salvage(damaged: Path, new: Path) -> Answer:
-    """Write what is readable in a damaged SQLite file into a new one, and say what is lost.
+    """Write what can be read of a DAMAGED SQLite file to the file NEW, and report what is lost.
 
-    DAMAGED is only read, with the write-ahead log beside it; end whoever writes to it first. NEW must not be there.
-    Exit code 0 where everything is as it was, 3 where something was lost.
+    DAMAGED and its write-ahead log are only read; stop programs that write to them first. NEW must not exist. Exit
+    code 0 if everything was rescued, 3 if something was lost.
     """
     with progress_bar("rescuing"):
         report = salvage_file(damaged, new)

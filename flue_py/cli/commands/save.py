@@ -17,5 +17,5 @@ from flue_py.sessions.store import Store
 @session_argument
 @file_argument
 async def save(store: Store, session: Session, file: Path | None) -> Answer:
-    """Write what was said in SESSION as Markdown into a new FILE, for its owner alone, or print it."""
+    """Write what was said in SESSION as Markdown to a new FILE, readable by its owner only, or print it."""
     return saved(await Conversation(store, session).save(), file)

@@ -25,12 +25,12 @@ _PAGE = 1000
 @command(bar="reading", paged=True)
 @scope_option
 @click.option("--kind", type=click.Choice(["root", "fork", "task"]), help="Only the sessions of this kind.")
-@click.option("--incomplete", is_flag=True, help="Only sessions whose work is not completed.")
+@click.option("--incomplete", is_flag=True, help="Only sessions that are not completed.")
 @project_option("Only sessions that work in this folder, or below it.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many; all are listed otherwise.")
-@click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="What is most comes first.")
-@click.option("--reverse", is_flag=True, help="What is least comes first; of titles, the last.")
-@click.option("--title", help="Only the sessions in whose title this occurs, in any case.")
+@click.option("--limit", type=click.IntRange(min=1), help="List at most this many (default: all).")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="Sort by this, the most first.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@click.option("--title", help="Only the sessions whose title contains this, in any case.")
 async def sessions(
     store: Store,
     scope: str | None,
@@ -44,9 +44,9 @@ async def sessions(
 ) -> Answer:
     """List the sessions, most recently active first.
 
-    A session is known by the title it was given, else by the one that a program made, else by its key, else by how it
-    begins; a fork also by what it was forked from. Its model is the one that most of its calls were made to. Its cost
-    is marked with "+ ?" where nobody has priced some of its calls, and is "-" where it was none of them.
+    The name is the title that was given, else the one that a program made, else the key, else the first words; a fork
+    also shows what it was forked from. The model is the one of most calls. "+ ?" after a cost means that some calls
+    have no known price; "-" means that none has one.
     """
     found: list[SessionInfo] = []
     cursor = None

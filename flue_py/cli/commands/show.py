@@ -21,7 +21,7 @@ from flue_py.sessions.store import Store
 @session_argument
 @click.argument("entry", type=ENTRY, required=False)
 async def show(store: Store, session: Session, entry: str | None) -> Answer:
-    """Show what is known of SESSION, or one ENTRY of it whole."""
+    """Show the facts about SESSION, or one ENTRY of it in full."""
     if entry is None:
         return await _session(store, session)
     found, label = await session.get_entry(entry), (await session.labels()).get(entry)

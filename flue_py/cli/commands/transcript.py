@@ -30,10 +30,10 @@ def _check(output: Path | None, append: bool, overwrite: bool, tasks: bool, as_j
 @command(check=_check)
 @session_argument
 @leaf_option("Write the path to this entry instead of the stored leaf.")
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to a file; print it otherwise.")
-@click.option("--append", is_flag=True, help="Continue the transcript in FILE with what the session has gained.")
-@click.option("--overwrite", is_flag=True, help="Write FILE anew where it is there already.")
-@click.option("--tasks", is_flag=True, help="Print the transcripts of its task sessions after it.")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to this file; otherwise print.")
+@click.option("--append", is_flag=True, help="Continue the transcript in FILE with what is new.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--tasks", is_flag=True, help="Print the transcripts of the task sessions, too.")
 async def transcript(
     store: Store,
     session: Session,

@@ -35,9 +35,9 @@ def _check(count: bool, sizes: bool, **_: object) -> None:
 
 @command(check=_check, bar="reading", paged=True)
 @session_argument
-@click.option("--all", "show_all", is_flag=True, help="Give every entry a line, and leave out nothing.")
-@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Leave out branches of branches beyond N.")
-@click.option("--sizes/--no-sizes", default=True, help="Show sizes in tokens, or leave them out.", show_default=True)
+@click.option("--all", "show_all", is_flag=True, help="Show every entry, and leave out nothing.")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show branches only up to this depth.")
+@click.option("--sizes/--no-sizes", default=True, help="Show or hide sizes in tokens.", show_default=True)
 @count_option
 async def tree(
     store: Store,
@@ -50,9 +50,9 @@ async def tree(
 ) -> Answer:
     """Draw the tree of SESSION: branches, leaf, labels, forks, tasks, and what each branch cost.
 
-    One line stands for a run of entries, and has the id of the last of them. Costs are those that the ledger knows,
-    whichever session paid; the first line says what SESSION itself has paid. A + means that some calls have no known
-    cost, a dash that none has one.
+    A line stands for a run of entries, and shows the id of the last one. Costs come from the ledger, whichever session
+    paid; the first line shows what SESSION itself paid. A + means that some calls have no known cost, a dash that
+    none has one.
     """
     info, name = await session.refresh(), await session.name()
     entries = await session.get_tree()

@@ -18,9 +18,9 @@ from flue_py.transfer.bundling import read_bundle
 @command(create=True)
 @click.argument("source", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 async def unbundle(store: Store, source: Path) -> Answer:
-    """Bring the trees of a bundle into the database, where they are not there yet.
+    """Add the trees of a bundle to the database, unless they are there already.
 
-    The bundle is checked to be whole and sound first. Doing it again changes nothing.
+    The bundle is verified first. Repeating the command changes nothing.
     """
     report = await read_bundle(store, source)
     done = {

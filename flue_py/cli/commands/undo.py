@@ -13,12 +13,12 @@ from flue_py.sessions.session import Session
 
 @command()
 @session_argument
-@click.option("--turn", is_flag=True, help="Take the whole last turn back: the last user message and what followed.")
+@click.option("--turn", is_flag=True, help="Undo the whole last turn: the last user message and what followed.")
 @why_option
 async def undo(session: Session, turn: bool, why: str | None) -> Answer:
-    """Return the leaf of SESSION to where it was before its last operation, or before its last turn.
+    """Move the leaf of SESSION back to where it was before the last operation, or the last turn.
 
-    Nothing is deleted: undo takes back what --turn did, too, and redo does again what undo took back.
+    Nothing is deleted. undo also reverses undo --turn, and redo reverses undo.
     """
     if not turn:
         done = await session.undo(by=BY, why=why)

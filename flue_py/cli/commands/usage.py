@@ -86,25 +86,23 @@ def _check(
     "group_by",
     type=click.Choice(DIMENSIONS),
     multiple=True,
-    help="What was paid, by this; may be given several times.",
+    help="Group the calls by this; may be given several times.",
 )
-@click.option("--path", is_flag=True, help="What was paid for the entries on the path, whoever paid.")
-@click.option("--tree", is_flag=True, help="What every session of the same tree has paid.")
-@click.option("--tasks", is_flag=True, help="With the task sessions it links to, and theirs.")
+@click.option("--path", is_flag=True, help="Calls for the entries on the path, whichever session paid.")
+@click.option("--tree", is_flag=True, help="Calls of all sessions of the same tree.")
+@click.option("--tasks", is_flag=True, help="Include the task sessions, and theirs.")
 @click.option("--scope", help="Only calls of this tenant or user.")
 @click.option("--provider", help="Only calls of this provider.")
 @project_option("Only calls of sessions that worked in this folder, or below it.")
 @click.option("--agent", help="Only calls of this agent, or of the program that a session was imported from.")
 @click.option("--model", help="Only calls of this model.")
-@click.option("--purpose", help="Only calls for this: turn, compaction, branch_summary ...")
-@click.option("--outcome", help="Only calls that ended so: failed, aborted ...")
+@click.option("--purpose", help="Only calls for this purpose: turn, compaction, branch_summary ...")
+@click.option("--outcome", help="Only calls with this outcome: failed, aborted ...")
 @click.option("--branch", type=click.Choice(BRANCH_STATES), help="Only calls whose entry is there.")
 @click.option("--first-day", type=_day, metavar="DAY", help="Only calls of this day (YYYY-MM-DD, in UTC) and later.")
 @click.option("--last-day", type=_day, metavar="DAY", help="Only calls of this day and earlier.")
-@click.option(
-    "--days", type=click.IntRange(min=1, max=100_000), help="Only calls of the last so many days, today's too."
-)
-@click.option("--all", "always", is_flag=True, help="All calls there ever were.")
+@click.option("--days", type=click.IntRange(min=1, max=100_000), help="Only calls of the last N days, today included.")
+@click.option("--all", "always", is_flag=True, help="All calls, of any day.")
 async def usage(
     store: Store,
     session: str | None,
@@ -127,12 +125,13 @@ async def usage(
     days: int | None,
     always: bool,
 ) -> Answer:
-    """Show the tokens and the exact cost of the path of SESSION, or of what comes after an entry.
+    """Show the tokens and the exact cost of the path of SESSION, or of all calls.
 
-    With any other option, or without SESSION: what was paid, from the ledger, in which nothing is ever lost. Without
-    SESSION that is the last 30 days, by day, unless other days or --by are given. Days are in UTC; a week is named by
-    its Monday. A project is the folder that a session worked in at its first paid call; an agent is the one that a
-    message names, else the program that a session was imported from. What nobody knows is "-".
+    --since and --leaf show a part of the path. With any other option, or without SESSION, the numbers come from the
+    ledger, which keeps every paid call. Without SESSION they are of the last 30 days, by day, unless other days or
+    --by are given. Days are in UTC; a week is named by its Monday. A project is the folder that a session worked in at
+    its first paid call; an agent is the one that a message names, else the program that a session was imported from.
+    "-" means unknown.
     """
     filters = (scope, provider, project, agent, model, purpose, outcome, branch, first_day, last_day, days)
     asks_ledger = group_by or path or tree or tasks or always or any(value is not None for value in filters)

@@ -13,7 +13,7 @@ from flue_py.sessions.store import Store
 
 @command(bar="verifying")
 async def verify(store: Store) -> Answer:
-    """Derive anew everything that is stored twice, and name what disagrees. Exit code 1 where something does."""
+    """Check everything that is stored twice, and show what disagrees. Exit code 1 if something does."""
     report = await store.verify()
 
     def lines() -> Iterable[Line]:
