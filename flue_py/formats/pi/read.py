@@ -51,6 +51,9 @@ class PiReader:
         self._notes = Notes()
         self._file: PiFile | None = None
         self._session: NewSession | None = None
+        self._has_ids: bool | None = None
+        """Whether its rows have ids of their own; None until the scan has met the header."""
+
         self._announced = IdTable()
         self._known = IdTable()
         self._first_lines: dict[str, int] = {}
@@ -72,10 +75,19 @@ class PiReader:
 
     def scan(self, number: int, raw: bytes) -> None:
         """Take down the id of a row, to know which entries come later."""
-        found = _BEGINNING.match(raw)
-        kind, name = (found[1], found[2].decode(errors="replace")) if found else _kind_and_id(number, raw)
-        if kind == b"session" or not name:
+        if self._has_ids is False:
             return
+        found = _BEGINNING.match(raw)
+        if found is not None and found[1] != b"session":
+            name = found[2].decode(errors="replace")
+        else:
+            row = decode_row(number, raw, Notes()) or {}
+            if row.get("type") == "session" and self._has_ids is None:
+                self._has_ids = _version(row) >= 2
+            given = row.get("id")
+            if row.get("type") == "session" or not is_name(given):
+                return
+            name = given
         if self._announced.get(name) is not None:
             self._first_lines[name] = 0
         self._announced.put(name)
@@ -104,9 +116,7 @@ class PiReader:
     def _begin(self, row: Row) -> PiFile:
         header = row.fields
         session_id = _session_id(header, self._name)
-        version = header.get("version")
-        if not isinstance(version, int) or isinstance(version, bool):
-            version = 1
+        version = _version(header)
         created_us = read_moment(header.get("timestamp"))
         imported = {"format": FORMAT, "version": version, "file": one_text(self._name) or "", "header": header}
         try:
@@ -262,10 +272,9 @@ class PiReader:
 read_pi = PiReader
 
 
-def _kind_and_id(number: int, raw: bytes) -> tuple[bytes, str]:
-    row = decode_row(number, raw, Notes()) or {}
-    kind, name = row.get("type"), row.get("id")
-    return (kind.encode(errors="replace"), name) if isinstance(kind, str) and is_name(name) else (b"", "")
+def _version(header: JsonObject) -> int:
+    version = header.get("version")
+    return version if isinstance(version, int) and not isinstance(version, bool) else 1
 
 
 def _session_id(header: JsonObject, name: str) -> str:
