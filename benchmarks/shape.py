@@ -1,10 +1,13 @@
 """The shape of the code: how much of it there is, and through how many files one call goes.
 
 Run with ``python -m benchmarks.shape``. It prints modules, code lines (without blank lines, comments and docstrings),
-imports inside functions and public names, and five walks: what really runs for one append, one context, one fork, one
-deletion and one import, on a SQLite file. A walk begins when the call is made and ends when it returns. It counts the
-files and functions of flue_py that ran, how often a function of one file called one of another, transactions, and
-calls of SQL in them.
+imports inside functions and public names; how many modules name an example of what a maintainer may add; and five
+walks: what really runs for one append, one context, one fork, one deletion and one import, on a SQLite file. A walk
+begins when the call is made and ends when it returns. It counts the files and functions of flue_py that ran, how often
+a function of one file called one of another, transactions, and calls of SQL in them.
+
+With a revision of git, or the folder of a checkout, it prints only what names the examples there, to be compared:
+``python -m benchmarks.shape 2c5b4ff``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ import ast
 import asyncio
 import io
 import json
+import re
+import subprocess
 import sys
+import tarfile
 import threading
 import tokenize
 from collections import Counter
@@ -84,6 +90,69 @@ def print_sizes() -> None:
     )
     print(f"imports inside functions, without cli, demo and testing: {inner}")
     print(f"public names of flue_py: {len(flue_py.__all__)}\n")
+
+
+# -- what a maintainer touches ----------------------------------------------------------------------------------------
+
+ADDITIONS = {
+    "a SQL database": ("postgres", ""),
+    "a transcript format": ("fuseraft", ""),
+    "an entry kind that the context shows": ("custom_message", ""),
+    "a command": ("unpin", "cli/"),
+}
+"""What can be added: the word that names one that is there, and the folder in which the word means that."""
+
+LATER = ("a framework adapter", "a step of the context pipeline")
+
+
+def sources_of(where: str) -> dict[str, str]:
+    """Return the modules of flue_py in the folder of a checkout, or in a revision, by path; without testing."""
+    if Path(where).is_dir():
+        package = Path(where) / "flue_py"
+        found = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
+    else:
+        command = ["git", "-C", str(PACKAGE.parent), "archive", where, "flue_py"]
+        archive = subprocess.run(command, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            members = [member for member in tar if member.name.endswith(".py")]
+            found = {
+                member.name.removeprefix("flue_py/"): file.read().decode()
+                for member in members
+                if (file := tar.extractfile(member)) is not None
+            }
+    return {path: text for path, text in found.items() if not path.startswith("testing/")}
+
+
+def names(source: str, word: str) -> bool:
+    """Return whether the code of a module, as opposed to its comments and docstrings, has a word in any case."""
+    tree = ast.parse(source)
+    said = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        texts = [value for _, value in ast.iter_fields(node) if isinstance(value, str)]
+        if id(node) not in said and any(re.search(rf"(?<![a-z]){word}", text.lower()) for text in texts):
+            return True
+    return False
+
+
+def additions(sources: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """Return how many modules name each example, and how many of these are its own, named for it."""
+    counts = {}
+    for addition, (word, folder) in ADDITIONS.items():
+        found = [path for path, text in sources.items() if path.startswith(folder) and names(text, word)]
+        counts[addition] = (len(found), sum(word in path for path in found))
+    return counts
+
+
+def print_additions(where: str) -> None:
+    """Print what a maintainer touches, measured by the modules that name an example."""
+    print("| a maintainer adds | modules that name the one there | its own | others |\n| --- | --- | --- | --- |")
+    for addition, (named, own) in additions(sources_of(where)).items():
+        print(f"| {addition} (as {ADDITIONS[addition][0]}) | {named} | {own} | {named - own} |")
+    for addition in LATER:
+        print(f"| {addition} | there is none yet | | |")
+    print()
 
 
 # -- what runs ---------------------------------------------------------------------------------------------------------
@@ -175,8 +244,12 @@ PI_FILE: tuple[flue_py.JsonObject, ...] = (
 
 
 def main() -> None:
-    """Print the sizes, and the walks."""
+    """Print the sizes, what a maintainer touches, and the walks; of another checkout, what a maintainer touches."""
+    if len(sys.argv) > 1:
+        print_additions(sys.argv[1])
+        return
     print_sizes()
+    print_additions(str(PACKAGE.parent))
     print("| walk | files | functions | jumps between files | transactions | SQL calls |\n| --- " + "| --- " * 5 + "|")
     with TemporaryDirectory() as folder:
         for name, row in asyncio.run(walks(Path(folder))).items():

@@ -317,7 +317,7 @@ def parse_message(value: Mapping[str, JsonValue] | Message, where: str = "messag
     """Return the message that a JSON object is; a message that is already typed is returned as it is.
 
     ``where`` names the value in errors. Raises `InvalidEntry`, naming the path of the field, for a role that is
-    missing or no string, content that is no string, list of parts or null, a part without a type, a known field
+    missing or not a string, content that is not a string, a list of parts or null, a part without a type, a known field
     of the wrong type, a tool call without id or name, and for what JSON cannot hold (other types, NaN, keys that
     are not strings, nesting deeper than `MAX_JSON_DEPTH`). Everything else is accepted and kept, value for
     value and in its order. Nothing is shared with ``value``. Cost: O(size).

@@ -1,4 +1,4 @@
-"""The tool that says how much code there is, and through how many files one call goes."""
+"""The tool that counts the code, and the files that one call goes through."""
 
 from __future__ import annotations
 
@@ -59,3 +59,23 @@ def test_sizes_are_printed_by_room(capsys: pytest.CaptureFixture[str]) -> None:
     assert {line.split("|")[1].strip() for line in printed.splitlines()[2:] if line.startswith("|")} == {
         ".", "without testing", *rooms,
     }  # fmt: skip
+
+
+def test_a_module_names_a_word_in_its_code_and_not_in_what_is_said_of_it() -> None:
+    assert not shape.names('"""Like postgres."""\nx = 1  # as postgres does\n', "postgres")
+    assert shape.names("from a.postgres import b\n", "postgres")
+    assert shape.names("_POSTGRES = 1\n", "postgres")
+    assert shape.names('x = "postgresql+asyncpg"\n', "postgres")
+
+
+def test_what_can_be_added_is_counted_by_an_example_that_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = shape.additions(shape.sources_of(str(shape.PACKAGE.parent)))
+
+    assert list(counts) == list(shape.ADDITIONS)
+    assert all(named > 0 for named, _ in counts.values())
+    others = {addition: named - own for addition, (named, own) in counts.items()}
+    assert others["a transcript format"] == 1
+    assert others["a command"] <= 2
+    shape.print_additions(str(shape.PACKAGE.parent))
+    printed = capsys.readouterr().out
+    assert all(f"| {addition} " in printed for addition in (*shape.ADDITIONS, *shape.LATER))

@@ -128,7 +128,7 @@ class MemoryRunner(Runner):
     def _require_open(self) -> None:
         self._require_opener()
         if self._closed:
-            raise StoreClosed("this store has been closed; open it again")
+            raise StoreClosed("the store in memory has been closed; open it again")
 
     def _require_opener(self) -> None:
         self._opener.require_here(LOCATION)
