@@ -11,12 +11,13 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from random import uniform
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, BigInteger, LargeBinary, Text, bindparam, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -43,12 +44,16 @@ from flue_py.store.seam import (
     CommittedBeforeCancellation,
     Durability,
     IdTaken,
+    Insert,
+    Nothing,
+    P,
     Parameters,
-    Row,
+    R,
     Runner,
     Sources,
     Statement,
     Transaction,
+    Written,
 )
 from flue_py.store.sqlite.file import (
     BUSY_POLL_MS,
@@ -69,8 +74,9 @@ from flue_py.store.sqlite.owner import OpenFile, forget_file
 from flue_py.store.sqlite.transaction import SoleWriter
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, TextClause
     from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.types import TypeEngine
 
 Result = TypeVar("Result")
 
@@ -195,22 +201,33 @@ class EngineTransaction(SoleWriter):
         self._connection = connection
         self.states: dict[str, SessionState] = {}
 
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
-        return [tuple(row) for row in self._connection.execute(statement.clause, dict(parameters))]
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+        make = statement.make or tuple
+        return [cast("R", make(row)) for row in self._connection.execute(clause_of(statement), parameters)]
 
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
-        row = self._connection.execute(statement.clause, dict(parameters)).first()
-        return None if row is None else tuple(row)
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+        row = self._connection.execute(clause_of(statement), parameters).first()
+        return None if row is None else cast("R", (statement.make or tuple)(row))
 
-    def run(self, statement: Statement, parameters: Parameters) -> int:
-        return self._connection.execute(statement.clause, dict(parameters)).rowcount
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+        return self._connection.execute(clause_of(statement), parameters).rowcount
 
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
         if parameters:
-            self._connection.execute(statement.clause, [dict(each) for each in parameters])
+            self._connection.execute(clause_of(statement), [dict(each) for each in parameters])
 
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self.run_many(statement, [dict(zip(statement.parameters, row, strict=True)) for row in rows])
+
+
+_TYPES: dict[str, TypeEngine[Any]] = {"text": Text(), "bytea": LargeBinary(), "bigint": BigInteger()}
+
+
+@lru_cache(maxsize=1024)
+def clause_of(statement: Statement[..., Any]) -> TextClause:
+    """Return a statement as SQLAlchemy takes it, each parameter with its type."""
+    bound = [bindparam(name, type_=_TYPES[statement.types[name]]) for name in statement.parameters]
+    return text(statement.sql).bindparams(*bound)
 
 
 class _GivenUp(Exception):
