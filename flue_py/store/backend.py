@@ -500,10 +500,10 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
     async def notifications(self, session_id: str) -> AsyncIterator[None]:
-        """Yield at once, then whenever the session may have changed, in this process or another.
+        """Yield at once, then whenever the session has changed, in this process or another.
 
-        Ends when the store is closed. A session that is missing or deleted is no error. Raises nothing of its own. O(1)
-        for each.
+        Several changes may be told of once. Ends when the store is closed. A session that is missing or deleted is no
+        error. Raises nothing of its own. O(1) for each write that may concern it.
         """
         last: int | None = -1
         async for _ in self._runner.wakeups(session_id):
