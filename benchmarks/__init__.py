@@ -1,3 +1,3 @@
-"""What the engine costs, measured beside the plain `sqlite3` module. `python benchmarks/run.py` runs everything."""
+"""The cost of the engine, measured beside the plain `sqlite3` module. `python benchmarks/run.py` runs everything."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one append costs: one session, one message at a time, on a short history and on a long one.
+"""The cost of one append: one session, one message at a time, on a short history and on a long one.
 
 The floor is the same transaction done minimally on the stdlib driver. Two more are there for scale: the same store
 through an async engine of SQLAlchemy, and a plain JSONL file, which has no ids, no tree, no usage and no other writer.

@@ -1,4 +1,4 @@
-"""What this checkout costs beside an earlier revision: `python -m benchmarks.compare REVISION`.
+"""The cost of this checkout against an earlier revision: `python -m benchmarks.compare REVISION`.
 
 Both run the same operations, in processes of their own, in turn. Compared is CPU time (user and system, all threads),
 which is steadier than the clock on a machine that does other things as well. A ratio is taken within a round; shown

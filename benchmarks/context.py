@@ -1,4 +1,4 @@
-"""What building the context costs when a compaction keeps 200 messages of a very long session.
+"""The cost of building the context when a compaction keeps 200 messages of a very long session.
 
 Each sample is a handle that has read nothing. The floor is a range scan of as many bodies and `json.loads`.
 """

@@ -1,4 +1,4 @@
-"""What deleting a session costs per row. The floor deletes the same rows of two tables in one transaction."""
+"""The cost per row of deleting a session. The floor deletes the same rows of two tables in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs that reads check the digest of every payload, on a cold load of 10,000 messages.
+"""The cost of checking the digest of every payload that is read, on a cold load of 10,000 messages.
 
 Run with ``python -m benchmarks.digests [MESSAGES]``. Loads with and without the check take turns in one run, and are
 compared by the processor time of the process, so that the ratio means something on a busy machine too.

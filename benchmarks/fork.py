@@ -1,4 +1,4 @@
-"""What a fork at the middle of a long session costs: time, in appends to the same store, and bytes per fork."""
+"""The cost of a fork at the middle of a long session: time, in appends to the same store, and bytes per fork."""
 
 from __future__ import annotations
 

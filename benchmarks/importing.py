@@ -1,4 +1,4 @@
-"""What importing costs: rows of a small file a second, MB of large rows a second, importing again, and memory.
+"""The cost of imports: rows of a small file per second, MB of large rows per second, importing again, and memory.
 
 With ``--long`` a file of 1 GB is imported, for its memory. The floor is reading the rows with ``json.loads``.
 """

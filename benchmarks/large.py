@@ -1,8 +1,8 @@
-"""What a very large database costs: to open it, and the memory for the context of a session of 1,000,000 entries.
+"""The cost of a very large database: to open it, and the memory for the context of a session of 1,000,000 entries.
 
-Each is measured in a process of its own, and with what the system keeps of the file let go before. The floor of
-opening is the stdlib driver, which reads the names of the tables. And what ``flue-py context`` takes as a whole
-process, against a Python that only imports what it is built on.
+Each is measured in a process of its own, after the file was dropped from the system's cache. The floor of opening is
+the stdlib driver, which reads the names of the tables. Then the time of ``flue-py context`` as a whole process, against
+a Python that only imports its dependencies.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def _make(path: Path, count: int) -> None:
 
 
 def _let_go(path: Path) -> None:
-    """Have the system forget what it keeps of a file, where it can be told to."""
+    """Drop a file from the system's cache, if the system supports it."""
     if not hasattr(os, "posix_fadvise"):
         return
     handle = os.open(path, os.O_RDONLY)

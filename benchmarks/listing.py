@@ -1,4 +1,4 @@
-"""What a page of the listing costs among 100,000 sessions, in every order, and what the indexes for it cost an append.
+"""The cost of a page of the listing among 100,000 sessions, in every order, and of its indexes for an append.
 
 The floor of a page is the plain query, which reads and sorts whole rows. The floor of an append is the same append in
 a database without the listing's indexes, but for the one on the time of last activity.

@@ -1,4 +1,4 @@
-"""What reading a whole history costs: cold, as typed models, undecoded, and unchanged since the last read.
+"""The cost of reading a whole history: cold, as typed models, undecoded, and unchanged since the last read.
 
 Cold is a store just opened and a handle that has read nothing. The floor is a range scan and `json.loads`.
 """

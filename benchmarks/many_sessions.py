@@ -1,7 +1,7 @@
-"""How many appends per second a hundred sessions make that append at once, each waiting for its own commit.
+"""Appends per second of a hundred sessions that append at once, each waiting for its own commit.
 
-The floor commits each append on its own, one after the other: what a store does that has no group commit. On both
-sides one more session appends before the clock starts.
+The floor commits each append on its own, one after the other, as a store without group commit does. On both sides one
+more session appends before the clock starts.
 """
 
 from __future__ import annotations

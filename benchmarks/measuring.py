@@ -1,8 +1,8 @@
 """What the benchmarks share: options, messages of 600 bytes, rounds, medians, and the table.
 
 A round measures the engine and its floor one after the other, in an order that turns with each round. A figure is
-the median of the rounds, a ratio is taken inside a round and then the median. Both sides run in one process, with
-everything made before the clock starts frozen out of the garbage collector's sight.
+the median of the rounds, a ratio is taken inside a round and then the median. Both sides run in one process. Objects
+made before the clock starts are excluded from garbage collection.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def settle() -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Return how many seconds ``work`` takes. What it returns is let go after the clock has stopped."""
+    """Return how many seconds ``work`` takes. Its result is freed after the clock has stopped."""
     start = perf_counter()
     kept = work()
     seconds = perf_counter() - start
@@ -138,7 +138,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 async def timed_async(work: Callable[[], Awaitable[object]]) -> float:
-    """Return how many seconds it takes to await ``work``. What it returns is let go after the clock has stopped."""
+    """Return how many seconds it takes to await ``work``. Its result is freed after the clock has stopped."""
     start = perf_counter()
     kept = await work()
     seconds = perf_counter() - start

@@ -1,4 +1,4 @@
-"""What opening costs: a store, of any length of history, the package, and the command line's first answer."""
+"""The cost of opening a store with histories of several lengths, of the import, and of starting the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operations cost on PostgreSQL, each beside the bare statement on asyncpg, and beside SQLite.
+"""The cost of the operations on PostgreSQL, each beside the bare statement on asyncpg, and beside SQLite.
 
 One server, which waits for the disk at each commit, holds both sides. The bare statement is one round trip that does
 the least that could be called the same, on two tables without ids, totals, validation or encoding; its connections are

@@ -1,4 +1,4 @@
-"""What the HTML report of a long session costs: making it, and opening it in Chromium until it has drawn itself."""
+"""The cost of the HTML report of a long session: making it, and opening it in Chromium until it is drawn."""
 
 from __future__ import annotations
 

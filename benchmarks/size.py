@@ -1,4 +1,4 @@
-"""How large the database is, after its write-ahead log has been moved into it, against what was put in."""
+"""The size of the database, after its write-ahead log has been moved into it, against the size of the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counting tokens costs: loading a vocabulary, a short message, long texts, and runs without a blank.
+"""The cost of counting tokens: loading a vocabulary, a short message, long texts, and runs without a blank.
 
 Run with ``python benchmarks/tokens.py``. Prints medians of five, and the ratio to the estimate.
 """

@@ -1,4 +1,4 @@
-"""What the usage since the middle of a session costs, at several lengths. The floor sums one column over the range."""
+"""The cost of the usage since the middle of a session, at several lengths. The floor sums one column over the range."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@
     │   ├── StoreUnavailable     cannot be opened, read or written               (OSError)
     │   └── CorruptStore         what is stored contradicts itself
     └── FixTheSetup
-        ├── InvalidPrices        prices, or a file of them, that are none        (ValueError)
+        ├── InvalidPrices        prices that cannot be read                      (ValueError)
         └── MissingExtra         an optional dependency is not installed         (ImportError)
 
 Each message says what happened, to which id, and what to do. The cause, where there is one, is chained.

@@ -1,6 +1,6 @@
 """The browser of a test run: Debian's Chromium, driven by Playwright, one for each process that needs it.
 
-FLUE_PY_TEST_CHROMIUM names the program; without it the usual names are looked for on the PATH. Where there is none, or
+FLUE_PY_TEST_CHROMIUM names the program; without it the usual names are looked up on the PATH. If there is none, or
 the name is "none", tests skip, or fail with FLUE_PY_REQUIRE_CHROMIUM=1. A browser is never downloaded.
 """
 

@@ -1,7 +1,7 @@
 """The PostgreSQL of a test run, and empty databases on it.
 
 FLUE_PY_TEST_POSTGRES_URL names a database on a server where more may be made. Without it each process starts a server
-of its own, once a test needs it. Where neither can be had, or the name is "none", tests skip, or fail with
+of its own, once a test needs it. If neither is possible, or the name is "none", tests skip, or fail with
 FLUE_PY_REQUIRE_POSTGRES=1.
 """
 

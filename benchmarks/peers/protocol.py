@@ -1,4 +1,4 @@
-"""What the workload asks of a store. An adapter is one module with ``open_peer``, and does it as kindly as it can.
+"""What the workload asks of a store. An adapter is one module with ``open_peer``, and uses the store's best way.
 
 What a store has no operation for, its adapter does as a caller would have to (it copies, or sums); `stores` says so.
 """

@@ -19,8 +19,8 @@ ContextSignal: TypeAlias = Literal["ok", "warn", "cutover"]
 class ContextBudget:
     """From how many input tokens of a cycle on to warn, and to compact; 0 is never.
 
-    ``can_compact`` says whether the session has compaction at all. Raises `InvalidArgument` for what is no number of
-    tokens, and for a ``cutover_at`` where nothing can be compacted.
+    ``can_compact`` says whether the session has compaction at all. Raises `InvalidArgument` for an amount that is
+    not a number of tokens, and for a ``cutover_at`` if nothing can be compacted.
     """
 
     warn_at: int = 0

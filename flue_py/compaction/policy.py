@@ -46,7 +46,7 @@ class CompactionPolicy:
     Off: it makes everything up to it count nothing."""
 
     ignore_older_usage: bool = True
-    """What was reported before the latest compaction, of a context that is no more, is not believed. Off: it is, and a
+    """Usage that was reported before the latest compaction is not believed: that context is gone. Off: it is, and a
     compaction is due again right after a compaction."""
 
     read_plain_text: bool = True

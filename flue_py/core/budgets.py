@@ -307,13 +307,13 @@ def shown_amount(amount: int, unit: Unit) -> str:
 
 
 def check_amount(amount: object, what: str) -> None:
-    """Raise `InvalidArgument` for what is no whole number from 0 to `MAX_AMOUNT`."""
+    """Raise `InvalidArgument` if it is not a whole number from 0 to `MAX_AMOUNT`."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
         raise InvalidArgument(f"{what}: {shown(amount)} is not a whole number from 0 to {MAX_AMOUNT}")
 
 
 def picodollars_of(cost: Money, what: str = "cost") -> int:
-    """Return dollars as picodollars. Raises `InvalidArgument` for what is no amount of money."""
+    """Return dollars as picodollars. Raises `InvalidArgument` if it is not an amount of money."""
     try:
         return usd_to_picodollars(cost, what)
     except InvalidEntry as error:

@@ -117,7 +117,7 @@ def call_of(
 
 
 def read_calls(calls: Sequence[Mapping[str, JsonValue]], where: str, purpose: str) -> tuple[PaidCall, ...]:
-    """Return the paid calls of a list of usage objects. Raises `InvalidEntry` for what is no such list."""
+    """Return the paid calls of a list of usage objects. Raises `InvalidEntry` if it is not such a list."""
     if isinstance(calls, (str, bytes)) or not isinstance(calls, Sequence):
         raise InvalidEntry(f"{where}: should be a list of usage objects, not {type(calls).__name__}")
     for number, reported in enumerate(calls):
@@ -162,7 +162,7 @@ def ledger_name(value: JsonValue) -> str:
 
 
 def checked_tag(text: str, what: str) -> str:
-    """Return a purpose or an outcome unchanged. Raises `InvalidEntry` for what is no short printable name."""
+    """Return a purpose or an outcome unchanged. Raises `InvalidEntry` if it is not a short name."""
     if not isinstance(text, str) or not _TAG.fullmatch(text):
         raise InvalidEntry(f"{what}: {shown(text)} is not a name of at most 64 letters, digits and _ . : -")
     return text

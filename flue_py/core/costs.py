@@ -59,7 +59,7 @@ UNTOLD = EntryCost(untold=1)
 
 
 def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
-    """Return what an entry cost; None for one that is no call, and for a copy: that was paid for elsewhere.
+    """Return what an entry cost; None if no call made it, or if it is a copy, which was paid for elsewhere.
 
     ``paid`` is what the ledger has, by entry id. An entry without a row there, whose call another session reported
     first, counts as it reports itself. Of an answer without usage nobody knows the cost; yet it is no call to be

@@ -274,7 +274,7 @@ def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> 
 def message_text(value: Mapping[str, JsonValue]) -> str:
     """Return what a person would read of a message: its content, or its text parts joined by newlines.
 
-    Thinking, tool calls, images and other parts are left out. Never raises: what is no message has no text.
+    Thinking, tool calls, images and other parts are left out. Never raises: a value that is not a message has no text.
     """
     content: object = value.get("content") if isinstance(value, Mapping) else None
     if isinstance(content, str):
@@ -321,7 +321,7 @@ def message_title(message: Mapping[str, JsonValue]) -> str | None:
 
 
 def checked_source(source: str | None) -> str | None:
-    """Return ``source`` unchanged. Raises `InvalidEntry` for what is not a short printable tag."""
+    """Return ``source`` unchanged. Raises `InvalidEntry` if it is not a short tag."""
     if source is not None and not (isinstance(source, str) and _KIND.fullmatch(source)):
         raise InvalidEntry(f"source: {shown(source)} is not a tag; use prompt, skill, shell, task or retry")
     return source
@@ -407,7 +407,7 @@ def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str
     # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
     whole = read_reported(reported)
     if reported is None or whole.oddities:
-        # An answer that was paid for is kept, whatever its numbers come to.
+        # An answer that was paid for is kept, even if its numbers are too large.
         return _Paid(paid, kept_calls, NO_USAGE, (*_told(odd, oddities), f"calls: {TOO_LARGE}"), counted=False)
     return _Paid(paid, reported, whole.totals, _told(odd, oddities))
 
@@ -505,7 +505,7 @@ def new_exclusion(
 
 
 def checked_kind(kind: str) -> str:
-    """Return ``kind`` unchanged. Raises `InvalidEntry` where it is no name (letters, digits, ``_ . : -``)."""
+    """Return ``kind`` unchanged. Raises `InvalidEntry` if it is not a name (letters, digits, ``_ . : -``)."""
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise InvalidEntry(f"kind: {shown(kind)} is not a name of at most 64 letters, digits and _ . : -")
     return kind

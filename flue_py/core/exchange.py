@@ -29,7 +29,7 @@ def called_ids(message: Mapping[str, JsonValue]) -> list[str]:
 
 
 def answered_id(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the id of the tool call that a message is the result of; None for what is no result."""
+    """Return the id of the tool call that a message is the result of; None for any other message."""
     call_id = message.get("toolCallId")
     return call_id if message.get("role") == "toolResult" and isinstance(call_id, str) else None
 
@@ -69,7 +69,7 @@ class ToolGroup:
 
 
 class Pairing:
-    """Which results answer which calls in a list of messages; None stands for what is no message.
+    """Which results answer which calls in a list of messages; None stands for an entry that is not a message.
 
     Cost: O(messages and their parts).
     """

@@ -24,7 +24,7 @@ _WHOLE_NUMBERS = {int}
 
 
 def check_imported_session(new: NewSession) -> None:
-    """Raise `InvalidArgument` for what is no `NewSession`, `InvalidEntry` for metadata no object. O(metadata)."""
+    """Raise `InvalidArgument` if it is not a `NewSession`, `InvalidEntry` if its metadata is no object. O(metadata)."""
     if not isinstance(new, NewSession):
         raise InvalidArgument(f"new: should be a NewSession, not {type(new).__name__}")
     if not isinstance(_decoded(new.metadata_text, "metadata_text"), dict):
@@ -36,7 +36,7 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
     say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
-    stored. Raises `InvalidArgument` for what is no sequence of entries, `InvalidEntry` for one that no store can hold.
+    stored. Raises `InvalidArgument` if it is not a sequence, `InvalidEntry` for one that no store can hold.
     O(size).
     """
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
@@ -97,7 +97,7 @@ def _check_numbers(entry: NewEntry) -> None:
 
 
 def check_imported_call(call: PaidCall) -> None:
-    """Raise `InvalidEntry` for what is no paid call that a store can hold. O(1)."""
+    """Raise `InvalidEntry` if it is not a paid call that a store can hold. O(1)."""
     if not isinstance(call, PaidCall):
         raise InvalidEntry(f"call: should be a PaidCall, not {type(call).__name__}")
     _check_usage(call.usage, "call.usage")
@@ -150,7 +150,7 @@ def _check_usage(usage: UsageTotals, where: str) -> None:
 
 
 def _decoded(text: object, where: str) -> JsonValue:
-    """Return the value of a JSON text that can be stored. Raises `InvalidEntry` for what is none."""
+    """Return the value of a JSON text that can be stored. Raises `InvalidEntry` if it is not JSON."""
     try:
         if isinstance(text, str) and "\0" not in text and text.encode():
             return decode_json(text)

@@ -18,7 +18,7 @@ _LARGEST = 2**31 - 1  # what every database can count to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that one call may bring. Raises `InvalidArgument` for what is no limit.
+    """The most that one call may bring. Raises `InvalidArgument` if one is not a limit.
 
     They are of the store that was opened, not of the database: what another process has written is read whatever
     its size, up to the 512 MiB that no limit exceeds. Bytes are those of the JSON in UTF-8, before compression. Files
@@ -34,7 +34,7 @@ class Limits:
     document_bytes: int = 512 * 2**20
     """A file to import of a format that is read as a whole. The values in it may take three times as much memory."""
     task_depth: int = 4
-    """How many levels of tasks may be below a session that is no task."""
+    """How many levels of tasks may be below a session that is not a task."""
     sessions_per_page: int = 1_000
     """The sessions of one page of `Store.list_sessions`."""
 

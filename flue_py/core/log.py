@@ -67,7 +67,7 @@ class Edit:
 
 
 def row_value(info: SessionInfo, what: str) -> str | None:
-    """Return a value of a session's row as the text that an edit keeps; None where there is none."""
+    """Return a value of a session's row as the text that an edit keeps; None if there is none."""
     completed = None if info.completed_us is None else str(info.completed_us)
     values = {"title": info.title, "auto_title": info.auto_title, "metadata": info.metadata_text}
     return completed if what == "completed" else values[what]
@@ -191,7 +191,7 @@ def _note_of(fields: JsonObject) -> Note:
 
 
 def decode_ids(text: str | None) -> list[str]:
-    """Return the ids of an edit that holds a list of them. Raises `CorruptStore` for what is none."""
+    """Return the ids of an edit that holds a list of them. Raises `CorruptStore` if it holds something else."""
     value = [] if text is None else decode_json(text)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise CorruptStore("an edit of the log should hold a list of entry ids; run verify()")

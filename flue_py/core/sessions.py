@@ -169,7 +169,7 @@ class NewSession:
 
 
 def checked_title(title: str | None, what: str = "title") -> str | None:
-    """Return a title, or None for one of white space only: that is no title. Raises `InvalidArgument`."""
+    """Return a title, or None if it is only white space. Raises `InvalidArgument`."""
     check_label(title, what)
     return title if title is not None and title.strip() else None
 
@@ -208,7 +208,7 @@ def check_name(text: str | None, what: str) -> None:
 
 
 def check_new_name(text: str | None, what: str) -> None:
-    """Refuse what is no name for something new: also control characters, which a terminal would act on.
+    """Refuse a bad name for something new, with control characters, too, which a terminal would act on.
 
     What is there already under such a name goes on being found. Raises `InvalidArgument`.
     """
@@ -218,14 +218,14 @@ def check_new_name(text: str | None, what: str) -> None:
 
 
 def check_scope(scope: str) -> None:
-    """Refuse what is no scope; "" is the default one. Raises `InvalidArgument`."""
+    """Refuse a bad scope; "" is the default one. Raises `InvalidArgument`."""
     if scope is None:
         raise InvalidArgument("scope: should be a string, not None; the default scope is ''")
     check_name(scope, "scope")
 
 
 def check_entry_id(text: str) -> None:
-    """Refuse what is no id for a new entry. Raises `InvalidEntry`."""
+    """Refuse a bad id for a new entry. Raises `InvalidEntry`."""
     if type(text) is str and 0 < len(text) <= MAX_NAME_BYTES and text.isascii() and text.isprintable():
         return
     if text == "" or text is None:
@@ -473,7 +473,7 @@ class VerifyReport:
 
 @frozen
 class StoreInfo:
-    """What a store says of itself. ``size_bytes`` is None where there is no file."""
+    """What a store says of itself. ``size_bytes`` is None if there is no file."""
 
     backend: str
     location: str

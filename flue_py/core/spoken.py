@@ -1,7 +1,7 @@
 """What a person said, apart from what programs put into messages of the user: commands, contexts, reminders, caveats.
 
-Agents tell their model many things in the user's name. None of it is a title, and a message of nothing else is no turn.
-This is the one place that knows how such texts look, whichever program wrote them.
+Agents tell their model many things in the user's name. None of it is a title, and a message of nothing
+else does not begin a turn. This is the one place that knows how such texts look, whichever program wrote them.
 """
 
 from __future__ import annotations

@@ -40,15 +40,15 @@ class SessionRow(NamedTuple):
     metadata: str
     cwd: str | None
     config_path: str | None
-    completed_at: int | None
-    trashed_at: int | None
-    entry_count: int
-    message_count: int
-    first_message: str | None
-    spent_tokens: int
-    spent_cost: int
-    created_at: int
-    updated_at: int
+    completed_at: int | None = None
+    trashed_at: int | None = None
+    entry_count: int = 0
+    message_count: int = 0
+    first_message: str | None = None
+    spent_tokens: int = 0
+    spent_cost: int = 0
+    created_at: int = 0
+    updated_at: int = 0
     auto_title: str | None = None
     unpriced_calls: int = 0
     active_at: int = 0

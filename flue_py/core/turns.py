@@ -53,7 +53,7 @@ def preview(text: str) -> str:
 def kept_turns(wanted: str | int, total: int) -> int:
     """Return how many of ``total`` turns a rewind keeps: n keeps n, -n drops the last n, 0 drops all.
 
-    The text "-0" drops none. What is out of range is clamped. Raises `InvalidArgument` for what is no whole number.
+    The text "-0" drops none. A number out of range is clamped. Raises `InvalidArgument` if it is not a whole number.
     """
     if isinstance(wanted, int) and not isinstance(wanted, bool):
         return max(0, min(wanted if wanted >= 0 else total + wanted, total))

@@ -261,7 +261,7 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
 
 
 def _exact_amount(amount: object) -> Decimal | None:
-    """Return a number as the decimal it prints as, or None for what is no number."""
+    """Return a number as the decimal it prints as, or None if it is not a number."""
     if isinstance(amount, bool) or not isinstance(amount, (float, int, str, Decimal)):
         return None
     try:

@@ -160,7 +160,7 @@ class ReportedUsage:
     ``cache_write_1h`` is the part of the cache writes that is kept for an hour, ``reasoning`` the part of the output
     that was reasoning. ``cost`` is in picodollars, None where none was reported. ``is_known`` is False where nothing
     was recognised: the ten numbers are then zero because nobody knows them. ``told`` names the numbers of tokens
-    that were reported (`PARTS`): zero in another is no report. ``oddities`` say what was not counted as it
+    that were reported (`PARTS`): a zero in another was not reported. ``oddities`` say what was not counted as it
     was reported, and why.
     """
 
@@ -174,7 +174,7 @@ class ReportedUsage:
 
 
 def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
-    """Return what a usage object says, in whatever shape that is known. Never raises. O(fields)."""
+    """Return what a usage object says, in any known shape. Never raises. O(fields)."""
     if not isinstance(value, Mapping):
         odd = () if value is None else (f"{where}: {shown(value)} is no usage object; nothing of it is counted",)
         return ReportedUsage(oddities=odd)
@@ -186,7 +186,7 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
 
 
 def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tuple[JsonValue, tuple[str, ...]]:
-    """Return a usage object with text in place of what is no JSON number (NaN, infinities), and which those are.
+    """Return a usage object with text in place of NaN and infinities, and which those are.
 
     A store holds JSON only, and a paid answer is not refused for that. What holds nothing of it is returned as it is.
     """

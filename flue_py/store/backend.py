@@ -500,10 +500,10 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
     async def notifications(self, session_id: str) -> AsyncIterator[None]:
-        """Yield at once, then whenever the session may have changed, in this process or another.
+        """Yield at once, then whenever the session has changed, in this process or another.
 
-        Ends when the store is closed. A session that is missing or deleted is no error. Raises nothing of its own. O(1)
-        for each.
+        Several changes may be told of once. Ends when the store is closed. A session that is missing or deleted is no
+        error. Raises nothing of its own. O(1) for each write that may concern it.
         """
         last: int | None = -1
         async for _ in self._runner.wakeups(session_id):
@@ -727,7 +727,7 @@ class Backend:
             report = await self._runner.read(ops.verify.verify)
         except CorruptStore as error:
             # A text that is no text stops whoever reads its row.
-            counts = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS, {}), loose=True) or (0, 0)
+            counts = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True) or (0, 0, 0)
             found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
             return VerifyReport(counts[0], counts[1], [*storage, found])
         return VerifyReport(report.sessions, report.entries, storage + report.problems)
@@ -743,7 +743,7 @@ class Backend:
         O(store).
         """
         # Refused where the store is closed, or its file is no longer in place, as everything is.
-        await self._runner.read(lambda tx: tx.first(store_sql.COUNTS, {}), loose=True)
+        await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True)
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def info(self) -> StoreInfo:
@@ -751,7 +751,7 @@ class Backend:
 
         Raises nothing of its own. O(store), a count of three tables.
         """
-        row = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS, {}), loose=True)
+        row = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True)
         sessions, entries, ledger_rows = row or (0, 0, 0)
         runner = self._runner
         return StoreInfo(

@@ -11,12 +11,13 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from random import uniform
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, BigInteger, LargeBinary, Text, bindparam, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -24,8 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 -
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import await_only
 
-from flue_py.core.salvaging import BackupReport
-from flue_py.core.sessions import Problem
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import (
     FlueError,
     InvalidArgument,
@@ -37,19 +37,22 @@ from flue_py.errors import (
 )
 from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
-from flue_py.store.ops.verify import storage_problems
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import (
     CommittedBeforeCancellation,
     Durability,
     IdTaken,
+    Insert,
+    Nothing,
+    P,
     Parameters,
-    Row,
-    Runner,
+    R,
     Sources,
     Statement,
     Transaction,
+    Written,
 )
+from flue_py.store.sqlite.base import RunnerOnFile
 from flue_py.store.sqlite.file import (
     BUSY_POLL_MS,
     ID_ATTEMPTS,
@@ -69,8 +72,14 @@ from flue_py.store.sqlite.owner import OpenFile, forget_file
 from flue_py.store.sqlite.transaction import SoleWriter
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, TextClause
     from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.types import TypeEngine
+
+    from flue_py.store.postgres import runner as postgres
+else:
+    # It needs the extra.
+    postgres = lazy_module("flue_py.store.postgres.runner")
 
 Result = TypeVar("Result")
 
@@ -104,19 +113,19 @@ async def open_engine(
     if url.drivername == POSTGRES:
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
-        from flue_py.store.postgres.runner import make_engine, open_postgres  # noqa: PLC0415 - needs the extra
-
         made = target
         if isinstance(made, str):
             with _url_refused():
-                made = make_engine(
+                made = postgres.make_engine(
                     url,
                     durability=durability,
                     busy_timeout=busy_timeout,
                     pool_size=pool_size,
                     pool_timeout=pool_timeout,
                 )
-        return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
+        return await postgres.open_postgres(
+            made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout
+        )
     _require_plain(url)
     with _url_refused():
         engine = _own_engine(url, _settings(durability, busy_timeout)) if isinstance(target, str) else target
@@ -195,22 +204,33 @@ class EngineTransaction(SoleWriter):
         self._connection = connection
         self.states: dict[str, SessionState] = {}
 
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
-        return [tuple(row) for row in self._connection.execute(statement.clause, dict(parameters))]
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+        make = statement.make or tuple
+        return [cast("R", make(row)) for row in self._connection.execute(clause_of(statement), parameters)]
 
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
-        row = self._connection.execute(statement.clause, dict(parameters)).first()
-        return None if row is None else tuple(row)
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+        row = self._connection.execute(clause_of(statement), parameters).first()
+        return None if row is None else cast("R", (statement.make or tuple)(row))
 
-    def run(self, statement: Statement, parameters: Parameters) -> int:
-        return self._connection.execute(statement.clause, dict(parameters)).rowcount
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+        return self._connection.execute(clause_of(statement), parameters).rowcount
 
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
         if parameters:
-            self._connection.execute(statement.clause, [dict(each) for each in parameters])
+            self._connection.execute(clause_of(statement), [dict(each) for each in parameters])
 
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self.run_many(statement, [dict(zip(statement.parameters, row, strict=True)) for row in rows])
+
+
+_TYPES: dict[str, TypeEngine[Any]] = {"text": Text(), "bytea": LargeBinary(), "bigint": BigInteger()}
+
+
+@lru_cache(maxsize=1024)
+def clause_of(statement: Statement[..., Any]) -> TextClause:
+    """Return a statement as SQLAlchemy takes it, each parameter with its type."""
+    bound = [bindparam(name, type_=_TYPES[statement.types[name]]) for name in statement.parameters]
+    return text(statement.sql).bindparams(*bound)
 
 
 class _GivenUp(Exception):
@@ -229,7 +249,7 @@ class _Progress:
             raise _GivenUp
 
 
-class EngineRunner(Runner):
+class EngineRunner(RunnerOnFile):
     """Runs transactions on an async engine; one writer at a time, so that our own never wait for each other."""
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, durability: Durability, busy_timeout: float) -> None:
@@ -455,16 +475,6 @@ class EngineRunner(Runner):
     def _require_whole_log(self) -> None:
         if self._file is not None and self._keeper is not None:
             self._file.require_whole_log(self._keeper)
-
-    async def storage_problems(self) -> list[Problem]:
-        return await self.read(lambda tx: storage_problems(tx, self.location))
-
-    async def backup(
-        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
-    ) -> BackupReport:
-        from flue_py.store.sqlite.backup import back_up_in_thread  # noqa: PLC0415 - most programs make none
-
-        return await back_up_in_thread(self._path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""

@@ -1,7 +1,8 @@
 """What a database has to bring: a `Runner` of transactions; and what an operation needs of it: statements in, rows out.
 
-A `Statement` is SQL text with ``:name`` parameters, which both dialects read unless it says otherwise. The stdlib
-driver takes the text as it is, SQLAlchemy takes it as `text()`, asyncpg with numbered and typed parameters.
+A `Statement` is SQL text with ``:name`` parameters. It declares their types and the type of its rows, so that a type
+checker sees a wrong name or type wherever it is run. The stdlib driver takes the text as it is, SQLAlchemy takes it as
+`text()`, asyncpg with numbered and typed parameters.
 """
 
 from __future__ import annotations
@@ -9,27 +10,28 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from sqlalchemy import TextClause
-    from sqlalchemy.types import TypeEngine
-
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.sessions import Problem
     from flue_py.store.schema.session_state import SessionState
 
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Row: TypeAlias = tuple[Any, ...]
+Written = TypeVar("Written", bound=Row)
 Parameters: TypeAlias = Mapping[str, object]
+Reader: TypeAlias = Callable[[Row], R]
 
 Durability: TypeAlias = Literal["full", "normal"]
 """Whether a commit waits until the disk has it, or a crash of the machine may take the last ones."""
@@ -37,33 +39,35 @@ Durability: TypeAlias = Literal["full", "normal"]
 _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One SQL statement; ``postgres`` is its text where PostgreSQL needs another (see `sql.dialects`)."""
+class Nothing(TypedDict):
+    pass
 
-    sql: str
-    postgres: str | None = None
 
-    @cached_property
-    def writes(self) -> bool:
-        """Whether the statement changes anything."""
-        return self.sql.startswith(("INSERT", "UPDATE", "DELETE"))
+"""What a statement takes that has no parameters, and what one gives that only writes."""
 
-    @cached_property
-    def positional(self) -> str:
-        """The statement with ``?`` for its parameters, in the order of `parameters`: sqlite3's fastest way."""
-        return _PARAMETER.sub("?", self.sql)
 
-    @cached_property
-    def clause(self) -> TextClause:
-        """The statement as SQLAlchemy takes it, each parameter with its type."""
-        from sqlalchemy import BigInteger, LargeBinary, Text, bindparam, text  # noqa: PLC0415 - only for an engine
+class Statement(Generic[P, R]):
+    """One SQL statement: what it takes, what its rows become, and its text.
 
-        clause = text(self.sql)
-        types: dict[str, TypeEngine[Any]] = {"text": Text(), "bytea": LargeBinary(), "bigint": BigInteger()}
-        return clause.bindparams(
-            *[bindparam(name, type_=types[parameter_type(name)]) for name in self.parameters if name]
-        )
+    ``takes`` names the parameters with their types, in its annotations. ``gives`` is the type of a row: a plain tuple
+    type, for which the driver's own tuples are returned as they are; a named tuple or another class, made of the
+    columns in their order; or a function that reads a row. ``postgres`` is the text where PostgreSQL needs another (see
+    `sql.dialects`).
+    """
+
+    def __init__(
+        self, takes: Callable[P, object], gives: type[R] | Reader[R], sql: str, postgres: str | None = None
+    ) -> None:
+        self.takes = takes
+        self.gives = gives
+        self.sql = sql
+        self.postgres = postgres or sql
+        self.writes = sql.startswith(("INSERT", "UPDATE", "DELETE"))
+        self.make: Reader[R] | None = _maker(gives)
+
+    def of(self, *_: P.args, **parameters: P.kwargs) -> Parameters:
+        """Return a set of parameters, for `Transaction.run_many`."""
+        return parameters
 
     @cached_property
     def numbered(self) -> str:
@@ -72,92 +76,59 @@ class Statement:
         Typed, because PostgreSQL would guess `integer` for a parameter that meets a small literal.
         """
         numbers = {name: number for number, name in enumerate(self.parameters, start=1)}
-        return _PARAMETER.sub(
-            lambda found: f"${numbers[found[1]]}::{parameter_type(found[1])}", self.postgres or self.sql
-        )
+        return _PARAMETER.sub(lambda found: f"${numbers[found[1]]}::{self.types[found[1]]}", self.postgres)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters, in order of first use."""
         return tuple(dict.fromkeys(_PARAMETER.findall(self.sql)))
 
-
-_TEXT = frozenset(
-    [
-        "id",
-        "prefix",
-        "end_prefix",
-        "session_id",
-        "scope",
-        "key",
-        "title",
-        "auto_title",
-        "kind",
-        "metadata",
-        "cwd",
-        "config_path",
-        "forked_from_session",
-        "forked_from_entry",
-        "leaf",
-        "entry_id",
-        "other_id",
-        "parent_entry",
-        "role",
-        "source",
-        "extra",
-        "payload",
-        "reason",
-        "moved_by",
-        "idempotency_key",
-        "operation",
-        "result",
-        "mark",
-        "value",
-        "first_message",
-        "task_id",
-        "task_of",
-        "child_id",
-        "provider",
-        "call_id",
-        "purpose",
-        "model",
-        "agent",
-        "project",
-        "project_from",
-        "project_to",
-        "price_source",
-        "outcome",
-        "branch_name",
-        "name",
-        "from_entry",
-        "to_entry",
-        "ids",
-        "keys",
-        "tails",
-        "last_text",
-        "title_part",
-        "outcome",
-        "why",
-        "what",
-        "before",
-        "after",
-        "edited_by",
-        "covers",
-        "unit",
-        "reservation_id",
-        "state",
-    ]
-)
-_BYTES = frozenset({"digest", "blob", "packed", "sha256", "data"})
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The type of each parameter, as databases name it: ``text``, ``bytea`` or ``bigint``."""
+        return {name: database_type(declared) for name, declared in self.takes.__annotations__.items()}
 
 
-def parameter_type(name: str) -> str:
-    """Return ``text``, ``bytea`` or ``bigint``: a parameter's type follows from its name, everywhere the same."""
-    return "text" if name in _TEXT else "bytea" if name in _BYTES else "bigint"
+class Insert(Statement[..., Nothing], Generic[Written]):
+    """An INSERT of a named tuple, whose fields are named and ordered as the columns.
+
+    ``first`` is a column before them, a key that the named tuple does without; it is an `Insert` of plain tuples then.
+    """
+
+    def __init__(
+        self, table: str, row: type[Written], tail: str = "", postgres_tail: str | None = None, *, first: str = ""
+    ) -> None:
+        columns = (*([first] if first else ()), *row.__annotations__)
+        names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join(f":{name}" for name in columns)
+        into = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        super().__init__(row, Nothing, into + tail, into + (tail if postgres_tail is None else postgres_tail))
+        self.parameters = columns
+        self.types = {first: "bigint"} | {name: database_type(kind) for name, kind in row.__annotations__.items()}
+
+    @cached_property
+    def positional(self) -> str:
+        """The statement with ``?`` for its parameters, in the order of `parameters`: sqlite3's fastest way."""
+        return _PARAMETER.sub("?", self.sql)
+
+
+def _maker(gives: type[R] | Reader[R]) -> Reader[R] | None:
+    """Return what makes a row of the driver's tuple; None if the tuple is taken as it is."""
+    if gives is Nothing or isinstance(gives, GenericAlias):
+        return None
+    if isinstance(gives, type):
+        # Not `_make`, which is a function of Python's: this is called for each of many thousand rows.
+        return cast("Reader[R]", partial(tuple.__new__, gives) if issubclass(gives, tuple) else lambda row: gives(*row))
+    return gives
+
+
+def database_type(declared: object) -> str:
+    """Return ``text``, ``bytea`` or ``bigint``, for the type that a parameter is declared with."""
+    words = re.findall(r"\w+", str(getattr(declared, "__forward_arg__", declared)))
+    return "bytea" if "bytes" in words else "bigint" if "int" in words else "text"
 
 
 class Transaction(Protocol):
-    """A transaction under way. Rows are plain tuples, in the order of the statement's columns."""
+    """A transaction under way. Rows are what the statement declares."""
 
     @property
     def is_alone(self) -> bool:
@@ -184,20 +155,20 @@ class Transaction(Protocol):
     An operation takes a state out when it starts, and puts one back when it knows what it left.
     """
 
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
         """Return all rows."""
 
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
         """Return the first row, or None."""
 
-    def run(self, statement: Statement, parameters: Parameters) -> int:
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
         """Run a statement that writes; return how many rows it touched."""
 
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
-        """Run a statement that writes once per set of parameters."""
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+        """Run a statement that writes once per set of parameters (see `Statement.of`)."""
 
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
-        """Run an INSERT once per row; a row has the statement's parameters in their order."""
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
+        """Run an INSERT once per row."""
 
 
 class NeedsSnapshot(Exception):

@@ -1,4 +1,4 @@
-"""Bundles: whole trees with their blobs and their part of the ledger, in one file that is told to be whole.
+"""Bundles: whole trees with their blobs and their part of the ledger, in one file that can be checked to be whole.
 
 A bundle is a gzip stream of lines of JSON. The first says what it is; then comes each tree, a line that counts its rows
 followed by them, then what sessions now gone have paid; the last has the SHA-256 of all lines before it. Rows are those
@@ -431,7 +431,7 @@ class BundleReader:
         calls = [cast("CallRow", self._row("calls")) for _ in range(cast("int", count))]
         if self._version == 1:
             calls = [call_with_unknown(call) for call in calls]
-        # Those without a living relative share no tree: each is one of its own.
+        # Each session without a living relative counts as a tree of its own.
         return GonePayer(Payer(self._number, payer, task_of, project), self._number, member, calls)
 
     def _row(self, table: str) -> Row:

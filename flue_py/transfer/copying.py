@@ -1,4 +1,4 @@
-"""Moving house: every tree of one store into another, while both are in use."""
+"""Copying all trees of a store to another one, while both are in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTED = 1_000
 _PAGE = 200
 _GONE_PAGE = 100
 _BUDGET_PAGE = 100
-# Small trees are on their way together, so that a store can commit them together.
+# Small trees are copied at the same time, so that a store can commit them together.
 _TREES_AT_ONCE = 16
 _ENTRIES_AT_ONCE = 1_000
 
@@ -142,7 +142,7 @@ def _is_same(ours: StoreInfo, theirs: StoreInfo) -> bool:
     if ours.location == theirs.location:
         return True
     files = [_file_of(info) for info in (ours, theirs)]
-    with suppress(OSError):  # a URL may name its file in a way that is no path
+    with suppress(OSError):  # a URL may name its file in a way that is not a path
         return files[0] is not None and files[1] is not None and samefile(files[0], files[1])
     return False
 
@@ -275,7 +275,7 @@ class _Copying:
                 self._refused += [head for head, _ in await self._copy_group(group)]
                 self._seen += sum(len(head.sessions) for head in group)
                 self._report("copying")
-        # What stood in the way may have been an earlier copy that has been brought up to date since.
+        # A tree may have been refused because of an earlier copy that is up to date by now.
         for head in self._refused:
             for _, refusal in await self._copy_group([head]):
                 self._refused_at_last.append(head)

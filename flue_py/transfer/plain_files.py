@@ -1,4 +1,4 @@
-"""Opening a file that somebody else has made: a file, and nothing that never ends."""
+"""Opening a file that somebody else has made, and refusing pipes and devices, which may have no end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flue_py.errors import UnreadableFile
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Return a file opened for reading bytes. Waits for nobody.
+    """Return a file opened for reading bytes. Never waits for another process.
 
     Raises `UnreadableFile` for a pipe, a socket or a device, which may have no end, and OSError.
     """

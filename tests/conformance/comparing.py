@@ -1,4 +1,4 @@
-"""Comparing what a fixture says with what flue_py answers, and the store that answers."""
+"""Compare the answers of flue_py with those of a fixture, on a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of the lifecycle and deletion files: harnesses, task sessions, and what is left after deletion."""
+"""The cases of the lifecycle and deletion files: harnesses, task sessions, and what a deletion leaves."""
 
 from __future__ import annotations
 

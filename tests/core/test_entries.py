@@ -1,4 +1,4 @@
-"""Entries as they are handed in: each builder keeps what it is given, and names the argument it refuses."""
+"""Builders of entries: each keeps its arguments unchanged, and names the argument that it refuses."""
 
 from __future__ import annotations
 

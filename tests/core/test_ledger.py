@@ -1,4 +1,4 @@
-"""Whose tasks they were, for what they have paid."""
+"""Which session the calls of deleted task sessions are counted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one call may bring, and what is told when it brings more."""
+"""The limits of one call, and the error beyond them."""
 
 from __future__ import annotations
 

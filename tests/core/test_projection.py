@@ -1,4 +1,4 @@
-"""The projection against a reading of the rules by position in a list, which knows no depth."""
+"""The projection, compared with a second implementation of its rules that works on a list of entries."""
 
 from __future__ import annotations
 

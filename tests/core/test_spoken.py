@@ -1,4 +1,4 @@
-"""What a person said, apart from what programs say in the user's name: for titles, and for what is a turn."""
+"""Messages of a person and messages that programs write in the user's name: for titles and for turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage is exact: one rounding on the way in, then integers, whose sums and differences are those of fractions."""
+"""Usage is exact: rounded once when it is read, then integers, whose sums and differences are those of fractions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage in the shapes of providers and frameworks: the same call, told in each, is the same numbers."""
+"""Usage in the shapes of providers and frameworks: the same call gives the same numbers in each."""
 
 from __future__ import annotations
 

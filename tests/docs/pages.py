@@ -1,10 +1,10 @@
-"""The pages of the documentation, run: every block of code runs, and every output shown is what it printed.
+"""Run the pages of the documentation: every block of code runs, and every output on a page is what it printed.
 
     python tests/docs/pages.py            say which pages differ from what their programs print
     python tests/docs/pages.py --write    put what they print into the pages
     python tests/docs/pages.py --write --measure PAGE   the same, figures that are measured included
 
-What a fenced block is, its language says:
+The language of a fenced block says what it is:
 
 - ``python`` is a whole program. It runs in the page's own folder, after the blocks before it. What it prints is the
   ``text`` block right below it. With ``file=NAME`` behind the language it is saved under that name first; a name that

@@ -1,11 +1,10 @@
 """The reference pages that follow from the code: docs/reference/api.md and docs/reference/errors.md.
 
-    python tests/docs/reference.py            say which of them is not in step with the code
+    python tests/docs/reference.py            say which of them differs from the code
     python tests/docs/reference.py --write    write them
 
-Names come from ``__all__`` of `flue_py` and of its rooms, what is said of them from their docstrings. Only what a
-docstring cannot hold (what a type alias is, what to do about an error) is written here; a name that lacks it is a
-`KeyError`.
+Names come from ``__all__`` of `flue_py` and of its rooms, their texts from docstrings. Only what a docstring cannot
+have (what a type alias is, what to do about an error) is written here; a name that lacks it is a `KeyError`.
 """
 
 from __future__ import annotations

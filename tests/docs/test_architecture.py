@@ -1,4 +1,4 @@
-"""The page on architecture names every room, and nothing that is not there."""
+"""The page on architecture names every room, and every name on it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks run, in their short form. What they measure is nobody's promise here."""
+"""The benchmarks run, in their short form. Their figures are not checked."""
 
 from __future__ import annotations
 

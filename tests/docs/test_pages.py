@@ -1,4 +1,4 @@
-"""The documentation: its programs run, its outputs are real, its links lead somewhere, and it names what there is."""
+"""The documentation: its programs run, its outputs are real, its links work, and the names on it exist."""
 
 from __future__ import annotations
 
@@ -125,6 +125,17 @@ def test_the_conformance_page_shows_the_sums_that_its_tests_hold() -> None:
     skipped = sum(len(answers) for answers in OWN_ANSWERS.values())
     passed = sum(COUNTS.values()) - skipped
     assert f"\n{passed} passed, 0 failed, {skipped} skipped\n" in text_of("docs/conformance.md")
+
+
+def test_pages_do_without_the_phrases_that_the_glossary_replaces() -> None:
+    """The generated pages take their words from docstrings, and the changelog keeps those of its time."""
+    rows = re.findall(r"^\| (`.+`) \| .+ \|$", text_of("docs/glossary.md"), re.MULTILINE)
+    phrases = [phrase for row in rows for phrase in re.findall(r"`([^`]+)`", row)]
+    assert len(phrases) > 10
+    unplain = re.compile(rf"\b(?:{'|'.join(phrases)})\b", re.IGNORECASE)
+    others = {"docs/glossary.md", "docs/changelog.md", "docs/reference/api.md", "docs/reference/cli.md"}
+    found = {page: unplain.findall(" ".join(prose_of(page).split())) for page in ALL if page not in others}
+    assert {page: phrases for page, phrases in found.items() if phrases} == {}
 
 
 # -- links ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The tool that says how much code there is, and through how many files one call goes."""
+"""The tool that counts the code, and the files that one call goes through."""
 
 from __future__ import annotations
 

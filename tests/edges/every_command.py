@@ -1,4 +1,4 @@
-"""Every command of the command line, each with calls of it, on a database whose every text is hostile."""
+"""Calls of every command of the command line, on a database in which every text is hostile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each command and the library say of one session, fact by fact, under one name for one thing.
+"""What each command and the library say about one session, fact by fact, under the same names.
 
-The words are those of docs/index.md. What is printed shortened (a cost of four digits, a day instead of a moment) is a
-`Short`: it has to be what the whole value is when it is shortened so.
+The words are those of docs/glossary.md. A shortened value (a cost of four digits, a day instead of a moment) is a
+`Short`: it has to equal the whole value, shortened in the same way.
 """
 
 from __future__ import annotations

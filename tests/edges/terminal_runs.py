@@ -1,6 +1,6 @@
 """Running many commands at a terminal, each in a fork of one process: ``python -m tests.edges.terminal_runs JOBS``.
 
-JOBS is a JSON file of command lines. What each of them shows is printed as one JSON string a line.
+JOBS is a JSON file of command lines. The output of each is printed as one JSON string per line.
 """
 
 from __future__ import annotations

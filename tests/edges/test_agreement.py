@@ -1,4 +1,4 @@
-"""Whatever lists, shows or exports a session says the same of it: names, counts, tokens, costs, times."""
+"""Every list, view and export says the same about a session: names, counts, tokens, costs, times."""
 
 from __future__ import annotations
 

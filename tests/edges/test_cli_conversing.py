@@ -1,4 +1,4 @@
-"""The commands about conversations, and those that delete sessions by the lot."""
+"""The commands about conversations, and those that delete many sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that delete: they ask, or are told, or refuse."""
+"""Commands that delete: they ask first, or need --yes, or refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export command, and importing what it has a counterpart for: files in, files out."""
+"""The export command, and imports of the same formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command at a terminal, on a database whose every text is hostile: the terminal is left alone."""
+"""Every command at a terminal, on a database in which every text is hostile: no text acts on the terminal."""
 
 from __future__ import annotations
 

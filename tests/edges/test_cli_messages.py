@@ -1,4 +1,4 @@
-"""What the command line says of calls that were meant otherwise, and how it puts errors of the library."""
+"""Suggestions for mistyped commands, and the wording of the library's errors on the command line."""
 
 from __future__ import annotations
 

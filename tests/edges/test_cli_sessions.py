@@ -1,4 +1,4 @@
-"""The listing on the command line: orders, titles, and costs of which not all is known."""
+"""The listing on the command line: orders, titles, and costs that are known in part."""
 
 from __future__ import annotations
 

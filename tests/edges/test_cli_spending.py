@@ -1,4 +1,4 @@
-"""usage on the command line: what was paid, by whatever is asked."""
+"""The command usage: what was paid, by model, day, purpose and the other questions."""
 
 from __future__ import annotations
 

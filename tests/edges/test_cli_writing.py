@@ -1,4 +1,4 @@
-"""The commands that change something: fork, move, rewind, undo, redo, label, rm."""
+"""The commands that write: fork, move, rewind, undo, redo, label, rm."""
 
 from __future__ import annotations
 

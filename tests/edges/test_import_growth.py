@@ -1,4 +1,4 @@
-"""A file that grows while it is imported again and again ends as if it had been imported once, at its end."""
+"""Importing a growing file again and again gives the same result as importing it once, at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An import of a grown file that dies at any statement, and is done again, ends as if nothing had happened."""
+"""An import of a grown file that is killed at any statement and repeated gives the same result as one that is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which format a file is taken for: by what only one format has, wherever it is; and what a refusal says of it."""
+"""The format of a file is recognised by what only that format has, wherever it is; and what a refusal says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised about the package itself: version, bounds, extras, README commands, and what is shipped."""
+"""The promises about the package: version, bounds, extras, README commands, and the shipped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests and measurements run on: found, started, crashed, and gone without a trace."""
+"""The PostgreSQL server for tests and measurements: found, started, stopped after a crash, without leftovers."""
 
 from __future__ import annotations
 

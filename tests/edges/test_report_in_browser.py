@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws itself, asks the network for nothing, and what was said in it stays text."""
+"""The report in a real browser: it is drawn, makes no request, and shows messages as text."""
 
 from __future__ import annotations
 

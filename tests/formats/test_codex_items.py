@@ -1,4 +1,4 @@
-"""What Codex and OpenAI said to each other goes out as Responses items again: every item whole, or with the reason."""
+"""Items of a Codex rollout are exported as Responses items: each whole, or left out with the reason."""
 
 from __future__ import annotations
 

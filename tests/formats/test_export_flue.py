@@ -1,4 +1,4 @@
-"""Going out as the reference's document: what came from one goes back as it was, and the rest is said."""
+"""Export as the reference's document: an imported one is exported unchanged, and everything else is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going out to pi files: what came from one goes back as it was, and what pi has no row for is said."""
+"""Export to pi files: an imported file is exported unchanged, and whatever pi has no row for is reported."""
 
 from __future__ import annotations
 

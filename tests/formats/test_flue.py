@@ -1,4 +1,4 @@
-"""The reference's session document comes in as it is, goes out as it came, and is refused where it is no history."""
+"""The reference's session document is imported and exported unchanged, and refused if it is not a history."""
 
 from __future__ import annotations
 

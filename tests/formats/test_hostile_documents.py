@@ -1,4 +1,4 @@
-"""Documents nobody would write: no parser crashes, nothing is lost silently, everything can be stored and exported."""
+"""Hostile documents: no parser crashes, nothing is lost silently, everything can be stored and exported."""
 
 from __future__ import annotations
 

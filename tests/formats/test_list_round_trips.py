@@ -1,4 +1,4 @@
-"""Lists of messages: in, out again and equal, for whatever a provider takes; and what goes out to another provider."""
+"""Lists of messages are imported and exported unchanged, and can be exported for another provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""noumen files: what is imported shows what noumen would load, worked out by hand from its rules."""
+"""noumen files: the imported context is what noumen would load, worked out by hand from its rules."""
 
 from __future__ import annotations
 

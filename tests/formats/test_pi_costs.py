@@ -1,4 +1,4 @@
-"""What calls cost, on the way out to a pi file and back: known stays known, unknown stays unknown, free stays free."""
+"""Costs exported to a pi file and imported again: known stays known, unknown stays unknown, free stays free."""
 
 from __future__ import annotations
 

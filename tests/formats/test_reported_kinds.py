@@ -1,4 +1,4 @@
-"""Of every format: what a file does not say of tokens is unknown after an import, and a zero that it says is a zero."""
+"""In every format, tokens that a file does not report are unknown after an import, and a reported zero is zero."""
 
 from __future__ import annotations
 

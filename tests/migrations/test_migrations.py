@@ -1,4 +1,4 @@
-"""The schema and the sum of the migrations are one; what is newer is refused, what is older is upgraded."""
+"""The schema and all migrations together give the same tables; newer formats are refused, older ones upgraded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format on PostgreSQL: made once, by whoever comes first; the same tables whichever way they were made."""
+"""The format on PostgreSQL: made once, by the first process; the same tables in each way of making them."""
 
 from __future__ import annotations
 

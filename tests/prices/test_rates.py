@@ -1,4 +1,4 @@
-"""Prices as they are written down, and what calls come to at them."""
+"""Prices in their written forms, and the cost of calls at these prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of sessions: what people look for, in the width that they have."""
+"""The list of sessions: names, costs and times, within the width of the terminal."""
 
 from __future__ import annotations
 

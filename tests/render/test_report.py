@@ -1,4 +1,4 @@
-"""The report as text: what is embedded, how it is sealed off, what the figures are. tests/edges looks at it."""
+"""The report as text: the embedded data, its isolation, its figures. tests/edges tests it in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that reads hostile files with small limits, and tells what became of them and how much memory each took.
+"""A process that reads hostile files with small limits, and prints the result and the memory of each.
 
 ``python -m tests.sessions.bomb_reader`` reads lines of JSON, ``["unbundle" or FORMAT, FILE, ENTRY_BYTES]``, and prints
 one for each. It reads each file in a fork of its own, which has everything imported and has used no memory yet.

@@ -1,4 +1,4 @@
-"""Short ways to say what was said."""
+"""Short helpers for messages and their texts."""
 
 from __future__ import annotations
 

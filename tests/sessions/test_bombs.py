@@ -1,4 +1,4 @@
-"""Small files that stand for much more, and files that never end: refused by an error of ours, in bounded memory."""
+"""Small files that unpack to much more, and endless files, are refused by an error of ours, in bounded memory."""
 
 from __future__ import annotations
 

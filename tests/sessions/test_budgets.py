@@ -1,4 +1,4 @@
-"""Budgets as callers meet them: reserve before a call, book after it, go on when the budget is raised."""
+"""Budgets of sessions: reserve before a call, book after it, go on when the budget is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles: whole trees in one file, the same from every store, trusted with nothing when they come in."""
+"""Bundles: whole trees in one file, the same from every store, and fully checked when they are imported."""
 
 from __future__ import annotations
 

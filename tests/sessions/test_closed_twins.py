@@ -1,4 +1,4 @@
-"""The blocking twin when its store is closed, and what callers hand over to `open` that repeats, ends or misleads."""
+"""The blocking twin when its store is closed, and clocks, id sources and URLs for `open` that are wrong."""
 
 from __future__ import annotations
 

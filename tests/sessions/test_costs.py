@@ -1,4 +1,4 @@
-"""What was paid, as a caller asks it: priced calls, calls without an entry, questions to the ledger."""
+"""What was paid: priced calls, calls without an entry, queries of the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in a provider's own form: what they become, what is refused, and that they come out as they went in."""
+"""Messages in a provider's own form: how they are converted, what is refused, and that they convert back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bringing history back from branches, forks and task sessions, once; and telling two leaves apart."""
+"""Bring history back from branches, forks and task sessions, once; and compare two leaves."""
 
 from __future__ import annotations
 

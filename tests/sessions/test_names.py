@@ -1,4 +1,4 @@
-"""Names that nobody could type or show: refused for what is new, and found where they are already."""
+"""Names that nobody could type or show: refused for new sessions and entries, still found if already stored."""
 
 from __future__ import annotations
 

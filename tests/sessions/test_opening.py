@@ -1,4 +1,4 @@
-"""Where a store can be, and what comes in from outside: time and ids."""
+"""Where a store can be opened, and its clock and id sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handle on a session that was deleted neither reads nor writes the one that was given its id later."""
+"""A handle on a deleted session neither reads nor writes a later session with the same id."""
 
 from __future__ import annotations
 

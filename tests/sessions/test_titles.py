@@ -1,4 +1,4 @@
-"""Titles and turns of sessions whose programs say much in the user's name, in every format and on every store."""
+"""Titles and turns of sessions with many messages that programs wrote in the user's name, in every format and store."""
 
 from __future__ import annotations
 

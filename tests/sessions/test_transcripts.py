@@ -1,4 +1,4 @@
-"""Transcripts as files: written, continued as the session grows, and refused where they are something else."""
+"""Transcripts as files: written, continued as the session grows, and refused if the file is something else."""
 
 from __future__ import annotations
 

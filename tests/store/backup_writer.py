@@ -1,4 +1,4 @@
-"""A process of its own that appends to a store until it is told to end: ``python backup_writer.py DATABASE``."""
+"""A process that appends to a store until it is told to end: ``python backup_writer.py DATABASE``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that works on a PostgreSQL store as it is told: a job per line on stdin, answers as lines on stdout.
+"""A process that runs jobs on a PostgreSQL store: a job per line on stdin, answers as lines on stdout.
 
 A job is JSON: its name, the URL of the store, and what the function of that name takes. The worker opens the store,
-says "ready", waits for a line, so that many begin together, and says what came of it, as JSON.
+says "ready", waits for a line, so that many begin together, and prints the result, as JSON.
 """
 
 from __future__ import annotations

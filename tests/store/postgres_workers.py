@@ -1,4 +1,4 @@
-"""Worker processes on a PostgreSQL store, and how a test talks with them."""
+"""Worker processes on a PostgreSQL store, and their interface for a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that tests run in a process of their own, also as a user who owns nothing."""
+"""Programs that tests run in a process of their own, also as another user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes do to spend one budget together, on any store, and what must hold of it afterwards."""
+"""Several processes spend one budget, on any store, and the conditions that hold afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SQLite store whose writer is held, so that what is asked of it meanwhile is committed as one group."""
+"""A SQLite store whose writer is paused, so that the operations called meanwhile are committed as one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup is the store as it was at one moment, whoever writes meanwhile; and it is whole, or it is not there."""
+"""A backup is the store at one moment, even while others write; and it is complete, or does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls on budgets that are run again: after a rollback they happen, after a commit that went unheard they do not."""
+"""Calls on budgets that are run again: after a rollback they happen, after an unnoticed commit they do not."""
 
 from __future__ import annotations
 

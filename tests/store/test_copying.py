@@ -1,4 +1,4 @@
-"""Moving house between every two backends, interrupted, while the source is in use, and into what is there already."""
+"""Copying between every two kinds of store: interrupted, while the source is in use, and into a store with data."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def finish(backend: Backend) -> None:
 
 
 class TestMovingHouse(MovingHouseContract):
-    """The contract of moving house, from one store of a kind to another of it."""
+    """The contract of copying, between two stores of one kind."""
 
     @pytest.fixture(params=[pytest.param(kind, marks=slow_where(kind != "memory")) for kind in KINDS])
     def open_backend(self, request: pytest.FixtureRequest) -> OpenBackend:

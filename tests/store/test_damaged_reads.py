@@ -1,4 +1,4 @@
-"""No read hands out a payload that is not what was appended: it is an error that names the session and the entry."""
+"""No read returns a damaged payload: it raises an error that names the session and the entry."""
 
 from __future__ import annotations
 

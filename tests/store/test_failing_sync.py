@@ -1,4 +1,4 @@
-"""A disk that fails to sync, or to read, really: the system calls fail, in a process of its own."""
+"""A disk that fails to sync or to read: the system calls really fail, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every write of every operation made to fail, one after the other: nothing is left of it, and it can be repeated.
+"""Every write of every operation is made to fail, one after the other: nothing is left of it, and it can be repeated.
 
 An operation is run with its first step failing, then with its second, and so on until it succeeds. After each failure
-every table is as it was; the success is that of a store where nothing failed. What a step is, the fault says: a
+every table is as it was; the success is that of a store where nothing failed. The fault defines the steps: a
 statement of the transaction, BEGIN and COMMIT among them; a stretch of SQLite's program, so that a statement fails
 halfway; a write to the file, by a limit that the kernel keeps.
 """
@@ -25,7 +25,7 @@ from flue_py.core.sessions import Appended, NewSession
 from flue_py.errors import OutcomeUnknown, StoreUnavailable
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
-from flue_py.store.seam import Parameters, Row, Statement, Transaction
+from flue_py.store.seam import Insert, Nothing, P, Parameters, R, Statement, Transaction, Written
 from flue_py.store.sqlite import runner as sqlite
 from flue_py.store.sqlite.migrate import open_file
 from flue_py.testing.checks import refused
@@ -272,19 +272,19 @@ class FailingTransaction(Transaction):
     def new_key(self) -> int:
         return self._count().new_key()
 
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
-        return self._count().rows(statement, parameters)
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+        return self._count().rows(statement, **parameters)
 
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
-        return self._count().first(statement, parameters)
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+        return self._count().first(statement, **parameters)
 
-    def run(self, statement: Statement, parameters: Parameters) -> int:
-        return self._count().run(statement, parameters)
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
+        return self._count().run(statement, **parameters)
 
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
         self._count().run_many(statement, parameters)
 
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self._count().insert(statement, rows)
 
 

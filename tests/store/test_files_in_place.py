@@ -1,4 +1,4 @@
-"""The three files of an open store: nobody takes them away unnoticed, least of all the store itself."""
+"""The three files of an open store: the store notices if one is removed, and never removes one itself."""
 
 from __future__ import annotations
 

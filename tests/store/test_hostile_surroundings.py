@@ -1,6 +1,6 @@
-"""A SQLite store where the surroundings are against it: disks, permissions, links, file systems, processes, clocks.
+"""A SQLite store in hostile surroundings: disks, permissions, links, file systems, processes, clocks.
 
-What no in-process test can show (another user, a fork, the end of the interpreter) runs in a process of its own.
+Tests that need another user, a fork, or the end of the interpreter run in a process of their own.
 """
 
 # ruff: noqa: ASYNC110, ASYNC230, ASYNC240, PT031 - the files are the point, and what is warned of is a whole `async with`

@@ -5,8 +5,8 @@ begins and what was acknowledged. After each death a copy of what is on the disk
 that a store tells with the model: a store in memory to which what was acknowledged was applied. Of the four operations
 under way, each may have happened, as a whole, or not. The next process goes on with the file itself, as it was left.
 
-A life is one file and its deaths, and a seed decides what is done in it, and when it ends. To live some again, with
-the seeds from FIRST to before LAST, and to see what came of them: `python -m tests.store.test_kills FIRST LAST`.
+A life is one file and its deaths, and a seed decides its operations and its deaths. To repeat lives with the seeds from
+FIRST to before LAST, and print the results: `python -m tests.store.test_kills FIRST LAST`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 
 from flue_py.core.sessions import NewSession
+from flue_py.errors import InvalidArgument
 from flue_py.store.sqlite.memory import MemoryRunner, open_memory
 from flue_py.testing.sources import counted_sources
 
@@ -25,3 +27,11 @@ async def test_a_store_in_memory_that_is_dropped_goes_without_a_warning(monkeypa
 
     assert [runner() for runner in runners] == [None]
     assert unraisable == []
+
+
+@pytest.mark.anyio
+async def test_a_store_in_memory_has_no_file_to_back_up(tmp_path: Path) -> None:
+    backend = open_memory(counted_sources())
+    with pytest.raises(InvalidArgument, match="there is nothing to back up"):
+        await backend.backup(tmp_path / "copy.db", overwrite=False, verified=False, progress=None)
+    await backend.close()

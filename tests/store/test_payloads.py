@@ -1,4 +1,4 @@
-"""Payloads lie as text, packed, or apart in `blobs`; whichever it is, they come back byte for byte."""
+"""Payloads are stored as text, packed, or in `blobs`; each comes back byte for byte."""
 
 from __future__ import annotations
 

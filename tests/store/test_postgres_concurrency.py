@@ -1,4 +1,4 @@
-"""Many processes on one PostgreSQL store: what is acknowledged is there once, and nobody is in another's way."""
+"""Many processes on one PostgreSQL store: every acknowledged operation is there once, and none blocks another."""
 
 from __future__ import annotations
 

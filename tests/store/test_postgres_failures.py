@@ -1,4 +1,4 @@
-"""What a PostgreSQL store does when the server, a connection, the pool or the caller gives up in between."""
+"""A PostgreSQL store when the server, a connection or the pool fails, or the caller cancels."""
 
 from __future__ import annotations
 

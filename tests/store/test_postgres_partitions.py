@@ -168,7 +168,7 @@ class TestPartitionedContract(Partitioned, BackendContract):
 
 @pytest.mark.slow
 class TestMovingHouseBetweenPartitions(Partitioned, MovingHouseContract):
-    """Moving house."""
+    """Copying between partitioned stores."""
 
 
 async def catalog_facts(connection: Connection) -> list[object]:

@@ -1,4 +1,4 @@
-"""The database as somebody sees it who has `psql` and docs/format.md, and no flue_py."""
+"""The database, read with `psql` and docs/format.md alone, without flue_py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that cannot be written to can be read: by the library where it is asked to, by the command line always."""
+"""A store that cannot be written to can be read: by the library with `read_only=True`, by the command line always."""
 
 from __future__ import annotations
 

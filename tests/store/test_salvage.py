@@ -1,4 +1,4 @@
-"""Whatever is destroyed in a file: what is readable is rescued, what is lost is named, and the rest verifies clean."""
+"""Salvage of damaged files: readable data is rescued, losses are named, and the new store has no problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that no store takes: `verify` flags them, a rescue gives the sessions and entries behind them others."""
+"""Names that no store accepts: `verify` reports them, and salvage renames their sessions and entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database as somebody sees it who has `sqlite3` and docs/format.md, and no flue_py."""
+"""The database, read with `sqlite3` and docs/format.md alone, without flue_py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many processes on one file: nobody is turned away, nothing is lost, no batch has anything in between.
+"""Many processes on one file: none is refused, nothing is lost, no batch is interleaved.
 
 Each process appends batches to a session of its own and to one that all share, through one store at the same time.
 For the figures of a run: `python -m tests.store.test_sqlite_processes PROCESSES APPENDS`.

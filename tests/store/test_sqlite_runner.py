@@ -1,4 +1,4 @@
-"""How operations run on a SQLite file: in batches, on threads, beside other processes, and when something fails."""
+"""Operations on a SQLite file: in batches, on threads, beside other processes, and with failures."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def failing_late(error: BaseException) -> Callable[..., None]:
         tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note
     ) -> None:
         appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
-        tx.run(sessions_sql.UPDATE_TITLE, {"title": "never", "session_key": 1})
+        tx.run(sessions_sql.UPDATE_TITLE, title="never", session_key=1)
         raise error
 
     return set_label
@@ -734,9 +734,9 @@ async def test_a_read_is_one_snapshot_however_long_it_takes(path: Path) -> None:
         gate = Gate()
 
         def count_twice(tx: Transaction) -> list[Any]:
-            first = tx.first(store_sql.COUNTS, {})
+            first = tx.first(store_sql.COUNTS)
             gate.hold()
-            return [first, tx.first(store_sql.COUNTS, {})]
+            return [first, tx.first(store_sql.COUNTS)]
 
         reading = asyncio.create_task(runner_of(backend).read(count_twice))
         await gate.reached.wait()

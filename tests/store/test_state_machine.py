@@ -1,4 +1,4 @@
-"""Every backend tells what the model in memory tells, whatever is done to it, and deletes exactly."""
+"""Random calls: every store returns what the reference model returns, and deletes exactly."""
 
 from __future__ import annotations
 

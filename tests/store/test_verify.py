@@ -1,4 +1,4 @@
-"""Whatever is damaged in the file, `verify` finds it and names the entry or session; and it finds nothing else."""
+"""`verify` finds every damage in a file and names the entry or session; and it finds nothing else."""
 
 from __future__ import annotations
 

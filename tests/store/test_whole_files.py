@@ -1,4 +1,4 @@
-"""Files that are written whole are under their name complete or not at all, whatever ends the writing."""
+"""A file is complete under its name, or not there, however the writing ends."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Reading:
         gate = Gate()
 
         def read(tx: Transaction) -> None:
-            assert tx.first(store_sql.READ_STATE, {"name": "format"}) is not None
+            assert tx.first(store_sql.READ_STATE, name="format") is not None
             gate.hold()
 
         reading = asyncio.create_task(self._runner.read(read))

@@ -42,7 +42,7 @@ def parse_anthropic(data: bytes, name: str = "the file") -> tuple[ParsedSession,
     """Return the session in an Anthropic message list, or in a request that holds one.
 
     ``name`` is what errors and metadata call the file, and, with the first messages, what the session's id is made
-    from. Raises `UnreadableFile` for what holds no list; every other fault is in the report. O(size).
+    from. Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("messages",))

@@ -165,7 +165,7 @@ class Entries:
             return self.unreadable(row, error, {"message": row.fields.get("message")})
 
     def custom(self, row: ClaudeRow, kind: str, body: JsonValue) -> Content:
-        """Return what is no message."""
+        """Return an entry that is not a message."""
         try:
             text, replaced = encode_decoded(body, kind)
         except InvalidEntry as error:

@@ -189,7 +189,7 @@ class ClaudeCodeReader:
             self._place(chain, row)
 
     def _place(self, chain: Chain, row: ClaudeRow) -> None:
-        """Store a row that is no message of the model."""
+        """Store a row that is not a message of the model."""
         message = row.message
         if row.type == "user" and row.has_message:
             content = message.get("content")
@@ -296,7 +296,7 @@ class ClaudeCodeReader:
             self._entries.belongs(tail, node)
 
     def _aside(self, chain: Chain, row: ClaudeRow) -> None:
-        """A row that is no part of the conversation hangs in line below what it names, or else the row before."""
+        """Put a row that is not part of the conversation below the row it names, or else the row before."""
         node = chain.tail if row.parent is None else self._entries.parent_of(chain, row)
         if row.type not in KNOWN:
             self._notes.unknown_kinds[row.type] += 1

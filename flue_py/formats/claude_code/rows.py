@@ -13,7 +13,7 @@ from flue_py.formats.kit.values import entry_kind, one_text
 
 FORMAT = "claude-code"
 PREFIX = "claude_code."
-"""Before the type of a row that is no part of the conversation."""
+"""Before the type of a row that is not part of the conversation."""
 UNREADABLE = "unreadable_"
 
 CONSTANT = ("sessionId", "cwd", "version", "gitBranch", "userType", "entrypoint")
@@ -71,7 +71,7 @@ class ClaudeRow:
 
 
 def read_claude_row(number: int, raw: bytes, notes: Notes) -> ClaudeRow | None:
-    """Return the row on a line; None for a blank line, and for what is no row, which is noted. O(size)."""
+    """Return the row on a line; None for a blank line, and if it is not a row, which is noted. O(size)."""
     fields = decode_row(number, raw, notes)
     if fields is None or not has_type(number, fields, notes):
         return None

@@ -44,11 +44,11 @@ class Entries:
         return derived_id(str(self._session.id), row.line, row.raw.strip().decode(errors="replace"))
 
     def unsettled_id(self, begins: CodexRow) -> str:
-        """Return the id of the call for tokens that belong to what is no entry yet, by the row where that begins."""
+        """Return the id of the call for tokens whose entry is not complete yet, by the row where that entry begins."""
         return f"codex:{self.id_of(begins)}"
 
     def settle(self, entry_id: str, begins: CodexRow) -> None:
-        """Note that an entry pays for what begins in a row, and may have been booked without it."""
+        """Note that an entry's call may have been booked before the entry was complete; it begins in a row."""
         self.draft.settles[entry_id] = (self.unsettled_id(begins),)
 
     def emit(self, row: CodexRow, content: Content, *, entry_id: str | None = None, line: int | None = None) -> str:
@@ -99,7 +99,7 @@ class Entries:
             return self._unreadable(row, f"{UNREADABLE}message", error, {"items": list(items)})
 
     def custom(self, row: CodexRow, kind: str, body: JsonValue) -> Content:
-        """Return what is no message."""
+        """Return an entry that is not a message."""
         try:
             text, replaced = encode_decoded(body, kind)
         except InvalidEntry as error:

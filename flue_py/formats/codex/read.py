@@ -155,7 +155,7 @@ class CodexReader:
         return entries.take()
 
     def _book(self, entries: Entries, used: Counts, since: CodexRow) -> None:
-        """Hand over what was paid for what is no entry yet."""
+        """Hand over the call for tokens whose entry is not complete yet."""
         if any(used):
             name = entries.unsettled_id(since)
             entries.draft.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))

@@ -15,7 +15,7 @@ from flue_py.wire.codex_items import CALLS, HOSTED, OUTPUTS, is_spoken
 
 FORMAT = "codex"
 PREFIX = "codex."
-"""Before the type of a row that is no part of the conversation."""
+"""Before the type of a row that is not part of the conversation."""
 UNREADABLE = "unreadable_"
 SPAWN = "spawn_agent"
 """The tool that starts a sub-agent, in a thread of its own."""
@@ -133,7 +133,7 @@ def started_thread(tool: str | None, output: JsonObject) -> str | None:
 
 
 def read_codex_row(number: int, raw: bytes, notes: Notes, *, is_first: bool) -> CodexRow | None:
-    """Return the row on a line; None for a blank line, and for what is no object, which is noted. O(size)."""
+    """Return the row on a line; None for a blank line, and if it is not an object, which is noted. O(size)."""
     fields = decode_row(number, raw, notes)
     if fields is None:
         return None

@@ -124,7 +124,7 @@ class TokenCounts:
         return last or total
 
     def unsettled(self, used: Counts, row: CodexRow, call_id: str, provider: str, model: str | None) -> PaidCall:
-        """Return the call that tokens were paid for which belong to what is no entry yet, until there is one."""
+        """Return the call for tokens whose entry is not complete yet."""
         reported = read_reported(counted_usage(used))
         call = call_of(reported, provider=provider, model=model, call_id=call_id)
         return replace(call, at_us=read_moment(row.timestamp))

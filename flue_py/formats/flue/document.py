@@ -44,7 +44,7 @@ _OWN_FIELDS = {
 class SessionDocument:
     """A stored session as values: entries parents first, ready for `Store.import_session`.
 
-    Times are microseconds since 1970 UTC; None where the document's text is no time. ``notes`` say what the
+    Times are microseconds since 1970 UTC; None if the document's text is not a time. ``notes`` say what the
     reader had to change.
     """
 
@@ -68,7 +68,7 @@ class TaskReference:
 def task_references(metadata: Mapping[str, JsonValue]) -> tuple[TaskReference, ...]:
     """Return the task sessions that a document's metadata names, in order.
 
-    What has no storage key is no reference, and is passed over, as the reference does when it deletes.
+    An item without a storage key is passed over, as the reference does when it deletes.
     """
     listed = metadata.get("taskSessions")
     found = (item for item in listed if isinstance(item, dict)) if isinstance(listed, list) else ()

@@ -1,8 +1,8 @@
 """fuseraft REPL snapshots: one object with the whole history, written anew after every turn.
 
 What the program leaves out when it restores a snapshot (``skip`` contents, messages without contents) makes no entry.
-Its system prompt is made anew at every start, so that a new one is no new history: the ids of other entries do not
-depend on it. docs/formats/fuseraft-repl.md lists what is kept.
+The program makes its system prompt anew at every start: the ids of the other entries do not depend on
+it. docs/formats/fuseraft-repl.md lists what is kept.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def looks_like_fuseraft_repl(head: bytes, path_name: str = "") -> bool:
 def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in a REPL snapshot. ``name`` is what errors and metadata call the file.
 
-    Raises `UnreadableFile` for what is no such object; every other fault is in the report. O(size).
+    Raises `UnreadableFile` if it is not such an object; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     document = read_object(data, notes, name)

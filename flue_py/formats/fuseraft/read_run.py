@@ -44,7 +44,7 @@ def looks_like_fuseraft_run(head: bytes, path_name: str = "") -> bool:
 def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSession, ...]:
     """Return the session in a run checkpoint. ``name`` is what errors and metadata call the file.
 
-    Raises `UnreadableFile` for what is no such object, and for an id that is not eight hex characters;
+    Raises `UnreadableFile` if it is not such an object, or its id is not eight hex characters;
     every other fault is in the report. O(size).
     """
     notes = Notes("item")

@@ -20,7 +20,7 @@ SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message of the context, and what its entry carried beside it; ``extra`` is empty for what was made here."""
+    """A message of the context, and what its entry carried beside it; ``extra`` is empty if it was made here."""
 
     message: JsonObject
     extra: JsonObject = field(default_factory=dict)

@@ -37,7 +37,7 @@ class Items:
 
 
 def read_document(data: bytes, notes: Notes, name: str) -> JsonValue:
-    """Return the value of a JSON document. Raises `UnreadableFile`. What JSON here has no place for is noted."""
+    """Return the value of a JSON document. Raises `UnreadableFile`. Numbers that cannot be stored are noted."""
     text = _decoded(data, notes)
     try:
         return _loads(text, notes)
@@ -56,7 +56,7 @@ def read_object(data: bytes, notes: Notes, name: str) -> JsonObject:
 def read_items(data: bytes, notes: Notes, name: str, keys: Sequence[str]) -> Items:
     """Return the objects in a list, in an object that has one under one of ``keys``, or one a line.
 
-    Items that are no objects, or cannot be read, are skipped. Raises `UnreadableFile` for anything else. O(size).
+    Items that are not objects, or cannot be read, are skipped. Raises `UnreadableFile` for anything else. O(size).
     """
     text = _decoded(data, notes)
     start = text.lstrip()[:1]
@@ -82,7 +82,7 @@ def read_items(data: bytes, notes: Notes, name: str, keys: Sequence[str]) -> Ite
 
 
 def items_of(value: JsonValue, notes: Notes) -> list[Item]:
-    """Return the objects of a list inside a document; what is no list has none."""
+    """Return the objects of a list inside a document; none if it is not a list."""
     return list(_objects(enumerate(value), notes)) if isinstance(value, list) else []
 
 

@@ -1,8 +1,8 @@
 """Histories that are plain lists: their messages as a chain of entries, each with an id that stays the same.
 
-What has no id of its own gets one made from the session's id, the entry before it and what it says. The same list
-always gives the same ids, a longer one begins with them, and a list that was changed in the middle becomes a branch
-beside what was imported before.
+An entry without an id of its own gets one made from the session's id, the entry before it and its content. The same
+list always gives the same ids, a longer one begins with them, and a list that was changed in the middle becomes a
+branch beside what was imported before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Note
 
 
 def plain_entry(kind: str, data: JsonValue) -> NewEntry:
-    """Return an entry of any kind, its payload made storable where it is not. Raises `InvalidEntry` for the kind."""
+    """Return an entry of any kind, its payload made storable. Raises `InvalidEntry` for the kind."""
     text, replaced = encode_json(_storable(data), kind)
     return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
 

@@ -1,6 +1,6 @@
 """Rows of a JSONL file: reading them, and the report on what came of them.
 
-No fault of a row is fatal: what cannot be used is left out, and said so by line number.
+No fault of a row is fatal: a row that cannot be used is left out, and noted by its line number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_NOTES = 1_000
 class Row:
     """One line that is a JSON object with a type, and the place in the tree it turns out to have.
 
-    ``lost_parent`` is the parent it names where that is no entry; ``parent`` is then None.
+    ``lost_parent`` is the parent it names if there is no such entry; ``parent`` is then None.
     """
 
     line: int
@@ -95,7 +95,7 @@ class Notes:
 
 
 def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
-    """Return the lines that are JSON objects with a type, in file order. Blank lines are no rows at all."""
+    """Return the lines that are JSON objects with a type, in file order. Blank lines do not count."""
     rows = []
     for number, raw in enumerate(lines, 1):
         fields = decode_row(number, raw, notes)
@@ -105,7 +105,7 @@ def read_rows(lines: Iterable[bytes], notes: Notes) -> list[Row]:
 
 
 def decode_row(number: int, raw: bytes, notes: Notes) -> JsonObject | None:
-    """Return the JSON object on a line; None for a blank line, and for what is none, which is noted. O(size)."""
+    """Return the JSON object on a line; None for a blank line, and if it is not an object, which is noted. O(size)."""
     data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
     if not data or data.isspace():
         return None
@@ -123,7 +123,7 @@ def decode_row(number: int, raw: bytes, notes: Notes) -> JsonObject | None:
 
 
 def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
-    """Return what a line holds that the fast reader refuses; None where the careful one does, too, which is noted."""
+    """Return the value of a line that the fast parser refuses; None if the slow one refuses it, too, which is noted."""
     text = data.decode(errors="replace")
     words: list[str] = []
 
@@ -147,7 +147,7 @@ def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
 
 
 def has_type(number: int, fields: JsonObject, notes: Notes) -> bool:
-    """Return whether a row says what it is; where it does not, that is noted."""
+    """Return whether a row has a type; note it if it has none."""
     if isinstance(fields.get("type"), str):
         return True
     notes.skip(number, "has no type")

@@ -35,7 +35,7 @@ class TitleChange:
 
 @dataclass(frozen=True, slots=True)
 class SessionPart:
-    """The next entries of one session of a file, parents first, with the session to create where it is not there.
+    """The next entries of one session of a file, parents first, and the session to create if it is new.
 
     ``leaves`` are the entries the leaf went through, in order: the last one is the leaf after this part.
     ``earlier`` names, for an entry of rows that may have been imported before they were complete, the ids it was
@@ -44,8 +44,8 @@ class SessionPart:
     since they read like a whole answer. ``began`` names the entries below which tasks began, by the names of the
     tasks, ``completed_us`` says when the work was completed. ``may_overlap`` says that several files may hold pieces
     of the session, ``is_rewritten`` that what was imported before may be gone from the file. ``tasks`` are the sessions
-    of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` were paid for
-    what is no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own settle.
+    of tasks that the file names, ``restates`` says that the metadata are what it says now. ``calls`` belong
+    to no entry yet, each with an id; ``settles`` names, for an entry, the ids of such calls that its own replace.
     """
 
     format: str
@@ -144,13 +144,13 @@ class Reader(Protocol):
         """Look at a line (``number`` counts from 1), to know what comes later."""
 
     def feed(self, number: int, raw: bytes) -> None:
-        """Read a line. Raises `UnreadableFile` where the file is not of this format; nothing was handed over then."""
+        """Read a line. Raises `UnreadableFile` if the file is not of this format; nothing was handed over then."""
 
     def take(self) -> list[SessionPart]:
         """Return what is ready, and forget it."""
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
-        """Return what is left when there are no more lines. Raises `UnreadableFile` where there was no session.
+        """Return what is left when there are no more lines. Raises `UnreadableFile` if there was no session.
 
         What may not be complete is held back, and noted, unless ``take_all``.
         """
@@ -160,7 +160,7 @@ class Reader(Protocol):
 
 
 def read_lines(reader: Reader, lines: Sequence[bytes]) -> list[SessionPart]:
-    """Return the parts of a file of which all lines are at hand. Raises `UnreadableFile`. O(size)."""
+    """Return the parts of a file, given all of its lines. Raises `UnreadableFile`. O(size)."""
     if reader.needs_scan:
         for number, raw in enumerate(lines, 1):
             reader.scan(number, raw)
@@ -186,7 +186,7 @@ class DocumentReader:
         """Nothing has to be known in advance."""
 
     def feed(self, number: int, raw: bytes) -> None:
-        """Read the document. Raises `UnreadableFile` where it is not of this format."""
+        """Read the document. Raises `UnreadableFile` if it is not of this format."""
         self._sessions = self._parse(raw, self._name)
         self._reports = list({id(session.report): session.report for session in self._sessions}.values())
         self.ready = sum(len(session.entries) for session in self._sessions)
@@ -275,7 +275,7 @@ class IdTable:
                 self._grow()
 
     def get(self, name: str) -> int | None:
-        """Return the number of an id; None where it did not occur."""
+        """Return the number of an id; None if it did not occur."""
         key = hash(name) << 2 & 0xFFFF_FFFF_FFFF_FFFC or 4
         slots, mask = self._slots, self._mask
         at = key >> 2 & mask
@@ -313,7 +313,7 @@ class Recent(Generic[Value]):
             self._values.popitem(last=False)
 
     def get(self, name: str) -> Value | None:
-        """Return the value of an id, or None where it is not known, or no longer."""
+        """Return the value of an id, or None if it is not known any more."""
         return self._values.get(name)
 
 

@@ -59,7 +59,7 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ..
     """Return the session in a noumen file.
 
     ``name`` is what errors and metadata call the file; without its ending it is the session's id where no row names
-    one. Raises `UnreadableFile` for what holds no row of noumen's; every other fault is in the report. O(size).
+    one. Raises `UnreadableFile` if no row is of noumen; every other fault is in the report. O(size).
     """
     notes = Notes()
     rows = read_rows(data.split(b"\n"), notes)
@@ -206,7 +206,7 @@ class _Reading:
         return made_id(self.chain.session_id, str(row.line), suffix)
 
     def _id(self, row: Row) -> str:
-        """Return the id of a row's entry: its uuid, or one made from its line where that is none or was used."""
+        """Return the id of a row's entry: its uuid; one made from its line if the uuid is unusable or taken."""
         uuid = row.fields.get("uuid")
         if not is_name(uuid):
             if row.type in _SAID:
@@ -250,6 +250,6 @@ class _Reading:
 
 
 def _unusual(rest: JsonObject, session_id: str) -> JsonObject:
-    """Return the fields of a row that are worth keeping: a parent that is none of the nulls, another session's id."""
+    """Return the fields of a row that are worth keeping: a parent that is not null, the id of another session."""
     usual = {"parentUuid": None, "sessionId": session_id}
     return {name: value for name, value in rest.items() if name not in usual or value != usual[name]}

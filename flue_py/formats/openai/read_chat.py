@@ -32,7 +32,7 @@ def parse_openai_chat(data: bytes, name: str = "the file") -> tuple[ParsedSessio
     """Return the session in a list of chat messages; of many objects with ``messages``, one a line, a session each.
 
     ``name`` is what errors and metadata call the file, and, with the first messages, what the session's id is made
-    from. Raises `UnreadableFile` for what holds no list; every other fault is in the report. O(size).
+    from. Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("messages",))

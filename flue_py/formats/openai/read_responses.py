@@ -37,7 +37,7 @@ def parse_openai_responses(data: bytes, name: str = "the file") -> tuple[ParsedS
     """Return the session in a list of Responses items.
 
     ``name`` is what errors and metadata call the file, and, with the first items, what the session's id is made
-    from. Raises `UnreadableFile` for what holds no list; every other fault is in the report. O(size).
+    from. Raises `UnreadableFile` if there is no list; every other fault is in the report. O(size).
     """
     notes = Notes("item")
     items = read_items(data, notes, name, ("input", "output", "items"))

@@ -53,7 +53,7 @@ _ENVELOPE = frozenset({"type", "id", "parentId", "timestamp"})
 class PiFile:
     """What the entries of one file need to know of it. ``lines`` are those of its readable rows, the header first.
 
-    A second header, which is no entry, has a 0 there.
+    A second header, which is not an entry, has a 0 there.
     """
 
     session_id: str

@@ -81,7 +81,7 @@ class PiReader:
         self._announced.put(name)
 
     def feed(self, number: int, raw: bytes) -> None:
-        """Read a line. Raises `UnreadableFile` where the first readable row is no session header."""
+        """Read a line. Raises `UnreadableFile` if the first readable row is not a session header."""
         fields = decode_row(number, raw, self._notes)
         if fields is None or not has_type(number, fields, self._notes):
             return
@@ -231,7 +231,7 @@ class PiReader:
         elif row.type == LABEL:
             self._label(row)
 
-    # -- names, of which those further down in the file count -----------------------------------------------------
+    # -- titles and labels: the last one in the file counts -------------------------------------------------------
 
     def _retitle(self, row: Row) -> None:
         title = (one_text(row.fields.get("name")) or "").strip()
@@ -269,7 +269,7 @@ def _kind_and_id(number: int, raw: bytes) -> tuple[bytes, str]:
 
 
 def _session_id(header: JsonObject, name: str) -> str:
-    """Return the session's id. Raises `UnreadableFile` where the first readable row is no header that has one."""
+    """Return the session's id. Raises `UnreadableFile` if the first readable row is not a header with one."""
     session_id = header.get("id")
     is_header = header.get("type") == "session"
     if is_header and is_name(session_id):

@@ -23,7 +23,8 @@ from flue_py.core.sessions import (
     check_entry_id,
     is_storable,
 )
-from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
+from flue_py.core.trees import BlobRow, LaneRow, MoveRow, Payer, RequestRow
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
@@ -35,9 +36,16 @@ from flue_py.store.schema.payloads import pack
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Row, Sources, Transaction
 from flue_py.store.sql import append as append_sql
-from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import state as state_sql
+from flue_py.store.sql.inserts import (
+    INSERT_BLOB,
+    INSERT_ENTRY,
+    INSERT_LANE,
+    INSERT_MOVE,
+    INSERT_PAYER,
+    INSERT_REQUEST,
+)
 
 
 def append(
@@ -75,22 +83,22 @@ class PlannedAppend:
         if self.batch is not None:
             self.batch.write(tx, result.leaf_id)
             if self.move is not None:
-                tx.run(move_sql.INSERT_MOVE, self.move)
+                tx.insert(INSERT_MOVE, [self.move])
             else:
                 tx.states[self.state.id] = self.batch.state_after(result.entry_ids[-1])
         if (request := self.request) is not None:
-            tx.run(state_sql.INSERT_REQUEST, request)
+            tx.insert(INSERT_REQUEST, [request])
         return result
 
     @property
-    def move(self) -> dict[str, object] | None:
+    def move(self) -> MoveRow | None:
         """The row of the log for an append beside the leaf, which is no plain append and leaves the leaf alone."""
         if self.batch is None or not self.result.on_branch:
             return None
         return self.batch.move("branch", self.result.leaf_id, self.result.leaf_id)
 
     @property
-    def request(self) -> dict[str, object] | None:
+    def request(self) -> RequestRow | None:
         """The result as it is stored under the idempotency key, where there is one."""
         result = self.result
         replayable = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
@@ -142,9 +150,11 @@ def _replayed(stored: str) -> Appended:
 def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> Appended | None:
     """Return the first result of an append (see `Backend.recall_append`)."""
     state = read_state(tx, session_id)
-    where = {"session_key": state.key, "idempotency_key": idempotency_key}
-    row = tx.first(state_sql.REQUEST, where) if is_storable(idempotency_key) else None
-    return None if row is None or row[0] != "append" else _replayed(str(row[2]))
+    if not is_storable(idempotency_key):
+        return None
+    row = tx.first(state_sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
+    operation, _, result = row or ("", b"", "")
+    return _replayed(str(result)) if operation == "append" else None
 
 
 def import_entries(
@@ -184,7 +194,7 @@ def _import_entries(
     if not batch.ids and leaf == state.leaf:
         return Appended((), leaf, state.revision)
     batch.write(tx, leaf)
-    tx.run(move_sql.INSERT_MOVE, batch.move("import", state.leaf, leaf))
+    tx.insert(INSERT_MOVE, [batch.move("import", state.leaf, leaf)])
     replaced = sum(new.surrogates_replaced for new in entries)
     return Appended(tuple(batch.ids), leaf, batch.revision, False, False, replaced, tuple(differing))
 
@@ -224,10 +234,10 @@ class EntryBatch:
         self.revision = state.revision + 1
         self.ids: list[str] = []
         self.now_us = sources.now_us()
-        # In the order of INSERT_ENTRY.
+        # In the order of INSERT_ENTRY; plain tuples, since an import adds many thousand.
         self.rows: list[Row] = []
-        self.lanes: list[dict[str, object]] = []
-        self.blobs: dict[bytes, dict[str, object]] = {}
+        self.lanes: list[LaneRow] = []
+        self.blobs: dict[bytes, BlobRow] = {}
         self.calls: list[CallRow] = []
         self._replaced: list[tuple[CallRow, Sequence[str]]] = []
         self._conflict = conflict
@@ -267,16 +277,12 @@ class EntryBatch:
         above = NOTHING_PAID if parent is None else parent.paid
         paid = above if not calls else above.plus(paid_by(calls))
         stored = pack(new.payload)
-        tree_id = self.state.tree_id
         if stored.blob is not None:
-            size = len(new.payload.encode())
-            self.blobs[stored.blob] = {
-                "tree_id": tree_id, "sha256": stored.blob, "size": size, "data": stored.blob_data,
-            }  # fmt: skip
+            self.blobs[stored.blob] = BlobRow(stored.blob, len(new.payload.encode()), stored.blob_data or b"")
         self.rows.append((
-            tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
+            self.state.tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
             self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
-            payload_digest(new.payload), stored.payload, stored.packed, stored.blob, new.extra, *paid,
+            payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload, *paid,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
@@ -291,42 +297,48 @@ class EntryBatch:
 
     def write(self, tx: Transaction, leaf: str | None) -> None:
         """Write the rows and the session's new state."""
-        for blob in self.blobs.values():
-            tx.run(append_sql.INSERT_BLOB, blob)
-        for lane in self.lanes:
-            tx.run(append_sql.INSERT_LANE, lane)
+        tree_id = self.state.tree_id
+        if self.blobs:
+            tx.insert(INSERT_BLOB, [(tree_id, *blob) for blob in self.blobs.values()])
+        if self.lanes:
+            tx.insert(INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         gone = take_back(tx, self._replaced)
-        reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict)
+        reported = insert_calls(tx, tree_id, self.calls, self._conflict)
         self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
         self.check_sums()
-        tx.insert(append_sql.INSERT_ENTRY, self.rows)
+        tx.insert(INSERT_ENTRY, self.rows)
         # A session that has spent something is named in the ledger already.
         if reported and self.names_payer:
-            tx.run(ledger_sql.INSERT_PAYER, self.payer)
-        tx.run(append_sql.UPDATE_AFTER_APPEND, self.session_update(leaf))
+            tx.insert(INSERT_PAYER, [(tree_id, *self.payer)])
+        tx.run(append_sql.UPDATE_AFTER_APPEND, **self.session_update(leaf))
         if gone:
-            renew_sums(tx, self.state.tree_id, self.state.key)
+            renew_sums(tx, tree_id, self.state.key)
 
     def check_sums(self) -> None:
         """Raise `InvalidEntry` where the sums of what a path paid would leave 64 bits."""
         if self._reported:
-            check_path(row[-len(PAID_COLUMNS) :] for row in self.rows)
+            check_path(self.paid)
 
     def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""
         renewed: dict[tuple[int, int], Paid] = {}
-        for at, (parent, calls) in enumerate(self._paying):
+        places = self._placed.values()
+        for at, (place, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
             above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
             paid = above.plus(paid_by(call for call in calls if call.identity in new))
-            row = self.rows[at]
-            self.rows[at] = (*row[: -len(PAID_COLUMNS)], *paid)
-            renewed[row[1], row[2]] = paid
+            self.rows[at] = (*self.rows[at][: -len(paid)], *paid)
+            renewed[place.lane_id, place.depth] = paid
         self._placed = {
             entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
             for entry_id, position in self._placed.items()
         }
+
+    @property
+    def paid(self) -> list[Paid]:
+        """What was paid on the path to each new entry."""
+        return [position.paid for position in self._placed.values()]
 
     @property
     def names_payer(self) -> bool:
@@ -334,7 +346,7 @@ class EntryBatch:
         return not (self.state.spent_tokens or self.state.spent_cost)
 
     @property
-    def payer(self) -> dict[str, object]:
+    def payer(self) -> Payer:
         """The session as the ledger names it."""
         return payer_row(self.state)
 
@@ -343,8 +355,8 @@ class EntryBatch:
         check_spending(self.state.spent_tokens + spent.tokens, self.state.spent_cost + spent.picodollars)
         self._spent = spent
 
-    def session_update(self, leaf: str | None) -> dict[str, object]:
-        """Return the parameters of `append_sql.UPDATE_AFTER_APPEND`."""
+    def session_update(self, leaf: str | None) -> append_sql.UpdateAfterAppend:
+        """Return the session's new state, as `append_sql.UPDATE_AFTER_APPEND` takes it."""
         return {
             "leaf": leaf,
             "revision": self.revision,
@@ -352,10 +364,7 @@ class EntryBatch:
             "entry_count": len(self.ids),
             "message_count": self.message_count,
             "first_message": self.preview,
-            "spent_tokens": self._spent.tokens,
-            "spent_cost": self._spent.picodollars,
-            "unpriced_calls": self._spent.unpriced_calls,
-            "unknown_calls": self._spent.unknown_calls,
+            **append_sql.spending(self._spent),
             "newest": self.newest_us,
             "session_key": self.state.key,
         }
@@ -379,12 +388,9 @@ class EntryBatch:
             self._placed[leaf],
         )
 
-    def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> dict[str, object]:
-        """Return the parameters of `move_sql.INSERT_MOVE`: that this revision is no plain append."""
-        return {
-            "session_key": self.state.key, "revision": self.revision, "from_entry": from_entry, "to_entry": to_entry,
-            "reason": reason, "undoes": None, "moved_by": None, "at": self.now_us, "why": None,
-        }  # fmt: skip
+    def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> MoveRow:
+        """Return the row of the log which says that this revision is no plain append."""
+        return MoveRow(self.state.key, self.revision, from_entry, to_entry, reason, None, None, self.now_us)
 
     def _choose_place(self, parent: Position | None) -> tuple[int, int, int | None, int]:
         """Return (lane, depth, parent lane, fork depth): the next place of the parent's lane, or a new lane.
@@ -403,23 +409,16 @@ class EntryBatch:
 
     def _open_lane(self, parent: Position | None) -> int:
         lane_id = self._new_lane_id()
-        self.lanes.append(
-            {
-                "tree_id": self.state.tree_id,
-                "lane_id": lane_id,
-                "owner_key": self.state.key,
-                "parent_lane": None if parent is None else parent.lane_id,
-                "fork_depth": -1 if parent is None else parent.depth,
-            }
-        )
+        above = (None, -1) if parent is None else (parent.lane_id, parent.depth)
+        self.lanes.append(LaneRow(lane_id, self.state.key, *above))
         return lane_id
 
     def _new_lane_id(self) -> int:
         if not self._tx.is_alone:
             return int.from_bytes(urandom(8)) >> 2
         if self._last_lane is None:
-            row = self._tx.first(append_sql.LAST_LANE, {"tree_id": self.state.tree_id})
-            self._last_lane = 0 if row is None or row[0] is None else int(row[0])
+            (last,) = self._tx.first(append_sql.LAST_LANE, tree_id=self.state.tree_id) or (None,)
+            self._last_lane = last or 0
         self._last_lane += 1
         return self._last_lane
 
@@ -432,8 +431,7 @@ class EntryBatch:
     def _is_taken(self, entry_id: str) -> bool:
         if self._taken is not None:
             return entry_id in self._taken
-        where = {"tree_id": self.state.tree_id, "entry_id": entry_id}
-        return self._tx.first(move_sql.ENTRY_POSITION, where) is not None
+        return self._tx.first(move_sql.ENTRY_POSITION, tree_id=self.state.tree_id, entry_id=entry_id) is not None
 
     def _count(self, new: NewEntry, entry_id: str, at: int) -> None:
         self.ids.append(entry_id)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from typing import cast
 
+from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.core.budgets import (
     Amounts,
     Budget,
@@ -17,7 +17,6 @@ from flue_py.core.budgets import (
     NewBudget,
     Reservation,
     Share,
-    Unit,
     check_booked,
     check_held,
     check_room,
@@ -31,8 +30,9 @@ from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
 from flue_py.store.ops.sessions import require_session
 from flue_py.store.ops.state import read_state
 from flue_py.store.ops.usage import task_ids
-from flue_py.store.seam import Row, Sources, Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import budgets as budgets_sql
+from flue_py.store.sql.inserts import INSERT_BUDGET, INSERT_RESERVATION
 
 _ID_ATTEMPTS = 1_000
 
@@ -46,28 +46,46 @@ def set_budget(tx: Transaction, sources: Sources, new: NewBudget) -> Budget:
         # Locked, so that it is not deleted meanwhile.
         scope = read_state(tx, new.session_id).scope
     now = sources.now_us()
-    which = {"session_id": new.session_id, "covers": new.covers, "scope": scope, "unit": new.unit}
-    found = tx.first(budgets_sql.BUDGET_OF_SCOPE if new.session_id is None else budgets_sql.BUDGET_OF_SESSION, which)
+    found = key_of_target(tx, new.session_id, new.covers, scope, new.unit)
     if found is not None:
-        key = found[0]
+        key = found
         lock_budgets(tx, [key])
-        tx.run(budgets_sql.SET_ALLOWED, {"allowed": new.allowed, "now": now, "budget_key": key})
+        tx.run(budgets_sql.SET_ALLOWED, allowed=new.allowed, now=now, budget_key=key)
     else:
         spent = _spent_so_far(tx, new, scope) if new.spent == "ledger" else new.spent
         key = tx.new_key()
-        numbers = {"allowed": new.allowed, "spent": spent, "reserved": 0, "seeded": spent}
-        times = {"created_at": now, "updated_at": now}
-        tx.run(
-            budgets_sql.INSERT_BUDGET,
-            {"budget_key": key, "id": _new_budget_id(tx, sources), **which, **numbers, **times},
+        row = BudgetRow(
+            id=_new_budget_id(tx, sources),
+            scope=scope,
+            covers=new.covers,
+            session_id=new.session_id,
+            unit=new.unit,
+            allowed=new.allowed,
+            spent=spent,
+            reserved=0,
+            seeded=spent,
+            created_at=now,
+            updated_at=now,
         )
-    return _budgets(tx, [key], now)[0][1]
+        tx.insert(INSERT_BUDGET, [(key, *row)])
+    ((_, budget),) = _budgets(tx, [key], now)
+    return budget
+
+
+def key_of_target(tx: Transaction, session_id: str | None, covers: str, scope: str, unit: str) -> int | None:
+    """Return the key of the budget of a session or a scope in a unit, or None."""
+    if session_id is None:
+        row = tx.first(budgets_sql.BUDGET_OF_SCOPE, scope=scope, unit=unit)
+    else:
+        row = tx.first(budgets_sql.BUDGET_OF_SESSION, session_id=session_id, covers=covers, unit=unit)
+    (key,) = row or (None,)
+    return key
 
 
 def _new_budget_id(tx: Transaction, sources: Sources) -> str:
     for _ in range(_ID_ATTEMPTS):
         drawn = sources.entry_id()
-        if tx.first(budgets_sql.BUDGET_KEY, {"id": drawn}) is None:
+        if tx.first(budgets_sql.BUDGET_KEY, id=drawn) is None:
             return drawn
     raise _ids_exhausted()
 
@@ -79,12 +97,12 @@ def _ids_exhausted() -> InvalidArgument:
 def _spent_so_far(tx: Transaction, new: NewBudget, scope: str) -> int:
     """Return what the ledger has of a budget's target."""
     if new.covers == "scope":
-        row = tx.first(budgets_sql.SPENT_IN_SCOPE, {"scope": scope})
+        row = tx.first(budgets_sql.SPENT_IN_SCOPE, scope=scope)
     else:
         ids = [str(new.session_id)]
         if new.covers == "tasks":
             ids = sorted(task_ids(tx, str(new.session_id)))
-        row = tx.first(budgets_sql.SPENT_BY_SESSIONS, {"ids": json.dumps(ids)})
+        row = tx.first(budgets_sql.SPENT_BY_SESSIONS, ids=json.dumps(ids))
     tokens_high, tokens_low, cost_high, cost_low = row or (0, 0, 0, 0)
     high, low = (tokens_high, tokens_low) if new.unit == "tokens" else (cost_high, cost_low)
     spent = int((high << 32) + low)
@@ -97,12 +115,13 @@ def get_budget(tx: Transaction, sources: Sources, budget_id: str) -> Budget | No
     """Return a budget, or None (see `Backend.get_budget`)."""
     key = _key_of(tx, budget_id)
     found = [] if key is None else _budgets(tx, [key], sources.now_us())
-    return found[0][1] if found else None
+    return next((budget for _, budget in found), None)
 
 
 def _key_of(tx: Transaction, budget_id: str) -> int | None:
-    row = tx.first(budgets_sql.BUDGET_KEY, {"id": budget_id}) if is_storable(budget_id) else None
-    return None if row is None else int(row[0])
+    row = tx.first(budgets_sql.BUDGET_KEY, id=budget_id) if is_storable(budget_id) else None
+    (key,) = row or (None,)
+    return key
 
 
 def _require_key(tx: Transaction, budget_id: str) -> int:
@@ -115,9 +134,12 @@ def _require_key(tx: Transaction, budget_id: str) -> int:
 def list_budgets(tx: Transaction, sources: Sources, scope: str | None, after: str | None, limit: int) -> list[Budget]:
     """Return budgets in the order they were made (see `Backend.list_budgets`)."""
     beyond = -1 if after is None else _require_key(tx, after)
-    parameters = {"budget_key": beyond, "scope": scope, "now": sources.now_us(), "count": limit}
-    statement = budgets_sql.ALL_BUDGETS if scope is None else budgets_sql.BUDGETS_IN_SCOPE
-    return [_budget(row) for row in tx.rows(statement, parameters)]
+    page = budgets_sql.BudgetNowCount(budget_key=beyond, now=sources.now_us(), count=limit)
+    if scope is None:
+        rows = tx.rows(budgets_sql.ALL_BUDGETS, **page)
+    else:
+        rows = tx.rows(budgets_sql.BUDGETS_IN_SCOPE, **page, scope=scope)
+    return [budget for _, budget in rows]
 
 
 def covering_budgets(tx: Transaction, sources: Sources, session_id: str) -> list[Budget]:
@@ -128,13 +150,13 @@ def covering_budgets(tx: Transaction, sources: Sources, session_id: str) -> list
 
 def _covering_keys(tx: Transaction, session_id: str) -> list[int]:
     info = require_session(tx, session_id)
-    return [row[0] for row in tx.rows(budgets_sql.COVERING, {"id": session_id, "scope": info.scope})]
+    return [key for (key,) in tx.rows(budgets_sql.COVERING, id=session_id, scope=info.scope)]
 
 
 def held_amounts(tx: Transaction, sources: Sources, budget_id: str) -> list[HeldAmount]:
     """Return what is held of a budget (see `Backend.held_amounts`)."""
     key = _require_key(tx, budget_id)
-    return [HeldAmount(*row) for row in tx.rows(budgets_sql.HELD, {"budget_key": key, "now": sources.now_us()})]
+    return list(tx.rows(budgets_sql.HELD, budget_key=key, now=sources.now_us()))
 
 
 class Deleting:
@@ -152,8 +174,8 @@ class Deleting:
             lock_budgets(tx, [key])
         found = [] if key is None else _budgets(tx, [key], self._sources.now_us())
         if found:
-            tx.run(budgets_sql.DELETE_BUDGETS, {"keys": json.dumps([key])})
-            self._deleted = found[0][1]
+            tx.run(budgets_sql.DELETE_BUDGETS, keys=json.dumps([key]))
+            ((_, self._deleted),) = found
         if self._deleted is None:
             raise BudgetNotFound(self._id)
         return self._deleted
@@ -161,29 +183,24 @@ class Deleting:
 
 def delete_session_budgets(tx: Transaction, session_ids: Iterable[str]) -> None:
     """Delete the budgets of sessions that are being deleted. What these reserved in other budgets stays."""
-    found = tx.rows(budgets_sql.BUDGETS_OF_SESSIONS, {"ids": json.dumps(list(session_ids))})
+    found = tx.rows(budgets_sql.BUDGETS_OF_SESSIONS, ids=json.dumps(list(session_ids)))
     if found:
-        keys = [row[0] for row in found]
+        keys = [key for (key,) in found]
         lock_budgets(tx, keys)
-        tx.run(budgets_sql.DELETE_BUDGETS, {"keys": json.dumps(keys)})
+        tx.run(budgets_sql.DELETE_BUDGETS, keys=json.dumps(keys))
 
 
 def lock_budgets(tx: Transaction, keys: Collection[int]) -> None:
     """Wait until nobody else changes these budgets, and keep others out until the end."""
     if keys and not tx.is_alone:
-        tx.rows(budgets_sql.LOCK_BUDGETS, {"keys": json.dumps(sorted(keys))})
+        tx.rows(budgets_sql.LOCK_BUDGETS, keys=json.dumps(sorted(keys)))
 
 
 def _budgets(tx: Transaction, keys: Collection[int], now: int) -> list[tuple[int, Budget]]:
     """Return budgets by key, in order of it. Those that are gone are left out."""
     if not keys:
         return []
-    rows = tx.rows(budgets_sql.BUDGETS_BY_KEY, {"keys": json.dumps(list(keys)), "now": now})
-    return [(row[-1], _budget(row)) for row in rows]
-
-
-def _budget(row: Row) -> Budget:
-    return Budget(*row[:-1])
+    return list(tx.rows(budgets_sql.BUDGETS_BY_KEY, keys=json.dumps(list(keys)), now=now))
 
 
 # -- reservations -----------------------------------------------------------------------------------------------------
@@ -216,18 +233,8 @@ class Reserving:
             amount = self._asked.of(budget.unit) or 0
             shares.append(Share(budget.id, budget.unit, amount, "held", None))
             self._set_aside(tx, key, amount, now)
-            tx.run(
-                budgets_sql.INSERT_RESERVATION,
-                {
-                    "reservation_id": reservation_id,
-                    "budget_key": key,
-                    "session_id": self._session_id,
-                    "amount": amount,
-                    "state": "held",
-                    "created_at": now,
-                    "expires_at": expires,
-                },
-            )
+            row = ReservationRow(reservation_id, self._session_id, amount, "held", None, now, expires, None)
+            tx.insert(INSERT_RESERVATION, [(key, *row)])
         self._made = reservation_of(
             reservation_id,
             str(self._session_id),
@@ -248,44 +255,44 @@ class Reserving:
 
     @staticmethod
     def _set_aside(tx: Transaction, key: int, amount: int, now: int) -> None:
-        where = {"budget_key": key, "now": now}
-        due, expired = tx.first(budgets_sql.DUE, where) or (0, 0)
+        where = budgets_sql.BudgetNow(budget_key=key, now=now)
+        due, expired = tx.first(budgets_sql.DUE, **where) or (0, 0)
         if expired:
-            tx.run(budgets_sql.EXPIRE, where)
-        tx.run(budgets_sql.SET_ASIDE, {**where, "amount": amount, "due": due})
+            tx.run(budgets_sql.EXPIRE, **where)
+        tx.run(budgets_sql.SET_ASIDE, **where, amount=amount, due=due)
 
 
 def _is_reserved(tx: Transaction, reservation_id: str) -> bool:
-    return tx.first(budgets_sql.IS_RESERVED, {"reservation_id": reservation_id}) is not None
+    return tx.first(budgets_sql.IS_RESERVED, reservation_id=reservation_id) is not None
 
 
 class _Found:
     """A reservation as it is stored, with its budgets locked where it is to be changed."""
 
     def __init__(self, tx: Transaction, reservation_id: str, now: int, *, locked: bool = True) -> None:
-        where = {"reservation_id": reservation_id}
-        rows = tx.rows(budgets_sql.SHARES, where) if is_storable(reservation_id) else ()
+        rows = tx.rows(budgets_sql.SHARES, reservation_id=reservation_id) if is_storable(reservation_id) else ()
         if rows and locked and not tx.is_alone:
-            lock_budgets(tx, [row[0] for row in rows])
-            rows = tx.rows(budgets_sql.SHARES, where)
+            lock_budgets(tx, [row.budget_key for row in rows])
+            rows = tx.rows(budgets_sql.SHARES, reservation_id=reservation_id)
         if not rows:
             raise ReservationNotFound(reservation_id)
         self.now = now
         self.id = reservation_id
-        self.keys: list[int] = [row[0] for row in rows]
-        self.shares = [Share(row[1], cast("Unit", row[2]), row[3], row[4], row[5]) for row in rows]
-        self.spent: list[int] = [row[10] for row in rows]
-        _, *_, self.session_id, self.created_us, self.expires_us, self.settled_us, _ = rows[0]
+        self.keys = [row.budget_key for row in rows]
+        self.shares = [Share(row.budget_id, row.unit, row.amount, row.state, row.used) for row in rows]
+        self.spent = [row.spent for row in rows]
+        self._first = rows[0]
+        self.expires_us = self._first.expires_at
 
     @property
     def reservation(self) -> Reservation:
         return reservation_of(
             self.id,
-            self.session_id,
+            self._first.session_id,
             self.shares,
-            created_us=self.created_us,
+            created_us=self._first.created_at,
             expires_us=self.expires_us,
-            settled_us=self.settled_us,
+            settled_us=self._first.settled_at,
             now_us=self.now,
         )
 
@@ -294,9 +301,9 @@ class _Found:
         for key, share in zip(self.keys, self.shares, strict=True):
             booked = None if used is None else used_of(share, used)
             freed = share.amount if share.state == "held" else 0
-            where = {"budget_key": key, "now": self.now}
-            tx.run(budgets_sql.BOOK, {**where, "used": booked or 0, "freed": freed})
-            tx.run(budgets_sql.SETTLE, {**where, "reservation_id": self.id, "state": state, "used": booked})
+            where = budgets_sql.BudgetNow(budget_key=key, now=self.now)
+            tx.run(budgets_sql.BOOK, **where, used=booked or 0, freed=freed)
+            tx.run(budgets_sql.SETTLE, **where, reservation_id=self.id, state=state, used=booked)
 
 
 def get_reservation(tx: Transaction, sources: Sources, reservation_id: str) -> Reservation | None:
@@ -342,8 +349,8 @@ def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, 
     found = _Found(tx, reservation_id, sources.now_us())
     check_held(found.reservation, "prolonged")
     expires = max(found.expires_us, found.now + ttl_us)
-    tx.run(budgets_sql.PROLONG, {"reservation_id": reservation_id, "expires_at": expires})
+    tx.run(budgets_sql.PROLONG, reservation_id=reservation_id, expires_at=expires)
     for key in found.keys:
         # Its budget has changed, and whoever has a copy of it should know.
-        tx.run(budgets_sql.BOOK, {"budget_key": key, "now": found.now, "used": 0, "freed": 0})
+        tx.run(budgets_sql.BOOK, budget_key=key, now=found.now, used=0, freed=0)
     return _Found(tx, reservation_id, found.now).reservation

@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from flue_py.core.lanes import Hold, Lane, LaneFate, plan_lane_deletion
+from flue_py.core.lanes import LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.sessions import Deletion, is_meant, is_storable
 from flue_py.store.ops.budgets import delete_session_budgets
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import delete as delete_sql
 from flue_py.store.sql import tasks as tasks_sql
+from flue_py.store.sql.takes import TreeLane
 
 
 def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run: bool) -> Deletion:
@@ -31,7 +32,7 @@ def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run:
         return Deletion((), () if found is None else tuple(doomed.missing))
     keys = json.dumps(list(doomed.sessions))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
-    content = tx.rows(delete_sql.TAILS_CONTENT if dry_run else delete_sql.DELETE_TAILS, _tails(fates))
+    content = tx.rows(delete_sql.TAILS_CONTENT if dry_run else delete_sql.DELETE_TAILS, tails=_tails(fates))
     deleted = sum(count for _, _, count in content)
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
@@ -50,7 +51,7 @@ def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | N
     """Return the session and its task closure, by key; None where it is another one, or of another scope."""
     sessions: dict[int, str] = {}
     missing: list[str] = []
-    for child_id, session_key, child_scope in tx.rows(tasks_sql.TASK_CLOSURE, {"id": session_id}):
+    for child_id, session_key, child_scope in tx.rows(tasks_sql.TASK_CLOSURE, id=session_id):
         if session_key is None:
             if child_id != session_id:
                 missing.append(child_id)
@@ -67,15 +68,17 @@ def _note_tasks(tx: Transaction, session_id: str, doomed: _Doomed) -> None:
     """Write down whose tasks they were, for what they paid, since the links to them go."""
     links = [
         (parent, child)
-        for parent, child in tx.rows(tasks_sql.LINKS_OF_SESSIONS, {"keys": json.dumps(list(doomed.sessions))})
+        for parent, child in tx.rows(tasks_sql.LINKS_OF_SESSIONS, keys=json.dumps(list(doomed.sessions)))
     ]
     if not links:
         return
     ids = json.dumps(sorted({session_id, *(child for _, child in links)}))
-    payers = tx.rows(tasks_sql.PAYERS_TO_NOTE, {"ids": ids})
+    payers = tx.rows(tasks_sql.PAYERS_TO_NOTE, ids=ids)
     owners = owners_of_tasks(session_id, links, {name for _, _, name, _ in payers})
     notes = [
-        {"session_key": key, "task_of": owners[task]} for key, task, _, of in payers if of is None and task in owners
+        tasks_sql.NOTE_TASK.of(session_key=key, task_of=owners[task])
+        for key, task, _, of in payers
+        if of is None and task in owners
     ]
     tx.run_many(tasks_sql.NOTE_TASK, notes)
 
@@ -93,36 +96,28 @@ def _plan_locked(tx: Transaction, keys: str) -> list[LaneFate]:
 
 
 def _plan(tx: Transaction, keys: str) -> list[LaneFate]:
-    doomed = [Lane(*row) for row in tx.rows(delete_sql.DOOMED_LANES, {"keys": keys})]
-    children = [Lane(*row) for row in tx.rows(delete_sql.CHILD_LANES, {"keys": keys})]
-    holds = [Hold(*row) for row in tx.rows(delete_sql.HOLDS, {"keys": keys})]
+    doomed = list(tx.rows(delete_sql.DOOMED_LANES, keys=keys))
+    children = list(tx.rows(delete_sql.CHILD_LANES, keys=keys))
+    holds = list(tx.rows(delete_sql.HOLDS, keys=keys))
     return plan_lane_deletion(doomed, children, holds)
 
 
-def _tails(fates: Iterable[LaneFate]) -> dict[str, object]:
-    return {"tails": json.dumps([[fate.lane.tree_id, fate.lane.lane_id, fate.keep_depth] for fate in fates])}
+def _tails(fates: Iterable[LaneFate]) -> str:
+    return json.dumps([[fate.lane.tree_id, fate.lane.lane_id, fate.keep_depth] for fate in fates])
 
 
 def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int, bytes]], keys: str) -> None:
     """Delete the rest, when the ends of the lanes are gone; ``blobs`` (tree, SHA-256) are those they referred to."""
     # Lanes change hands here, of which other sessions' states tell.
     tx.states.clear()
-    tx.run_many(
-        delete_sql.HAND_OVER_LANE,
-        [
-            {"owner_key": fate.heir, "tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id}
-            for fate in fates
-            if fate.heir is not None
-        ],
-    )
-    tx.run_many(
-        delete_sql.DELETE_LANE,
-        [{"tree_id": fate.lane.tree_id, "lane_id": fate.lane.lane_id} for fate in fates if fate.heir is None],
-    )
-    unused = [{"tree_id": tree_id, "sha256": blob} for tree_id, blob in sorted(blobs)]
+    lanes = [(fate.heir, TreeLane(tree_id=fate.lane.tree_id, lane_id=fate.lane.lane_id)) for fate in fates]
+    handed_over = [delete_sql.HAND_OVER_LANE.of(**lane, owner_key=heir) for heir, lane in lanes if heir is not None]
+    tx.run_many(delete_sql.HAND_OVER_LANE, handed_over)
+    tx.run_many(delete_sql.DELETE_LANE, [lane for heir, lane in lanes if heir is None])
+    unused = [delete_sql.DELETE_UNUSED_BLOB.of(tree_id=tree_id, sha256=blob) for tree_id, blob in sorted(blobs)]
     if not tx.is_alone:
         # Whoever is just storing an entry with this blob holds it: waited for here, seen by the next statement.
         tx.run_many(delete_sql.LOCK_BLOB, unused)
     tx.run_many(delete_sql.DELETE_UNUSED_BLOB, unused)
     # Marks, moves, requests and links of the sessions go with their rows (ON DELETE CASCADE).
-    tx.run(delete_sql.DELETE_SESSIONS, {"keys": keys})
+    tx.run(delete_sql.DELETE_SESSIONS, keys=keys)

@@ -8,6 +8,7 @@ from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
+from flue_py.core.trees import MarkRow
 from flue_py.errors import InvalidArgument
 from flue_py.store.ops.pins import group_of, pins_of
 from flue_py.store.ops.read import latest_compaction_fields
@@ -18,6 +19,7 @@ from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import marks as marks_sql
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql.inserts import PUT_MARK
 
 
 def update_session(
@@ -54,16 +56,15 @@ def update_session(
 
 
 def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
-    where = {"session_key": state.key}
     if edit.what == "title":
-        tx.run(sessions_sql.UPDATE_TITLE, {**where, "title": edit.after})
+        tx.run(sessions_sql.UPDATE_TITLE, session_key=state.key, title=edit.after)
     elif edit.what == "auto_title":
-        tx.run(sessions_sql.UPDATE_AUTO_TITLE, {**where, "auto_title": edit.after})
+        tx.run(sessions_sql.UPDATE_AUTO_TITLE, session_key=state.key, auto_title=edit.after)
     elif edit.what == "metadata":
-        tx.run(sessions_sql.UPDATE_METADATA, {**where, "metadata": edit.after or "{}"})
+        tx.run(sessions_sql.UPDATE_METADATA, session_key=state.key, metadata=edit.after or "{}")
     else:
         completed_at = None if edit.after is None else int(edit.after)
-        tx.run(sessions_sql.UPDATE_COMPLETED, {**where, "completed_at": completed_at})
+        tx.run(sessions_sql.UPDATE_COMPLETED, session_key=state.key, completed_at=completed_at)
 
 
 def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note) -> None:
@@ -83,8 +84,8 @@ def set_pin(
     """Pin an entry with what belongs to it, or let go of them (see `Backend.set_pin`)."""
     state = read_state(tx, session_id)
     see_entry(tx, state, entry_id)
-    kind = tx.rows(move_sql.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})[0][2]
-    check_pinnable(entry_id, kind)
+    (entry,) = tx.rows(move_sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    check_pinnable(entry_id, entry.kind)
     group = group_of(tx, state, entry_id, state.position)
     own = pins_of(tx, state)
     in_effect = effective_pins(own, latest_compaction_fields(tx, state, state.position))
@@ -135,15 +136,15 @@ def restore_edits(
 
 
 def _mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
-    row = tx.first(marks_sql.MARK, {"session_key": state.key, "entry_id": entry_id, "kind": kind})
-    return None if row is None else row[0]
+    row = tx.first(marks_sql.MARK, session_key=state.key, entry_id=entry_id, kind=kind)
+    (value,) = row or (None,)
+    return value
 
 
 def _put_mark(
     tx: Transaction, sources: Sources, state: SessionState, entry_id: str, kind: str, value: str | None
 ) -> None:
-    mark = {"session_key": state.key, "entry_id": entry_id, "kind": kind}
     if value is None:
-        tx.run(marks_sql.DROP_MARK, mark)
+        tx.run(marks_sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind=kind)
     else:
-        tx.run(marks_sql.PUT_MARK, {**mark, "value": value, "at": sources.now_us()})
+        tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, kind, value, sources.now_us())])

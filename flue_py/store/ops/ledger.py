@@ -10,6 +10,7 @@ from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
 from flue_py.core.sessions import is_storable
+from flue_py.core.trees import Payer
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import CallConflict
 from flue_py.store.ops.path_sums import renew_sums
@@ -18,6 +19,7 @@ from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import ledger as ledger_sql
+from flue_py.store.sql.inserts import INSERT_CALL, INSERT_PAYER
 
 _MANY = 8
 
@@ -33,7 +35,7 @@ def insert_calls(
         return _insert_many(tx, tree_id, calls, conflict)
     new = []
     for call in calls:
-        if tx.run(ledger_sql.INSERT_CALL, {"tree_id": tree_id, **call._asdict()}):
+        if tx.run(INSERT_CALL, tree_id=tree_id, **call._asdict()):
             new.append(call)
         else:
             _compare(_known(tx, call), call, conflict)
@@ -47,8 +49,7 @@ def _insert_many(
     known: dict[tuple[str, str, str], CallRow] = {}
     for scope in {call.scope for call in calls}:
         names = json.dumps([(call.provider, call.call_id) for call in calls if call.scope == scope])
-        found = tx.rows(ledger_sql.FIND_CALLS, {"scope": scope, "ids": names})
-        known.update((call.identity, call) for call in map(CallRow._make, found))
+        known.update((call.identity, call) for call in tx.rows(ledger_sql.FIND_CALLS, scope=scope, ids=names))
     new = []
     for call in calls:
         first = known.setdefault(call.identity, call)
@@ -56,7 +57,7 @@ def _insert_many(
             new.append(call)
         else:
             _compare(first, call, conflict)
-    tx.insert(ledger_sql.INSERT_CALL, [(tree_id, *call) for call in new])
+    tx.insert(INSERT_CALL, [(tree_id, *call) for call in new])
     return new
 
 
@@ -65,8 +66,14 @@ def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -
     gone = []
     for call, names in calls:
         for known in replaced_by(call, names, partial(_call_of, tx, call)):
-            where = dict(zip(("scope", "provider", "call_id", "session_key"), known[:4], strict=True))
-            tx.run(ledger_sql.DELETE_CALL, where)
+            scope, provider, call_id = known.identity
+            tx.run(
+                ledger_sql.DELETE_CALL,
+                scope=scope,
+                provider=provider,
+                call_id=call_id,
+                session_key=known.session_key,
+            )
             gone.append(known)
     return gone
 
@@ -78,8 +85,7 @@ def _call_of(tx: Transaction, call: CallRow, name: str) -> CallRow | None:
 def calls_of_entry(tx: Transaction, session_id: str, entry_id: str) -> list[CallRow]:
     """Return the calls that a session reported with an entry (see `Backend.calls_of_entry`)."""
     state = read_state(tx, session_id)
-    where = {"session_key": state.key, "entry_id": entry_id}
-    return [CallRow._make(row) for row in tx.rows(ledger_sql.CALLS_OF_ENTRY, where)]
+    return list(tx.rows(ledger_sql.CALLS_OF_ENTRY, session_key=state.key, entry_id=entry_id))
 
 
 def _compare(known: CallRow, call: CallRow, conflict: Callable[[CallDifference], None] | None) -> None:
@@ -107,17 +113,14 @@ def _known(tx: Transaction, call: CallRow) -> CallRow:
 
 def find_call(tx: Transaction, scope: str, identity: CallId) -> CallRow | None:
     """Return a call of the ledger, or None."""
-    where = {"scope": scope, "provider": identity.provider, "call_id": identity.call_id}
-    row = tx.first(ledger_sql.FIND_CALL, where)
-    return None if row is None else CallRow._make(row)
+    return tx.first(ledger_sql.FIND_CALL, scope=scope, provider=identity.provider, call_id=identity.call_id)
 
 
 def find_calls(tx: Transaction, scope: str, identities: Sequence[CallId]) -> list[CallRow]:
     """Return those of these calls that are in the ledger, in no order (see `Backend.find_calls`)."""
     if not all(is_storable(name) for name in (scope, *(name for identity in identities for name in identity))):
         return []
-    where = {"scope": scope, "ids": json.dumps(identities)}
-    return [CallRow._make(row) for row in tx.rows(ledger_sql.FIND_CALLS, where)]
+    return list(tx.rows(ledger_sql.FIND_CALLS, scope=scope, ids=json.dumps(identities)))
 
 
 def paid_by(calls: Iterable[CallRow]) -> Paid:
@@ -140,9 +143,9 @@ def check_path(sums: Iterable[Sequence[int]]) -> None:
         raise SumTooLarge(f"usage: what the path cost would exceed {MAX_AMOUNT}; check the reported numbers")
 
 
-def payer_row(state: SessionState) -> dict[str, object]:
+def payer_row(state: SessionState) -> Payer:
     """Return the session as the ledger names it."""
-    return {"session_key": state.key, "session_id": state.id, "tree_id": state.tree_id, "project": state.cwd or None}
+    return Payer(state.key, state.id, project=state.cwd or None)
 
 
 def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCall) -> Recorded:
@@ -160,14 +163,19 @@ def record_call(tx: Transaction, sources: Sources, session_id: str, call: PaidCa
         return Recorded(row.provider, call_id, False, known.cost, known.price_source, state.revision)
     spent = paid_by(new).minus(paid_by(gone))
     check_spending(state.spent_tokens + spent.tokens, state.spent_cost + spent.picodollars)
-    tx.run(ledger_sql.INSERT_PAYER, payer_row(state))
-    update = {
-        "leaf": state.leaf, "revision": state.revision + 1, "at": now, "entry_count": 0, "message_count": 0,
-        "first_message": None, "spent_tokens": spent.tokens, "spent_cost": spent.picodollars,
-        "unpriced_calls": spent.unpriced_calls, "unknown_calls": spent.unknown_calls, "newest": None,
-        "session_key": state.key,
-    }  # fmt: skip
-    tx.run(append_sql.UPDATE_AFTER_APPEND, update)
+    tx.insert(INSERT_PAYER, [(state.tree_id, *payer_row(state))])
+    tx.run(
+        append_sql.UPDATE_AFTER_APPEND,
+        leaf=state.leaf,
+        revision=state.revision + 1,
+        at=now,
+        entry_count=0,
+        message_count=0,
+        first_message=None,
+        **append_sql.spending(spent),
+        newest=None,
+        session_key=state.key,
+    )
     if gone:
         renew_sums(tx, state.tree_id, state.key)
     return Recorded(row.provider, call_id, True, row.cost, row.price_source, state.revision + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from flue_py.core.jsontext import to_json
 from flue_py.core.log import (
@@ -12,7 +13,6 @@ from flue_py.core.log import (
     Edit,
     LoggedEdits,
     LoggedEntries,
-    LoggedMove,
     LogLine,
     Note,
     make_line,
@@ -27,9 +27,12 @@ from flue_py.store.ops.sessions import edit_row
 from flue_py.store.ops.state import find_held, read_state
 from flue_py.store.schema.payloads import decode_payload
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Row, Sources, Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import log as log_sql
-from flue_py.store.sql import sessions as sessions_sql
+from flue_py.store.sql.inserts import INSERT_EDIT
+from flue_py.store.sql.takes import SessionRevisionLast
+
+Logged = TypeVar("Logged", log_sql.LoggedEdit, log_sql.LoggedEntry)
 
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
@@ -40,12 +43,11 @@ def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -
 
 
 def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[LogLine]:
-    where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = {row[0]: _logged_move(row) for row in tx.rows(log_sql.LOGGED_MOVES, where)}
-    edits = _by_revision(tx.rows(log_sql.EDITS_AFTER, where))
+    where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
+    moves = dict(tx.rows(log_sql.LOGGED_MOVES, **where))
+    edits = _by_revision(tx.rows(log_sql.EDITS_AFTER, **where))
     keys = json.dumps(list(range(after + 1, last + 1)))
-    asked = {"session_key": state.key, "keys": keys, "count": LOGGED_IDS}
-    entries = _by_revision(tx.rows(log_sql.LOGGED_ENTRIES, asked))
+    entries = _by_revision(tx.rows(log_sql.LOGGED_ENTRIES, session_key=state.key, keys=keys, count=LOGGED_IDS))
     return [
         make_line(
             state.id,
@@ -58,28 +60,26 @@ def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[
     ]
 
 
-def _by_revision(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
+def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
+    found: dict[int, list[Logged]] = {}
     for row in rows:
-        found.setdefault(row[0], []).append(row)
+        found.setdefault(row.revision, []).append(row)
     return found
 
 
-def _logged_move(row: Row) -> LoggedMove:
-    _, reason, undoes, from_id, to_id, by, why, at = row
-    return LoggedMove(reason, undoes, from_id, to_id, Note.stored(by, why), at)
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[log_sql.LoggedEntry]) -> LoggedEntries:
+    first = rows[0]
+    payload = decode_payload(
+        checked_payload(tx, state, first.id, first.digest, first.payload, first.packed, first.blob)
+    )
+    ids, kinds = tuple(row.id for row in rows), tuple(row.kind for row in rows)
+    return LoggedEntries(first.last_ordinal + 1, ids, kinds, payload, first.parent_id, first.last_id, first.last_at)
 
 
-def _logged_entries(tx: Transaction, state: SessionState, rows: list[Row]) -> LoggedEntries:
-    last_ordinal, last_id, at, parent_id = rows[0][3:7]
-    payload = decode_payload(checked_payload(tx, state, rows[0][1], rows[0]))
-    ids, kinds = tuple(row[1] for row in rows), tuple(row[2] for row in rows)
-    return LoggedEntries(last_ordinal + 1, ids, kinds, payload, parent_id, last_id, at)
-
-
-def _logged_edits(rows: list[Row]) -> LoggedEdits:
-    by, why, at = rows[0][5:8]
-    return LoggedEdits(tuple(Edit(*row[1:5]) for row in rows), Note.stored(by, why), at)
+def _logged_edits(rows: list[log_sql.LoggedEdit]) -> LoggedEdits:
+    first = rows[0]
+    edits = tuple(Edit(row.what, row.entry_id, row.before, row.after) for row in rows)
+    return LoggedEdits(edits, Note.stored(first.edited_by, first.why), first.at)
 
 
 def go_back(
@@ -134,7 +134,7 @@ def _go_to(
     moved = write_move(tx, sources, state, target, "back", note, undoes=revision, entries_back=own)
     if brought_back:
         edit = Edit("retracted", None, to_json(brought_back).decode())
-        tx.run(sessions_sql.INSERT_EDIT, edit_row(state.key, moved.revision, edit, note, sources.now_us()))
+        tx.insert(INSERT_EDIT, [edit_row(state.key, moved.revision, edit, note, sources.now_us())])
     return True
 
 

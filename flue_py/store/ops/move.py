@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from flue_py.core.log import Note, decode_ids
 from flue_py.core.sessions import LeafChoice, Moved, MoveReason
+from flue_py.core.trees import MarkRow, MoveRow
 from flue_py.errors import CorruptStore, EntryNotFound
 from flue_py.store.ops.state import (
     content_digest,
@@ -30,6 +31,8 @@ from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import log as log_sql
 from flue_py.store.sql import marks as marks_sql
 from flue_py.store.sql import move as move_sql
+from flue_py.store.sql.inserts import INSERT_MOVE, PUT_MARK
+from flue_py.store.sql.takes import SessionRevisionLast, TreeLaneDepth
 
 
 class Operation(NamedTuple):
@@ -89,29 +92,15 @@ def write_move(
     at = sources.now_us()
     tx.run(
         move_sql.UPDATE_LEAF,
-        {
-            "leaf": to,
-            "revision": revision,
-            "at": at,
-            "entry_count": entries_back,
-            "message_count": entries_back,
-            "session_key": state.key,
-        },
+        leaf=to,
+        revision=revision,
+        at=at,
+        entry_count=entries_back,
+        message_count=entries_back,
+        session_key=state.key,
     )
-    tx.run(
-        move_sql.INSERT_MOVE,
-        {
-            "session_key": state.key,
-            "revision": revision,
-            "from_entry": state.leaf,
-            "to_entry": to,
-            "reason": reason,
-            "undoes": undoes,
-            "moved_by": note.by,
-            "at": at,
-            "why": note.why,
-        },
-    )
+    row = MoveRow(state.key, revision, state.leaf, to, reason, undoes, note.by, at, note.why)
+    tx.insert(INSERT_MOVE, [row])
     return Moved(state.leaf, to, revision, reason)
 
 
@@ -120,26 +109,23 @@ def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str, n
     state = read_state(tx, session_id)
     if entry_id != state.leaf or state.position is None:
         return None
-    row = tx.first(move_sql.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
-    if row is None or row[2] != "message" or _has_visible_child(tx, state, state.position):
+    row = tx.first(move_sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    if row is None or row.kind != "message" or _has_visible_child(tx, state, state.position):
         return None
     back_to = parent_id(tx, state.tree_id, state.position.lane_id, state.position.depth)
     _mark_retracted(tx, sources, state, entry_id)
-    is_own = row[1] == state.key
+    is_own = row.session_key == state.key
     return write_move(tx, sources, state, back_to, "retract", note, entries_back=-1 if is_own else 0)
 
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
-    tx.run(
-        marks_sql.PUT_MARK,
-        {"session_key": state.key, "entry_id": entry_id, "kind": "retracted", "value": None, "at": sources.now_us()},
-    )
+    tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, "retracted", None, sources.now_us())])
 
 
 def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
-    place = {"tree_id": state.tree_id, "lane_id": position.lane_id, "depth": position.depth + 1}
-    children = [*tx.rows(move_sql.CHILD_IN_LANE, place), *tx.rows(move_sql.CHILDREN_IN_OTHER_LANES, place)]
-    for child_id, _, lane_id, depth, owner_key in children:
+    place = TreeLaneDepth(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth + 1)
+    children = [*tx.rows(move_sql.CHILD_IN_LANE, **place), *tx.rows(move_sql.CHILDREN_IN_OTHER_LANES, **place)]
+    for child_id, lane_id, depth, owner_key in children:
         is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
         if is_seen and not is_retracted(tx, state, child_id):
             return True
@@ -192,7 +178,7 @@ def bring_back(tx: Transaction, state: SessionState, ids: Sequence[str]) -> int:
     dropped = [
         entry_id
         for entry_id in ids
-        if tx.run(marks_sql.DROP_MARK, {"session_key": state.key, "entry_id": entry_id, "kind": "retracted"})
+        if tx.run(marks_sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind="retracted")
     ]
     return sum(_own_entries(tx, state, entry_id) for entry_id in dropped)
 
@@ -214,10 +200,10 @@ def _retract_again(tx: Transaction, sources: Sources, state: SessionState, revis
 
 def _brought_back(tx: Transaction, state: SessionState, revision: int) -> list[str]:
     """Return the ids that going back, at a revision, brought back from being retracted; the deepest first."""
-    where = {"session_key": state.key, "revision": revision - 1, "last_revision": revision}
-    for row in tx.rows(log_sql.EDITS_AFTER, where):
-        if row[1] == "retracted":
-            return decode_ids(row[3])
+    where = SessionRevisionLast(session_key=state.key, revision=revision - 1, last_revision=revision)
+    for edit in tx.rows(log_sql.EDITS_AFTER, **where):
+        if edit.what == "retracted":
+            return decode_ids(edit.before)
     return []
 
 
@@ -230,24 +216,31 @@ def leaf_at(tx: Transaction, state: SessionState, revision: int) -> str | None:
 def retracted_on_path(tx: Transaction, state: SessionState, position: Position) -> list[str]:
     """Return the entries on the path to a place that the session has retracted, the deepest first."""
     found = []
-    for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, {"session_key": state.key}):
+    for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, session_key=state.key):
         held, _ = find_held(tx, state, entry_id)
-        if held is not None and _is_on_path(tx, state, held, position):
+        if held is not None and is_on_path(tx, state, held, position):
             found.append((held.depth, entry_id))
     return [entry_id for _, entry_id in sorted(found, reverse=True)]
 
 
-def _is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
+def is_on_path(tx: Transaction, state: SessionState, held: Position, of: Position) -> bool:
+    """Return whether a place is another one or above it."""
     if held.lane_id == of.lane_id:
         return held.depth <= of.depth
-    where = {"tree_id": state.tree_id, "lane_id": of.lane_id, "depth": of.depth}
-    lane = {"other_lane": held.lane_id, "other_depth": held.depth}
-    return tx.first(move_sql.IS_ON_PATH, {**where, **lane}) is not None
+    on_path = tx.first(
+        move_sql.IS_ON_PATH,
+        tree_id=state.tree_id,
+        lane_id=of.lane_id,
+        depth=of.depth,
+        other_lane=held.lane_id,
+        other_depth=held.depth,
+    )
+    return on_path is not None
 
 
 def _own_entries(tx: Transaction, state: SessionState, entry_id: str) -> int:
-    row = tx.first(move_sql.ENTRY_POSITION, {"tree_id": state.tree_id, "entry_id": entry_id})
-    return int(row is not None and row[1] == state.key)
+    row = tx.first(move_sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
+    return int(row is not None and row.session_key == state.key)
 
 
 def _require_target(tx: Transaction, state: SessionState, target: str | None, what: str) -> None:
@@ -295,34 +288,42 @@ class _Record(NamedTuple):
 
 def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
     """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
-    where = {"session_key": state.key, "revision": revision}
-    moved = tx.first(move_sql.LAST_MOVE, where)
-    appended = tx.first(move_sql.LAST_APPEND, where)
-    appended_at = 0 if appended is None or appended[0] is None else int(appended[0])
+    where = move_sql.SessionRevision(session_key=state.key, revision=revision)
+    moved = tx.first(move_sql.LAST_MOVE, **where)
+    appended = tx.first(move_sql.LAST_APPEND, **where)
+    (appended_at,) = appended or (0,)
+    appended_at = appended_at or 0
     # An import and an append to a branch have both entries and a move at their revision; the move names them.
-    if moved is not None and moved[0] >= appended_at:
-        return _Record(moved[0], moved[1], moved[2] or 0)
+    if moved is not None and moved.revision >= appended_at:
+        return _Record(moved.revision, moved.reason, moved.undoes or 0)
     return _Record(appended_at, "append") if appended_at else None
 
 
 def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
-    where = {"session_key": state.key, "revision": revision}
-    moved = tx.first(move_sql.LAST_MOVE, where)
-    if moved is not None and moved[0] == revision:
-        return Operation(revision, moved[1], moved[3], moved[4])
-    first = tx.first(move_sql.FIRST_OF_REVISION, where)
-    last = tx.first(move_sql.LAST_OF_REVISION, where)
+    where = move_sql.SessionRevision(session_key=state.key, revision=revision)
+    moved = tx.first(move_sql.LAST_MOVE, **where)
+    if moved is not None and moved.revision == revision:
+        return Operation(revision, moved.reason, moved.from_id, moved.to_id)
+    first = tx.first(move_sql.FIRST_OF_REVISION, **where)
+    last = tx.first(move_sql.LAST_OF_REVISION, **where)
     if first is None or last is None:
         raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
-    return Operation(revision, "append", parent_id(tx, state.tree_id, first[1], first[2]), last[0])
+    _, lane_id, depth = first
+    last_id, *_ = last
+    return Operation(revision, "append", parent_id(tx, state.tree_id, lane_id, depth), last_id)
 
 
 def parent_id(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
     """Return the id of the parent of the entry at a place; None for a root."""
-    row = tx.first(move_sql.ID_AT, {"tree_id": tree_id, "lane_id": lane_id, "depth": depth - 1})
-    if row is None:
-        lane = tx.first(move_sql.PARENT_LANE, {"tree_id": tree_id, "lane_id": lane_id})
-        if lane is None or lane[0] is None:
-            return None
-        row = tx.first(move_sql.ID_AT, {"tree_id": tree_id, "lane_id": lane[0], "depth": lane[1]})
-    return None if row is None else str(row[0])
+    found = id_at(tx, tree_id, lane_id, depth - 1)
+    if found is None:
+        parent_lane, fork_depth = tx.first(move_sql.PARENT_LANE, tree_id=tree_id, lane_id=lane_id) or (None, -1)
+        if parent_lane is not None:
+            found = id_at(tx, tree_id, parent_lane, fork_depth)
+    return found
+
+
+def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
+    """Return the id of the entry at a place, or None."""
+    (found,) = tx.first(move_sql.ID_AT, tree_id=tree_id, lane_id=lane_id, depth=depth) or (None,)
+    return found

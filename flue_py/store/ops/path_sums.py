@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.usage import NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import ledger as ledger_sql
@@ -20,24 +19,23 @@ def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) ->
     ``session_key`` is the session whose state this transaction changes anyway; whoever knows the state of another one
     has to read it again. O(tree).
     """
-    where = {"tree_id": tree_id}
-    sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, where))
+    sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=tree_id))
     for session_id in sessions.values():
         tx.states.pop(session_id, None)
     if session_key is not None and not tx.is_alone:
-        tx.run(ledger_sql.OUTDATE_STATES, {**where, "session_key": session_key})
+        tx.run(ledger_sql.OUTDATE_STATES, tree_id=tree_id, session_key=session_key)
     own: dict[tuple[int, str], Paid] = {}
-    for call in map(CallRow._make, tx.rows(ledger_sql.BOOKED_CALLS, where)):
+    for call in tx.rows(ledger_sql.BOOKED_CALLS, tree_id=tree_id):
         booked_on = (call.session_key, call.entry_id or "")
         own[booked_on] = own.get(booked_on, NOTHING_PAID).plus(call.paid)
-    forks: dict[int, tuple[int | None, int]] = {row[0]: (row[1], row[2]) for row in tx.rows(ledger_sql.FORKS, where)}
+    forks = {lane: (parent, depth) for lane, parent, depth in tx.rows(ledger_sql.FORKS, tree_id=tree_id)}
     sums: dict[tuple[int | None, int], Paid] = {}
-    changed: list[dict[str, object]] = []
-    for lane_id, depth, creator, entry_id, *stored in tx.rows(ledger_sql.PATHS, where):
+    changed = []
+    for lane_id, depth, creator, entry_id, stored in tx.rows(ledger_sql.PATHS, tree_id=tree_id):
         fork = forks.get(lane_id, (None, -1))
         above = sums.get(fork if depth == fork[1] + 1 else (lane_id, depth - 1), NOTHING_PAID)
         paid = sums[lane_id, depth] = above.plus(own.get((creator, entry_id), NOTHING_PAID))
-        if paid != tuple(stored):
-            place = {"tree_id": tree_id, "lane_id": lane_id, "depth": depth}
-            changed.append({**place, **dict(zip(PAID_COLUMNS, paid, strict=True))})
+        if paid != stored:
+            columns = dict(zip(PAID_COLUMNS, paid, strict=True))
+            changed.append(ledger_sql.UPDATE_SUMS.of(tree_id=tree_id, lane_id=lane_id, depth=depth, **columns))
     tx.run_many(ledger_sql.UPDATE_SUMS, changed)

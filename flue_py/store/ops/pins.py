@@ -24,7 +24,7 @@ _STRETCH = 16
 
 def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
     """Return the session's own pins: ``on`` or ``off``, by entry."""
-    marks = tx.rows(marks_sql.MARKS_OF_KIND, {"session_key": state.key, "kind": "pin"})
+    marks = tx.rows(marks_sql.MARKS_OF_KIND, session_key=state.key, kind="pin")
     return {entry_id: value or "on" for entry_id, value in marks}
 
 

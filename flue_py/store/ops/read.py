@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, TypeVar
 
 from flue_py.core.entries import EXCLUSION, Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
@@ -17,7 +17,6 @@ from flue_py.core.sessions import (
     LeafChoice,
     Mark,
     MessagesRead,
-    MoveReason,
     PathRead,
     ReadStamp,
     SessionPage,
@@ -27,35 +26,37 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.core.turns import begins_turn
-from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, Usage, UsageTotals, UsageWindow
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store.collector import collector_held
-from flue_py.store.ops.move import parent_id
-from flue_py.store.ops.sessions import get_session, require_session, session_info
+from flue_py.store.ops.move import id_at, is_on_path, parent_id
+from flue_py.store.ops.sessions import get_session, require_session
 from flue_py.store.ops.state import (
+    checked_state,
     find_visible,
+    held_by,
     place,
     read_state,
-    read_state_with,
     see_entry,
     taken_ids,
 )
 from flue_py.store.schema.payloads import MISMATCH, damaged_entry, decode_payload, unpack, unpack_blob
 from flue_py.store.schema.session_state import Position, SessionState
-from flue_py.store.seam import Row, Statement, Transaction
+from flue_py.store.seam import Statement, Transaction
 from flue_py.store.sql import listing as listing_sql
 from flue_py.store.sql import marks as marks_sql
-from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import read as read_sql
 from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import state as state_sql
 from flue_py.store.sql import tasks as tasks_sql
+from flue_py.store.sql.rows import Compaction, StoredBody, StoredEntry, Sums
+from flue_py.store.sql.takes import SessionRevisionLast, TreeLaneDepth
 
-# Where these columns are in parts_sql.ENTRY_COLUMNS; the depth is first in whatever is read along a path.
-_DEPTH, _ID, _LANE, _CREATOR, _REVISION = 0, 1, 2, 3, 7
-# The same in the rows of read_sql.LATEST_COMPACTION. Every row that has a payload ends as `checked_payload` says.
-_COMPACTION_LANE, _COMPACTION_ID = 1, 2
 _LAST_DEPTH = 2**62
+_CREATOR = attrgetter("session_key")
+_BY_DEPTH = itemgetter(0)  # what is read along a path has the depth first
+
+OfPath = TypeVar("OfPath", StoredEntry, StoredBody)
 
 
 def read_path(tx: Transaction, session_id: str, leaf: LeafChoice, unless: ReadStamp | None) -> PathRead:
@@ -96,7 +97,7 @@ def read_context(tx: Transaction, session_id: str, leaf: LeafChoice, unless: Rea
         return PathRead(at, state.leaf, state.revision, stamp, _path_entries(tx, state, position, -1))
     first, pinned = _kept_by(tx, state, compaction)
     entries = _path_entries(tx, state, position, first - 1)
-    summary = next(entry for entry in entries if entry.depth == compaction[_DEPTH])
+    summary = next(entry for entry in entries if entry.depth == compaction.depth)
     if pinned and position is not None:
         named = named_on_path(tx, state, position, pinned, first - 1)
         entries = named + exclusions_on_path(tx, state, position, first - 1) + entries
@@ -109,30 +110,30 @@ def named_on_path(
 ) -> list[Entry]:
     """Return those of some entries that lie on the path to a place, no deeper than ``last_depth``, root first."""
     named = json.dumps(sorted(each for each in ids if is_storable(each)))
-    where = {**_spans_of(state, position), "ids": named, "last_depth": last_depth}
-    return _scattered(tx, state, tx.rows(read_sql.NAMED_ON_PATH, where))
+    rows = tx.rows(read_sql.NAMED_ON_PATH, **_spans_of(state, position), ids=named, last_depth=last_depth)
+    return _scattered(tx, state, rows)
 
 
 def exclusions_on_path(tx: Transaction, state: SessionState, position: Position, last_depth: int) -> list[Entry]:
     """Return the exclusions on the path to a place, no deeper than ``last_depth``, root first."""
-    where = {**_spans_of(state, position), "last_depth": last_depth}
-    return _scattered(tx, state, tx.rows(read_sql.EXCLUSIONS_ON_PATH, where))
+    rows = tx.rows(read_sql.EXCLUSIONS_ON_PATH, **_spans_of(state, position), last_depth=last_depth)
+    return _scattered(tx, state, rows)
 
 
 def path_stretch(tx: Transaction, state: SessionState, position: Position, above: int, last: int) -> list[Entry]:
     """Return the entries on the path to a place that lie deeper than ``above``, and no deeper than ``last``."""
-    where = {**_spans_of(state, position), "low_depth": above, "last_depth": last}
-    return _scattered(tx, state, tx.rows(read_sql.PATH_STRETCH, where))
+    rows = tx.rows(read_sql.PATH_STRETCH, **_spans_of(state, position), low_depth=above, last_depth=last)
+    return _scattered(tx, state, rows)
 
 
-def _scattered(tx: Transaction, state: SessionState, rows: Sequence[Row]) -> list[Entry]:
+def _scattered(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> list[Entry]:
     """Return entries of a path that need not follow each other, root first."""
     if rows:
         tx.require_snapshot()
     creators = _creators(tx, state, rows)
     return [
-        _entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators)
-        for row in sorted(rows, key=itemgetter(_DEPTH))
+        _entry(tx, state, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators)
+        for row in sorted(rows, key=_BY_DEPTH)
     ]
 
 
@@ -148,7 +149,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         compaction = _latest_compaction(tx, state, position)
     messages: list[JsonObject] | None = []
     if position is not None:
-        summary_depth = -1 if compaction is None else int(compaction[_DEPTH])
+        summary_depth = -1 if compaction is None else compaction.depth
         first, pinned = (0, frozenset[str]()) if compaction is None else _kept_by(tx, state, compaction)
         messages = None
         if not pinned:
@@ -164,25 +165,32 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
 
 
 def _read_state_and_epoch(tx: Transaction, session_id: str) -> tuple[SessionState, int]:
-    state, (epoch,) = read_state_with(tx, session_id, state_sql.SESSION_AND_EPOCH)
-    return state, int(epoch or 0)
+    found = tx.first(state_sql.SESSION_AND_EPOCH, id=session_id) if is_storable(session_id) else None
+    state, epoch = found or (None, 0)
+    return checked_state(session_id, state), epoch
 
 
-def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Row | None]:
+def _read_state_and_compaction(tx: Transaction, session_id: str) -> tuple[SessionState, int, Compaction | None]:
     """Return a session, the epoch, and the latest compaction on the path to its leaf."""
-    state, found = read_state_with(tx, session_id, read_sql.SESSION_AND_COMPACTION)
-    return state, int(found[0] or 0), None if found[1] is None else found[1:]
+    found = tx.first(read_sql.SESSION_AND_COMPACTION, id=session_id) if is_storable(session_id) else None
+    state, epoch, compaction = found or (None, 0, None)
+    return checked_state(session_id, state), epoch, compaction
 
 
-def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Row | None:
+def _latest_compaction(tx: Transaction, state: SessionState, position: Position | None) -> Compaction | None:
     tx.require_snapshot()
-    return None if position is None else tx.first(read_sql.LATEST_COMPACTION, _spans_of(state, position))
+    return None if position is None else tx.first(read_sql.LATEST_COMPACTION, **_spans_of(state, position))
 
 
 def latest_compaction_fields(tx: Transaction, state: SessionState, position: Position | None) -> JsonObject | None:
     """Return the fields of the latest compaction on the path to a place; None where there is none."""
-    row = _latest_compaction(tx, state, position)
-    return None if row is None else decode_object(checked_payload(tx, state, row[_COMPACTION_ID], row))
+    compaction = _latest_compaction(tx, state, position)
+    return None if compaction is None else _fields_of(tx, state, compaction)
+
+
+def _fields_of(tx: Transaction, state: SessionState, compaction: Compaction) -> JsonObject:
+    _, _, entry_id, digest, payload, packed, blob = compaction
+    return decode_object(checked_payload(tx, state, entry_id, digest, payload, packed, blob))
 
 
 def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str | None, Position | None]:
@@ -192,7 +200,7 @@ def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str 
     return place(tx, state, leaf)
 
 
-def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth: int) -> list[JsonObject] | None:
+def _messages(tx: Transaction, tree_id: int, rows: Sequence[StoredBody], summary_depth: int) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
     None where an exclusion or a damaged payload is among them.
@@ -215,32 +223,31 @@ def _messages(tx: Transaction, tree_id: int, rows: Sequence[Row], summary_depth:
             messages.append(decode_object(data))
         else:
             into = summary if depth == summary_depth else messages
-            into.append(synthetic_message(other_kind, decode_json(data), created_at))
+            into.append(synthetic_message(other_kind, decode_json(data), created_at or 0))
     return summary + messages
 
 
-def _kept_by(tx: Transaction, state: SessionState, compaction: Row) -> tuple[int, frozenset[str]]:
+def _kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> tuple[int, frozenset[str]]:
     """Return the depth of the first kept entry, or of the compaction itself where it keeps nothing.
 
     And the ids of the entries that the compaction has pinned.
     """
-    fields = decode_object(checked_payload(tx, state, compaction[_COMPACTION_ID], compaction))
+    fields = _fields_of(tx, state, compaction)
     first_kept = fields.get("firstKeptEntryId")
     pinned = pinned_ids(fields)
-    at_compaction = int(compaction[_DEPTH])
     if not isinstance(first_kept, str) or not is_storable(first_kept):
-        return at_compaction, pinned
-    where = {**_place_of(state, compaction[_COMPACTION_LANE], at_compaction), "entry_id": first_kept}
-    row = tx.first(read_sql.DEPTH_ON_PATH, where)
-    return at_compaction if row is None else int(row[0]), pinned
+        return compaction.depth, pinned
+    where = _place_of(state, compaction.lane_id, compaction.depth)
+    (depth,) = tx.first(read_sql.DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
+    return depth, pinned
 
 
-def _spans_of(state: SessionState, position: Position) -> dict[str, object]:
+def _spans_of(state: SessionState, position: Position) -> TreeLaneDepth:
     return _place_of(state, position.lane_id, position.depth)
 
 
-def _place_of(state: SessionState, lane_id: int, depth: int) -> dict[str, object]:
-    return {"tree_id": state.tree_id, "lane_id": lane_id, "depth": depth}
+def _place_of(state: SessionState, lane_id: int, depth: int) -> TreeLaneDepth:
+    return TreeLaneDepth(tree_id=state.tree_id, lane_id=lane_id, depth=depth)
 
 
 def _path_entries(tx: Transaction, state: SessionState, position: Position | None, above: int) -> list[Entry]:
@@ -257,55 +264,68 @@ def _entries_of_path(tx: Transaction, state: SessionState, position: Position, a
         return []
     parent = None
     if above >= 0:
-        parent = parent_id(tx, state.tree_id, rows[0][_LANE], rows[0][_DEPTH])
+        parent = parent_id(tx, state.tree_id, rows[0].lane_id, rows[0].depth)
         if parent is None:
             tx.require_snapshot()
     creators = _creators(tx, state, rows)
     entries = []
     for row in rows:
         entries.append(_entry(tx, state, row, parent, creators))
-        parent = row[_ID]
+        parent = row.id
     return entries
 
 
 def _rows_of_path(
-    tx: Transaction, state: SessionState, position: Position, above: int, in_lane: Statement, in_spans: Statement
-) -> Sequence[Row]:
+    tx: Transaction,
+    state: SessionState,
+    position: Position,
+    above: int,
+    in_lane: Statement[..., OfPath],
+    in_spans: Statement[..., OfPath],
+) -> Sequence[OfPath]:
     """Return the rows of a path that lie deeper than ``above``: one range, or one for each lane it runs through."""
-    where = {"tree_id": state.tree_id, "lane_id": position.lane_id}
+    rows: Sequence[OfPath]
     if position.parent_lane is None or position.fork_depth <= above:
-        rows = tx.rows(in_lane, {**where, "low": above, "high": position.depth})
+        rows = tx.rows(in_lane, tree_id=state.tree_id, lane_id=position.lane_id, low=above, high=position.depth)
     else:
-        rows = tx.rows(in_spans, {**where, "depth": position.depth, "low_depth": above})
-        rows = sorted(rows, key=itemgetter(_DEPTH))
+        rows = sorted(tx.rows(in_spans, **_spans_of(state, position), low_depth=above), key=_BY_DEPTH)
     if len(rows) != position.depth - above:
         # What is deleted while it is read is missing here: entries change in no other way.
         tx.require_snapshot()
     return rows
 
 
-def _creators(tx: Transaction, state: SessionState, rows: Iterable[Row]) -> dict[int, str]:
+def _creators(tx: Transaction, state: SessionState, rows: Iterable[StoredEntry]) -> dict[int, str]:
     """Return the ids of the sessions that created these rows; a deleted creator is absent."""
-    if all(row[_CREATOR] == state.key for row in rows):
+    if set(map(_CREATOR, rows)) <= {state.key}:
         return {state.key: state.id}
     tx.require_snapshot()
-    return dict(cast("Sequence[tuple[int, str]]", tx.rows(sessions_sql.SESSION_IDS, {"tree_id": state.tree_id})))
+    return dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=state.tree_id))
 
 
-def _entry(tx: Transaction, state: SessionState, row: Row, parent: str | None, creators: dict[int, str]) -> Entry:
-    depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra = row[:-4]
-    payload = decode_payload(checked_payload(tx, state, id_, row))
+def _entry(
+    tx: Transaction, state: SessionState, row: StoredEntry, parent: str | None, creators: dict[int, str]
+) -> Entry:
+    depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra, digest, text, packed, blob = row
+    payload = decode_payload(checked_payload(tx, state, id_, digest, text, packed, blob))
     return Entry(
         id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, created_at, payload, extra
     )
 
 
-def checked_payload(tx: Transaction, state: SessionState, entry_id: str, row: Sequence[Any]) -> bytes:
-    """Return the text of an entry's payload, from a row that ends with its digest and the payload's three columns.
+def checked_payload(
+    tx: Transaction,
+    state: SessionState,
+    entry_id: str,
+    digest: bytes,
+    payload: bytes | None,
+    packed: bytes | None,
+    blob: bytes | None,
+) -> bytes:
+    """Return the text of an entry's payload, from its digest and the payload's three columns.
 
     Raises `CorruptStore`, naming the entry, where the payload cannot be read or is not what its digest was made of.
     """
-    digest, payload, packed, blob = row[-4:]
     try:
         data = payload if payload is not None else _apart(tx, state.tree_id, packed, blob)
     except CorruptStore as error:
@@ -319,10 +339,10 @@ def _apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | No
     """Return the text of a payload that is packed in its row, or a blob."""
     if packed is not None:
         return unpack(packed)
-    row = tx.first(read_sql.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
-    if row is None:
+    (data,) = tx.first(read_sql.BLOB_DATA, tree_id=tree_id, sha256=blob) or (None,)
+    if data is None:
         tx.require_snapshot()
-    return unpack_blob(b"" if blob is None else blob, None if row is None else row[0])
+    return unpack_blob(b"" if blob is None else blob, data)
 
 
 def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
@@ -330,21 +350,18 @@ def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position 
     found = find_visible(tx, state, entry_id)
     if of is None or found is None:
         return None
-    if found.lane_id == of.lane_id:
-        return found if found.depth <= of.depth else None
-    where = {**_spans_of(state, of), "other_lane": found.lane_id, "other_depth": found.depth}
-    return found if tx.first(move_sql.IS_ON_PATH, where) is not None else None
+    return found if is_on_path(tx, state, found, of) else None
 
 
 def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafChoice) -> UsageWindow:
     """Return a usage window (see `Backend.read_usage`)."""
     if isinstance(leaf, Stored) and since is not None and is_storable(session_id) and is_storable(since):
-        row = tx.first(read_sql.WINDOW, {"id": session_id, "entry_id": since})
-        if row is not None:
-            require_meant(session_id, row[0])
-        window = _window_in_lane(row, since)
-        if window is not None:
-            return window
+        ends = tx.first(read_sql.WINDOW, id=session_id, entry_id=since)
+        if ends is not None:
+            session_key, stored_leaf, before, until = ends
+            require_meant(session_id, session_key)
+            if before.lane_id == until.lane_id and before.depth <= until.depth:
+                return _window(before, until, stored_leaf, since)
     tx.require_snapshot()
     state = read_state(tx, session_id)
     at, position = place(tx, state, leaf)
@@ -356,7 +373,7 @@ def read_usage(tx: Transaction, session_id: str, since: str | None, leaf: LeafCh
     return _window(anchor, position or _NOTHING, at, since)
 
 
-def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> dict[str, object] | None:
+def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None) -> read_sql.Stretch | None:
     """Return where a stretch of path is, as statements over it take it; None where ``since`` is not on the path."""
     state = read_state(tx, session_id)
     _, position = place(tx, state, leaf)
@@ -366,38 +383,14 @@ def locate(tx: Transaction, session_id: str, leaf: LeafChoice, since: str | None
         if anchor is None:
             return None
         above = anchor.depth
-    if position is None:
-        return {**_place_of(state, -1, -1), "low_depth": above}
-    return {**_spans_of(state, position), "low_depth": above}
+    lane_id, depth = (-1, -1) if position is None else (position.lane_id, position.depth)
+    return read_sql.Stretch(tree_id=state.tree_id, lane_id=lane_id, depth=depth, low_depth=above)
 
 
-def _window_in_lane(row: Row | None, since: str) -> UsageWindow | None:
-    """Return the window of a row of `read_sql.WINDOW`, or None where its ends are not one above the other in a lane."""
-    if row is None:
-        return None
-    before, until = _Sums.of(row[2:19]), _Sums.of(row[19:36])
-    if before.lane_id != until.lane_id or before.depth > until.depth:
-        return None
-    return _window(before, until, row[1], since)
+_NOTHING = Sums(-1, -1, NO_USAGE, NOTHING_PAID)
 
 
-class _Sums(NamedTuple):
-    """An end of a usage window: a place, and the sums to it."""
-
-    lane_id: int
-    depth: int
-    totals: UsageTotals
-    paid: Paid
-
-    @classmethod
-    def of(cls, row: Row) -> _Sums:
-        return cls(row[0], row[1], UsageTotals._make(row[2:12]), Paid._make(row[12:17]))
-
-
-_NOTHING = _Sums(-1, -1, NO_USAGE, NOTHING_PAID)
-
-
-def _window(before: Position | _Sums, until: Position | _Sums, leaf: str | None, since: str | None) -> UsageWindow:
+def _window(before: Position | Sums, until: Position | Sums, leaf: str | None, since: str | None) -> UsageWindow:
     """Return what lies between two places of a path."""
     used = until.totals.minus(before.totals)
     return UsageWindow(Usage.from_totals(used), leaf, since, paid=until.paid.minus(before.paid))
@@ -409,38 +402,33 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     _, position = place(tx, state, leaf)
     if position is None:
         return []
-    rows = sorted(tx.rows(read_sql.TURNS, _spans_of(state, position)), key=lambda row: cast("int", row[_DEPTH]))
+    rows = sorted(tx.rows(read_sql.TURNS, **_spans_of(state, position)), key=_BY_DEPTH)
     creators = _creators(tx, state, rows)
-    said = (_entry(tx, state, row, parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH]), creators) for row in rows)
+    said = (_entry(tx, state, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators) for row in rows)
     return [entry for entry in said if begins_turn(entry)]
 
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
     state = read_state(tx, session_id)
-    held = {
-        "tree_id": state.tree_id,
-        "leaf": state.leaf,
-        "forked_from_entry": state.forked_from_entry,
-        "session_key": state.key,
-    }
-    rows: list[Row] = []
+    rows: list[StoredEntry] = []
     forks: dict[int, tuple[int | None, int]] = {}
-    for lane_id, high, parent_lane, fork_depth in tx.rows(read_sql.HELD_SPANS, held):
-        where = {"tree_id": state.tree_id, "lane_id": lane_id, "low": -1, "high": min(high, _LAST_DEPTH)}
-        rows.extend(tx.rows(read_sql.LANE_RANGE, where))
+    for lane_id, high, parent_lane, fork_depth in tx.rows(read_sql.HELD_SPANS, **held_by(state)):
+        rows.extend(
+            tx.rows(read_sql.LANE_RANGE, tree_id=state.tree_id, lane_id=lane_id, low=-1, high=min(high, _LAST_DEPTH))
+        )
         forks[lane_id] = (parent_lane, fork_depth)
-    retracted = {row[0] for row in tx.rows(marks_sql.RETRACTED_IDS, {"session_key": state.key})}
-    ids = {(row[_LANE], row[_DEPTH]): row[_ID] for row in rows}
+    retracted = {entry_id for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, session_key=state.key)}
+    ids = {(row.lane_id, row.depth): row.id for row in rows}
     creators = _creators(tx, state, rows)
     entries = []
     for row in rows:
-        if row[_ID] in retracted:
+        if row.id in retracted:
             continue
-        lane_id, depth = row[_LANE], row[_DEPTH]
-        parent = ids.get((lane_id, depth - 1))
-        if parent is None and forks[lane_id][0] is not None:
-            parent = ids.get(cast("tuple[int, int]", forks[lane_id]))
+        parent_lane, fork_depth = forks[row.lane_id]
+        parent = ids.get((row.lane_id, row.depth - 1))
+        if parent is None and parent_lane is not None:
+            parent = ids.get((parent_lane, fork_depth))
         entries.append(_entry(tx, state, row, parent, creators))
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
@@ -452,10 +440,10 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     state = read_state(tx, session_id)
     if find_visible(tx, state, entry_id) is None:
         return None
-    row = tx.first(read_sql.ENTRY_BY_ID, {"tree_id": state.tree_id, "entry_id": entry_id})
+    row = tx.first(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, entry_id=entry_id)
     if row is None:
         return None
-    parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
+    parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
     return _entry(tx, state, row, parent, _creators(tx, state, [row]))
 
 
@@ -472,8 +460,8 @@ def match_entry_ids(tx: Transaction, session_id: str, prefix: str, limit: int) -
         return matches
     after = prefix
     while len(matches) < limit:
-        where = {"tree_id": state.tree_id, "prefix": after, "end_prefix": end_of_prefix(prefix), "count": 64}
-        rows = tx.rows(listing_sql.ENTRY_IDS_FROM, where)
+        end = end_of_prefix(prefix)
+        rows = tx.rows(listing_sql.ENTRY_IDS_FROM, tree_id=state.tree_id, prefix=after, end_prefix=end, count=64)
         for (entry_id,) in rows:
             if len(matches) < limit and find_visible(tx, state, entry_id) is not None:
                 matches.append(entry_id)
@@ -505,37 +493,36 @@ def common_ancestor(
     _, other_position = place(tx, other, other_leaf)
     if state.tree_id != other.tree_id or position is None or other_position is None:
         return None
-    spans = dict(cast("Sequence[tuple[int, int]]", tx.rows(read_sql.SPANS, _spans_of(state, position))))
-    others = tx.rows(read_sql.SPANS, _spans_of(other, other_position))
+    spans = dict(tx.rows(read_sql.SPANS, **_spans_of(state, position)))
+    others = tx.rows(read_sql.SPANS, **_spans_of(other, other_position))
     shared = [(min(spans[lane_id], high), lane_id) for lane_id, high in others if lane_id in spans]
     if not shared:
         return None
     depth, lane_id = max(shared)
-    row = tx.first(move_sql.ID_AT, _place_of(state, lane_id, depth))
-    return None if row is None else str(row[0])
+    return id_at(tx, state.tree_id, lane_id, depth)
 
 
 def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Change]:
     """Return the next revisions of a session (see `Backend.changes`)."""
     state = read_state(tx, session_id)
     last = min(after + limit, state.revision)
-    where = {"session_key": state.key, "revision": after, "last_revision": last}
-    moves = {row[0]: row for row in tx.rows(read_sql.MOVES_AFTER, where)}
+    where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
+    moves = {move.revision: move for move in tx.rows(read_sql.MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
     own = {state.key: state.id}
-    for row in tx.rows(read_sql.ENTRIES_OF_REVISIONS, where):
-        parent = parent_id(tx, state.tree_id, row[_LANE], row[_DEPTH])
-        added.setdefault(row[_REVISION], []).append(_entry(tx, state, row, parent, own))
+    for row in tx.rows(read_sql.ENTRIES_OF_REVISIONS, **where):
+        parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
+        added.setdefault(row.revision, []).append(_entry(tx, state, row, parent, own))
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)
     ]
 
 
-def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: Row | None) -> Change:
+def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: read_sql.LeafMove | None) -> Change:
     if moved is not None:
-        _, reason, _, from_id, to_id, at = moved
-        return Change(session_id, revision, cast("MoveReason", reason), entries, from_id, to_id, at)
+        _, reason, from_id, to_id, at = moved
+        return Change(session_id, revision, reason, entries, from_id, to_id, at)
     if not entries:
         return Change(session_id, revision, None)
     reason_append: Literal["append"] = "append"
@@ -559,11 +546,11 @@ def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | N
     if "completed" in asked:
         parameters["completed"] = int(where.completed is True)
     statement = listing_sql.session_page(ordering, frozenset(asked), is_first=last is None)
-    rows = tx.rows(statement, {name: parameters[name] for name in statement.parameters})
-    page = tuple(session_info(row) for row in rows[:limit])
-    if len(rows) <= limit:
+    found = tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
+    page = tuple(found[:limit])
+    if len(found) <= limit:
         return SessionPage(page)
-    end = Place(sort_value(page[-1], ordering.order), rows[limit - 1][-1])
+    end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
     return SessionPage(page, write_cursor(ordering, end))
 
 
@@ -571,26 +558,27 @@ def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:
     """Return session ids that start with a prefix, in order of id."""
     if not is_storable(prefix):
         return []
-    where = {"prefix": prefix, "end_prefix": end_of_prefix(prefix), "count": limit}
-    return [row[0] for row in tx.rows(listing_sql.SESSION_IDS_FROM, where)]
+    end = end_of_prefix(prefix)
+    found = tx.rows(listing_sql.SESSION_IDS_FROM, prefix=prefix, end_prefix=end, count=limit)
+    return [session_id for (session_id,) in found]
 
 
 def task_links(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return a session's task links, in the order they were made."""
     require_session(tx, session_id)
-    return [TaskLink(*row) for row in tx.rows(tasks_sql.LINKS_OF, {"id": session_id})]
+    return list(tx.rows(tasks_sql.LINKS_OF, id=session_id))
 
 
 def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
     """Return the links that point to a session, by parent id."""
     require_session(tx, session_id)
-    return [TaskLink(*row) for row in tx.rows(tasks_sql.LINKS_TO, {"id": session_id})]
+    return list(tx.rows(tasks_sql.LINKS_TO, id=session_id))
 
 
 def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
     """Return a session's marks, by entry id and kind."""
     state = read_state(tx, session_id)
-    return [Mark(*row) for row in tx.rows(marks_sql.MARKS, {"session_key": state.key})]
+    return list(tx.rows(marks_sql.MARKS, session_key=state.key))
 
 
 def read_revision(tx: Transaction, session_id: str) -> int | None:

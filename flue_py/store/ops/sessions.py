@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.log import NO_NOTE, Edit, Note
@@ -18,6 +19,7 @@ from flue_py.core.sessions import (
     is_storable,
     require_meant,
 )
+from flue_py.core.trees import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.ops.state import (
     content_digest,
@@ -28,23 +30,17 @@ from flue_py.store.ops.state import (
     request_row,
 )
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Row, Sources, Transaction
+from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import sessions as sessions_sql
-from flue_py.store.sql import state as state_sql
 from flue_py.store.sql import tasks as tasks_sql
-
-
-def session_info(row: Row) -> SessionInfo:
-    """Return a row of `sessions_sql.SESSION_COLUMNS` as a `SessionInfo`."""
-    return SessionInfo(*row[: len(sessions_sql.SESSION_COLUMNS)])
+from flue_py.store.sql.inserts import INSERT_EDIT, INSERT_LINK, INSERT_REQUEST, INSERT_SESSION
 
 
 def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionInfo | None:
     """Return a session, or None (see `Backend.get_session`)."""
-    row = tx.first(sessions_sql.SESSION_BY_ID, {"id": session_id}) if is_storable(session_id) else None
-    if row is None or (scope is not None and row[1] != scope):
+    info = tx.first(sessions_sql.SESSION_BY_ID, id=session_id) if is_storable(session_id) else None
+    if info is None or (scope is not None and info.scope != scope):
         return None
-    info = session_info(row)
     require_meant(session_id, info.session_key)
     return info
 
@@ -53,8 +49,7 @@ def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
     """Return the session with a key, or None."""
     if not (is_storable(key) and is_storable(scope)):
         return None
-    row = tx.first(sessions_sql.SESSION_BY_KEY, {"key": key, "scope": scope})
-    return None if row is None else session_info(row)
+    return tx.first(sessions_sql.SESSION_BY_KEY, key=key, scope=scope)
 
 
 def require_session(tx: Transaction, session_id: str) -> SessionInfo:
@@ -71,13 +66,21 @@ def create_session(tx: Transaction, sources: Sources, new: NewSession) -> Sessio
     return _insert_session(tx, _plan_session(tx, sources, new, new.kind, new.scope, task_depth=depth))
 
 
-def _insert_session(tx: Transaction, row: dict[str, object]) -> SessionInfo:
-    tx.run(sessions_sql.INSERT_SESSION, row)
-    return _info_of(row)
+def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
+    tx.insert(INSERT_SESSION, [(planned.tree_id, *planned.row)])
+    return planned.info
 
 
-def _info_of(row: dict[str, object]) -> SessionInfo:
-    return session_info(tuple(row[column] for column in sessions_sql.SESSION_COLUMNS))
+class PlannedSession(NamedTuple):
+    """A session that is to be made: its tree, and its row."""
+
+    tree_id: int
+    row: SessionRow
+
+    @property
+    def info(self) -> SessionInfo:
+        """The session as it will be."""
+        return SessionInfo(*(getattr(self.row, column) for column in sessions_sql.SESSION_COLUMNS))
 
 
 def _plan_session(
@@ -90,8 +93,8 @@ def _plan_session(
     source: SessionState | None = None,
     leaf: str | None = None,
     task_depth: int = 0,
-) -> dict[str, object]:
-    """Return the parameters of `sessions_sql.INSERT_SESSION`. Raises `SessionExists`."""
+) -> PlannedSession:
+    """Return a session that is to be made. Raises `SessionExists`."""
     if new.key is not None:
         taken = find_session(tx, new.key, scope)
         if taken is not None:
@@ -102,21 +105,32 @@ def _plan_session(
             )
     session_id = sources.session_id() if new.id is None else new.id
     # A generated id that is taken meets the unique key, and the transaction is run again with another.
-    if new.id is not None and tx.first(sessions_sql.SESSION_BY_ID, {"id": session_id}) is not None:
+    if new.id is not None and tx.first(sessions_sql.SESSION_BY_ID, id=session_id) is not None:
         raise SessionExists(session_id)
     session_key = tx.new_key()
     now = sources.now_us()
     created = now if new.created_us is None else new.created_us
-    return {
-        "session_key": session_key, "id": session_id, "tree_id": session_key if source is None else source.tree_id,
-        "scope": scope, "key": new.key, "title": new.title, "kind": kind, "task_depth": task_depth,
-        "forked_from_session": None if source is None else source.id, "forked_from_entry": leaf, "leaf": leaf,
-        "revision": 0, "metadata": new.metadata_text, "cwd": new.cwd, "config_path": new.config_path,
-        "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
-        "spent_tokens": 0, "spent_cost": 0,
-        "created_at": created, "updated_at": now, "auto_title": new.auto_title, "unpriced_calls": 0, "unknown_calls": 0,
-        "active_at": created,
-    }  # fmt: skip
+    row = SessionRow(
+        session_key=session_key,
+        id=session_id,
+        scope=scope,
+        key=new.key,
+        title=new.title,
+        kind=kind,
+        task_depth=task_depth,
+        forked_from_session=None if source is None else source.id,
+        forked_from_entry=leaf,
+        leaf=leaf,
+        revision=0,
+        metadata=new.metadata_text,
+        cwd=new.cwd,
+        config_path=new.config_path,
+        created_at=created,
+        updated_at=now,
+        auto_title=new.auto_title,
+        active_at=created,
+    )
+    return PlannedSession(session_key if source is None else source.tree_id, row)
 
 
 def fork(
@@ -134,29 +148,29 @@ def fork(
 
 @dataclass(frozen=True)
 class PlannedFork:
-    """A fork that was checked and not yet written: ``row`` are the parameters of `sessions_sql.INSERT_SESSION`."""
+    """A fork that was checked and not yet written."""
 
     source: SessionState
-    row: dict[str, object]
+    session: PlannedSession
     idempotency_key: str | None
     digest: bytes
 
     @property
     def result(self) -> SessionInfo:
         """The session it makes."""
-        return _info_of(self.row)
+        return self.session.info
 
     def write(self, tx: Transaction) -> SessionInfo:
         """Write it; return the session."""
-        info = _insert_session(tx, self.row)
+        info = _insert_session(tx, self.session)
         if (request := self.request) is not None:
-            tx.run(state_sql.INSERT_REQUEST, request)
+            tx.insert(INSERT_REQUEST, [request])
         return info
 
     @property
-    def request(self) -> dict[str, object] | None:
+    def request(self) -> RequestRow | None:
         """The id as it is stored under the idempotency key, where there is one."""
-        return request_row(self.source, self.idempotency_key, "fork", self.digest, self.row["id"])
+        return request_row(self.source, self.idempotency_key, "fork", self.digest, self.session.row.id)
 
 
 def plan_fork(
@@ -176,8 +190,8 @@ def plan_fork(
     if stored is not None:
         return _replayed_session(tx, stored)
     leaf, _ = place(tx, state, at)
-    row = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
-    return PlannedFork(state, row, idempotency_key, digest)
+    session = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
+    return PlannedFork(state, session, idempotency_key, digest)
 
 
 def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:
@@ -233,7 +247,7 @@ def create_task(
 
 
 def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> SessionInfo | None:
-    for (child_id,) in tx.rows(tasks_sql.TASK_CHILD, {"parent_key": state.key, "task_id": task_id}):
+    for (child_id,) in tx.rows(tasks_sql.TASK_CHILD, parent_key=state.key, task_id=task_id):
         info = get_session(tx, child_id, None)
         if info is not None:
             return info
@@ -249,63 +263,49 @@ def link_task(
     check_name(entry_id, "entry_id")
     state = read_state(tx, parent_id)
     _insert_link(tx, sources, state, task_id, child_id, entry_id)
-    parents = tx.first(tasks_sql.PARENTS_OF_CHILD, {"child_id": child_id})
-    if parents is not None and parents[0] == 1:
+    parents = tx.first(tasks_sql.PARENTS_OF_CHILD, child_id=child_id)
+    if parents == (1,):
         # A task that waited for its parent is as deep as that says, and so are its own.
         _sink(tx, sources, child_id, state.task_depth + 1)
 
 
 def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     """Note how deep a task is, and those below it: where that is new it is a revision, so that copies notice."""
-    where = {"child_id": child_id, "depth": depth}
-    keys = [row[0] for row in tx.rows(tasks_sql.SUNK_TASKS, where)]
+    where = tasks_sql.DepthChild(child_id=child_id, depth=depth)
+    keys = [key for key, *_ in tx.rows(tasks_sql.SUNK_TASKS, **where)]
     if not keys:
         return
     tx.lock_sessions(keys)
     at = sources.now_us()
-    for key, session_id, revision, before, after in tx.rows(tasks_sql.SUNK_TASKS, where):
+    for key, session_id, revision, before, after in tx.rows(tasks_sql.SUNK_TASKS, **where):
         tx.states.pop(session_id, None)
-        tx.run(tasks_sql.UPDATE_DEPTH, {"task_depth": after, "session_key": key})
-        tx.run(sessions_sql.UPDATE_REVISION, {"revision": revision + 1, "at": at, "session_key": key})
+        tx.run(tasks_sql.UPDATE_DEPTH, task_depth=after, session_key=key)
+        tx.run(sessions_sql.UPDATE_REVISION, revision=revision + 1, at=at, session_key=key)
         edit = Edit("depth", before=str(before), after=str(after))
-        tx.run(sessions_sql.INSERT_EDIT, edit_row(key, revision + 1, edit, NO_NOTE, at))
+        tx.insert(INSERT_EDIT, [edit_row(key, revision + 1, edit, NO_NOTE, at)])
 
 
 def _insert_link(
     tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str, entry_id: str | None
 ) -> None:
-    linked = tx.first(tasks_sql.LINKED_CHILD, {"parent_key": state.key, "child_id": child_id})
-    if linked is not None:
-        if linked[0] is None and entry_id is not None:
-            where = {"parent_key": state.key, "child_id": child_id, "entry_id": entry_id}
-            tx.run(tasks_sql.PLACE_LINK, where)
-            write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
+    linked = tx.first(tasks_sql.LINKED_CHILD, parent_key=state.key, child_id=child_id)
+    if linked is None:
+        (position,) = tx.first(tasks_sql.NEXT_POSITION, parent_key=state.key) or (0,)
+        tx.insert(INSERT_LINK, [LinkRow(state.key, position, task_id, child_id, entry_id)])
+    elif linked == (None,) and entry_id is not None:
+        tx.run(tasks_sql.PLACE_LINK, parent_key=state.key, child_id=child_id, entry_id=entry_id)
+    else:
         return
-    row = tx.first(tasks_sql.NEXT_POSITION, {"parent_key": state.key})
-    tx.run(
-        tasks_sql.INSERT_LINK,
-        {
-            "parent_key": state.key,
-            "position": 0 if row is None else row[0],
-            "task_id": task_id,
-            "child_id": child_id,
-            "entry_id": entry_id,
-        },
-    )
     write_edits(tx, sources, state, [Edit("task", after=child_id)], NO_NOTE)
 
 
 def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
     """Write down what was changed beside the history, and count one revision."""
     revision, at = state.revision + 1, sources.now_us()
-    tx.run(sessions_sql.UPDATE_REVISION, {"revision": revision, "at": at, "session_key": state.key})
-    for edit in edits:
-        tx.run(sessions_sql.INSERT_EDIT, edit_row(state.key, revision, edit, note, at))
+    tx.run(sessions_sql.UPDATE_REVISION, revision=revision, at=at, session_key=state.key)
+    tx.insert(INSERT_EDIT, [edit_row(state.key, revision, edit, note, at) for edit in edits])
 
 
-def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> dict[str, object]:
-    """Return the parameters of `sessions_sql.INSERT_EDIT`."""
-    return {
-        "session_key": session_key, "revision": revision, "what": edit.what, "entry_id": edit.entry_id,
-        "before": edit.before, "after": edit.after, "edited_by": note.by, "why": note.why, "at": at,
-    }  # fmt: skip
+def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:
+    """Return an edit as it is stored."""
+    return EditRow(session_key, revision, edit.what, edit.entry_id, edit.before, edit.after, note.by, note.why, at)

@@ -10,20 +10,11 @@ from itertools import groupby, islice
 from operator import itemgetter
 
 from flue_py.core.trees import (
-    BlobRow,
     CallRow,
-    EditRow,
-    EntryRow,
     FoundTree,
     GonePayer,
-    LaneRow,
-    LinkRow,
-    MarkRow,
-    MoveRow,
     Payer,
     RequestRow,
-    SessionHead,
-    SessionRow,
     Standing,
     TreeCopy,
     TreeHead,
@@ -35,10 +26,24 @@ from flue_py.errors import CorruptStore
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.budgets import delete_session_budgets
 from flue_py.store.ops.path_sums import NOBODY, renew_sums
-from flue_py.store.seam import Row, Statement, Transaction
+from flue_py.store.seam import Insert, Transaction, Written
 from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import tasks as tasks_sql
 from flue_py.store.sql import transfer as transfer_sql
+from flue_py.store.sql.inserts import (
+    COPY_BLOB,
+    COPY_LINK,
+    COPY_MARK,
+    INSERT_CALL,
+    INSERT_EDIT,
+    INSERT_ENTRY,
+    INSERT_LANE,
+    INSERT_MOVE,
+    INSERT_PAYER,
+    INSERT_REQUEST,
+    INSERT_SESSION,
+)
+from flue_py.store.sql.takes import ScopeProviderCall, Session
 
 # Rows that are handed to the driver at once.
 _BATCH = 2_000
@@ -48,65 +53,60 @@ _BATCH = 2_000
 
 def list_trees(tx: Transaction, after: int, limit: int) -> list[TreeHead]:
     """Return a page of trees (see `Backend.list_trees`)."""
-    ids = [row[0] for row in tx.rows(transfer_sql.TREE_IDS, {"after_key": after, "count": limit})]
+    ids = [tree_id for (tree_id,) in tx.rows(transfer_sql.TREE_IDS, after_key=after, count=limit)]
     if not ids:
         return []
-    rows = tx.rows(transfer_sql.HEADS, {"after_key": after, "last_tree": ids[-1]})
-    return [
-        TreeHead(tree_id, tuple(SessionHead._make(row[1:]) for row in group))
-        for tree_id, group in groupby(rows, key=itemgetter(0))
-    ]
+    rows = tx.rows(transfer_sql.HEADS, after_key=after, last_tree=ids[-1])
+    return [TreeHead(tree_id, tuple(head for _, head in group)) for tree_id, group in groupby(rows, key=itemgetter(0))]
 
 
 def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
     """Return everything there is of a tree (see `Backend.read_whole_tree`)."""
-    where = {"tree_id": tree_id}
-    sessions = [SessionRow._make(row) for row in tx.rows(transfer_sql.SESSIONS, where)]
+    sessions = list(tx.rows(transfer_sql.SESSIONS, tree_id=tree_id))
     if not sessions:
         return None
     with collector_held(sum(session.entry_count for session in sessions)):
-        entries = [EntryRow._make(row) for row in tx.rows(transfer_sql.ENTRIES, where)]
-    calls = [CallRow._make(row) for row in tx.rows(transfer_sql.CALLS, where)]
-    payers = [Payer._make(row) for row in tx.rows(transfer_sql.PAYERS, where)]
+        entries = list(tx.rows(transfer_sql.ENTRIES, tree_id=tree_id))
+    calls = list(tx.rows(transfer_sql.CALLS, tree_id=tree_id))
+    payers = list(tx.rows(transfer_sql.PAYERS, tree_id=tree_id))
     gone = {entry.session_key for entry in entries} - {session.session_key for session in sessions}
     for session_key in sorted(gone):
-        payer = tx.first(transfer_sql.PAYER, {"session_key": session_key})
+        payer = tx.first(transfer_sql.PAYER, session_key=session_key)
         if payer is not None:
-            payers.append(Payer._make(payer))
+            payers.append(payer)
             calls += _calls_of(tx, session_key)[0]
-    epoch = tx.first(transfer_sql.EPOCH, {})
+    (epoch,) = tx.first(transfer_sql.EPOCH) or (0,)
     return TreeCopy(
         tree_id,
-        0 if epoch is None else epoch[0],
+        epoch,
         sessions,
-        [LaneRow._make(row) for row in tx.rows(transfer_sql.LANES, where)],
+        list(tx.rows(transfer_sql.LANES, tree_id=tree_id)),
         entries,
-        [BlobRow._make(row) for row in tx.rows(transfer_sql.BLOBS, where)],
-        [LinkRow._make(row) for row in tx.rows(transfer_sql.LINKS, where)],
-        [MoveRow._make(row) for row in tx.rows(transfer_sql.MOVES, where)],
-        [RequestRow._make(row) for row in tx.rows(transfer_sql.REQUESTS, where)],
-        [MarkRow._make(row) for row in tx.rows(transfer_sql.MARKS, where)],
+        list(tx.rows(transfer_sql.BLOBS, tree_id=tree_id)),
+        list(tx.rows(transfer_sql.LINKS, tree_id=tree_id)),
+        list(tx.rows(transfer_sql.MOVES, tree_id=tree_id)),
+        list(tx.rows(transfer_sql.REQUESTS, tree_id=tree_id)),
+        list(tx.rows(transfer_sql.MARKS, tree_id=tree_id)),
         calls,
         payers,
-        [EditRow._make(row) for row in tx.rows(transfer_sql.EDITS, where)],
+        list(tx.rows(transfer_sql.EDITS, tree_id=tree_id)),
     )
 
 
 def list_gone_payers(tx: Transaction, after: int, limit: int) -> list[GonePayer]:
     """Return a page of sessions that are gone, with what they paid (see `Backend.list_gone_payers`)."""
     gone = []
-    for row in tx.rows(transfer_sql.GONE_PAYERS, {"after_key": after, "count": limit}):
-        payer = Payer._make(row)
+    for payer in tx.rows(transfer_sql.GONE_PAYERS, after_key=after, count=limit):
         calls, tree_id = _calls_of(tx, payer.session_key)
-        member = tx.first(transfer_sql.MEMBER_OF_TREE, {"tree_id": tree_id})
-        gone.append(GonePayer(payer, tree_id, None if member is None else member[0], calls))
+        (member,) = tx.first(transfer_sql.MEMBER_OF_TREE, tree_id=tree_id) or (None,)
+        gone.append(GonePayer(payer, tree_id, member, calls))
     return gone
 
 
 def _calls_of(tx: Transaction, session_key: int) -> tuple[list[CallRow], int]:
     """Return what a session paid, and the tree that was for."""
-    rows = tx.rows(transfer_sql.CALLS_OF, {"session_key": session_key})
-    return [CallRow._make(row[:-1]) for row in rows], rows[0][-1] if rows else session_key
+    rows = tx.rows(transfer_sql.CALLS_OF, session_key=session_key)
+    return [call for _, call in rows], next((tree_id for tree_id, _ in rows), session_key)
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
@@ -140,20 +140,20 @@ class _Found:
 def _find(tx: Transaction, heads: Sequence[TreeHead]) -> _Found:
     sessions = [session for head in heads for session in head.sessions]
     found = _Found({}, {}, {}, {})
-    rows = tx.rows(transfer_sql.STAMPED_HEADS, {"ids": json.dumps([session.id for session in sessions])})
+    rows = tx.rows(transfer_sql.STAMPED_HEADS, ids=json.dumps([session.id for session in sessions]))
     for tree_id, group in groupby(rows, key=itemgetter(0)):
         stamps = set()
         theirs = []
-        for _, session_key, stamp, *columns in group:
-            theirs.append(SessionHead._make(columns))
-            stamps.add(None if stamp is None else bytes(stamp))
-            found.homes[theirs[-1].id] = tree_id
-            found.keys[theirs[-1].id] = session_key
+        for _, session_key, stamp, head in group:
+            theirs.append(head)
+            stamps.add(stamp)
+            found.homes[head.id] = tree_id
+            found.keys[head.id] = session_key
         found.trees[tree_id] = FoundTree(TreeHead(tree_id, tuple(theirs)), frozenset(stamps))
     names = [(session.scope, session.key) for session in sessions if session.key is not None]
     if names:
-        rows = tx.rows(transfer_sql.KEY_HOLDERS, {"keys": json.dumps(names)})
-        found.holders = {(scope, key): holder for scope, key, holder in rows}
+        holders = tx.rows(transfer_sql.KEY_HOLDERS, keys=json.dumps(names))
+        found.holders = {(scope, key): holder for scope, key, holder in holders}
     return found
 
 
@@ -183,7 +183,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
         # Whoever writes to the tree may know what its paths had paid. Where it is a copy as it came, nobody does.
         renew_sums(tx, tree_id, None if _is_untouched(tx, tree_id) else NOBODY)
     if copy.epoch:
-        tx.run(transfer_sql.RAISE_EPOCH, {"number": copy.epoch})
+        tx.run(transfer_sql.RAISE_EPOCH, number=copy.epoch)
     return standing
 
 
@@ -222,22 +222,24 @@ def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> 
     An id may have been used again: whoever paid none of these calls is somebody else.
     """
     for call in calls:
-        row = tx.first(transfer_sql.OWNER_OF_CALL, _identity(call))
-        if row is not None and row[2] == session_id and row[3] is None:
-            return row[0], row[1]
+        owner = tx.first(transfer_sql.OWNER_OF_CALL, **_identity(call))
+        if owner is not None:
+            key, tree_id, owner_id, living = owner
+            if owner_id == session_id and living is None:
+                return key, tree_id
     return None
 
 
-def _identity(call: CallRow) -> dict[str, object]:
-    return {"scope": call.scope, "provider": call.provider, "call_id": call.call_id}
+def _identity(call: CallRow) -> ScopeProviderCall:
+    return ScopeProviderCall(scope=call.scope, provider=call.provider, call_id=call.call_id)
 
 
 def _is_untouched(tx: Transaction, tree_id: int) -> bool:
     """Return whether a tree is a copy that nobody has written to."""
-    sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, {"tree_id": tree_id}))
-    rows = tx.rows(transfer_sql.STAMPED_HEADS, {"ids": json.dumps(list(sessions.values()))})
-    head = TreeHead(tree_id, tuple(SessionHead._make(row[3:]) for row in rows))
-    return {None if row[2] is None else bytes(row[2]) for row in rows} <= head.known_as
+    sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=tree_id))
+    rows = tx.rows(transfer_sql.STAMPED_HEADS, ids=json.dumps(list(sessions.values())))
+    whole = TreeHead(tree_id, tuple(head for *_, head in rows))
+    return {stamp for _, _, stamp, _ in rows} <= whole.known_as
 
 
 def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) -> None:
@@ -245,27 +247,26 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
     if standing.tree_id is None:
         return
     for statement in transfer_sql.DELETE_HISTORY:
-        tx.run(statement, {"tree_id": standing.tree_id})
+        tx.run(statement, tree_id=standing.tree_id)
     if standing.removed:
         delete_session_budgets(tx, standing.removed)
-    tx.run_many(transfer_sql.DELETE_SESSION, [{"session_key": there[gone]} for gone in standing.removed])
+    tx.run_many(transfer_sql.DELETE_SESSION, [Session(session_key=there[gone]) for gone in standing.removed])
 
 
 def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], there: Mapping[str, int]) -> None:
     tree_id = keys[copy.tree_id]
     rows = [session._replace(session_key=keys[session.session_key]) for session in copy.sessions]
-    _insert(tx, transfer_sql.INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
+    _insert(tx, INSERT_SESSION, ((tree_id, *row) for row in rows if row.id not in there))
     for row in rows:
         if row.id in there:
-            tx.run(transfer_sql.UPDATE_SESSION, row._asdict())
+            tx.run(transfer_sql.UPDATE_SESSION, **row._asdict())
             # Changes nothing, but wakes whoever watches the session, where that is done by a statement.
-            revision = {"revision": row.revision, "at": row.updated_at, "session_key": row.session_key}
-            tx.run(sessions_sql.UPDATE_REVISION, revision)
+            tx.run(sessions_sql.UPDATE_REVISION, revision=row.revision, at=row.updated_at, session_key=row.session_key)
     stamp = (transfer_sql.COPY_KEY, transfer_sql.COPY_OPERATION, copy.head.fingerprint)
     _insert(
         tx,
-        transfer_sql.INSERT_REQUEST,
-        ((row.session_key, *stamp, str(row.revision)) for row in rows),
+        INSERT_REQUEST,
+        (RequestRow(row.session_key, *stamp, str(row.revision)) for row in rows),
     )
 
 
@@ -273,31 +274,26 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     tree_id = keys[copy.tree_id]
     if len({entry.id for entry in copy.entries}) < len(copy.entries):
         raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
-    creator = EntryRow._fields.index("session_key")
-    _insert(tx, transfer_sql.INSERT_BLOB, ((tree_id, *row) for row in copy.blobs))
+    _insert(tx, COPY_BLOB, ((tree_id, *row) for row in copy.blobs))
     _insert(
         tx,
-        transfer_sql.INSERT_LANE,
+        INSERT_LANE,
         ((tree_id, *lane._replace(owner_key=keys[lane.owner_key])) for lane in copy.lanes),
     )
     with collector_held(len(copy.entries)):
         _insert(
             tx,
-            transfer_sql.INSERT_ENTRY,
-            ((tree_id, *row[:creator], keys[row.session_key], *row[creator + 1 :]) for row in copy.entries),
+            INSERT_ENTRY,
+            ((tree_id, *row._replace(session_key=keys[row.session_key])) for row in copy.entries),
         )
-    # What belongs to one session has its key first.
-    for statement, owned in (
-        (transfer_sql.INSERT_LINK, copy.links),
-        (transfer_sql.INSERT_MOVE, copy.moves),
-        (transfer_sql.INSERT_EDIT, copy.edits),
-        (transfer_sql.INSERT_REQUEST, copy.requests),
-        (transfer_sql.INSERT_MARK, copy.marks),
-    ):
-        _insert(tx, statement, ((keys[row[0]], *row[1:]) for row in owned))
+    _insert(tx, COPY_LINK, (row._replace(parent_key=keys[row.parent_key]) for row in copy.links))
+    _insert(tx, INSERT_MOVE, (row._replace(session_key=keys[row.session_key]) for row in copy.moves))
+    _insert(tx, INSERT_EDIT, (row._replace(session_key=keys[row.session_key]) for row in copy.edits))
+    _insert(tx, INSERT_REQUEST, (row._replace(session_key=keys[row.session_key]) for row in copy.requests))
+    _insert(tx, COPY_MARK, (row._replace(session_key=keys[row.session_key]) for row in copy.marks))
 
 
-def _insert(tx: Transaction, statement: Statement, rows: Iterable[Row]) -> None:
+def _insert(tx: Transaction, statement: Insert[Written], rows: Iterable[Written]) -> None:
     """Insert rows, a batch at a time, so that they are not all there once more."""
     waiting = iter(rows)
     while batch := list(islice(waiting, _BATCH)):
@@ -315,18 +311,24 @@ def _write_calls(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> se
     """
     left: set[int] = set()
     tree_id = keys[copy.tree_id]
-    _insert(tx, transfer_sql.INSERT_PAYER, ((keys[payer.session_key], *payer[1:], tree_id) for payer in copy.payers))
+    _insert(
+        tx,
+        INSERT_PAYER,
+        ((tree_id, *payer._replace(session_key=keys[payer.session_key])) for payer in copy.payers),
+    )
     for payer in copy.payers:
         _note_task(tx, keys[payer.session_key], payer)
     calls = [call._replace(session_key=keys[call.session_key]) for call in copy.calls]
     # What an import met only a part of is written anew since, perhaps under another id.
-    tx.run_many(transfer_sql.DELETE_CALLS_OF, [{"session_key": keys[session.session_key]} for session in copy.sessions])
-    _insert(tx, transfer_sql.INSERT_CALL, ((tree_id, *call) for call in calls))
+    tx.run_many(
+        transfer_sql.DELETE_CALLS_OF, [Session(session_key=keys[session.session_key]) for session in copy.sessions]
+    )
+    _insert(tx, INSERT_CALL, ((tree_id, *call) for call in calls))
     expected = Counter(call.session_key for call in calls)
     names = {keys[payer.session_key]: payer.session_id for payer in copy.payers}
     for session_key, count in expected.items():
-        row = tx.first(transfer_sql.COUNT_CALLS, {"session_key": session_key})
-        if row is None or row[0] < count:
+        (there,) = tx.first(transfer_sql.COUNT_CALLS, session_key=session_key) or (0,)
+        if there < count:
             own = [call for call in calls if call.session_key == session_key]
             left |= _take_over(tx, names[session_key], tree_id, own)
     return left - {tree_id}
@@ -339,22 +341,23 @@ def _take_over(tx: Transaction, payer: str, tree_id: int, calls: Iterable[CallRo
     """
     left = set()
     for call in calls:
-        row = tx.first(transfer_sql.OWNER_OF_CALL, _identity(call))
-        if row is None or row[0] == call.session_key:
+        row = tx.first(transfer_sql.OWNER_OF_CALL, **_identity(call))
+        if row is None:
             continue
         owner_key, owner_tree, owner, live_key = row
+        if owner_key == call.session_key:
+            continue
         if live_key is not None or owner != payer:
             raise call_refused(call, payer, owner)
-        where = {**_identity(call), "session_key": call.session_key, "tree_id": tree_id}
-        tx.run(transfer_sql.GIVE_CALL, where)
-        tx.run(transfer_sql.DROP_PAYER, {"session_key": owner_key})
+        tx.run(transfer_sql.GIVE_CALL, **_identity(call), session_key=call.session_key, tree_id=tree_id)
+        tx.run(transfer_sql.DROP_PAYER, session_key=owner_key)
         left.add(owner_tree)
     return left
 
 
 def _note_task(tx: Transaction, session_key: int, payer: Payer) -> None:
     if payer.task_of is not None:
-        tx.run(tasks_sql.NOTE_TASK, {"session_key": session_key, "task_of": payer.task_of})
+        tx.run(tasks_sql.NOTE_TASK, session_key=session_key, task_of=payer.task_of)
 
 
 def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
@@ -362,7 +365,7 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
     written = 0
     trees: dict[int, int] = {}
     for gone in payers:
-        missing = [call for call in gone.calls if tx.first(transfer_sql.OWNER_OF_CALL, _identity(call)) is None]
+        missing = [call for call in gone.calls if tx.first(transfer_sql.OWNER_OF_CALL, **_identity(call)) is None]
         known = _known_payer(tx, gone.payer.session_id, gone.calls)
         if known is not None:
             _note_task(tx, known[0], gone.payer)
@@ -370,13 +373,12 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
             continue
         session_key, tree_id = known or (None, trees.get(gone.tree_id))
         if tree_id is None and gone.member is not None:
-            row = tx.first(transfer_sql.TREE_OF_SESSION, {"id": gone.member})
-            tree_id = None if row is None else int(row[0])
+            (tree_id,) = tx.first(transfer_sql.TREE_OF_SESSION, id=gone.member) or (None,)
         is_new = session_key is None
         session_key = tx.new_key() if session_key is None else session_key
         tree_id = trees.setdefault(gone.tree_id, session_key if tree_id is None else tree_id)
         if is_new:
-            _insert(tx, transfer_sql.INSERT_PAYER, [(session_key, *gone.payer[1:], tree_id)])
-        _insert(tx, transfer_sql.INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
+            _insert(tx, INSERT_PAYER, [(tree_id, *gone.payer._replace(session_key=session_key))])
+        _insert(tx, INSERT_CALL, ((tree_id, *call._replace(session_key=session_key)) for call in missing))
         written += len(missing)
     return written

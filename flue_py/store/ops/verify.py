@@ -15,10 +15,11 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown
 from flue_py.store.schema.payloads import unpack, unpack_blob
-from flue_py.store.seam import Row, Transaction
+from flue_py.store.seam import Transaction
 from flue_py.store.sql import read as read_sql
 from flue_py.store.sql import store as store_sql
 from flue_py.store.sql import verify as verify_sql
+from flue_py.store.sql.verify import StoredEntry, StoredSession
 
 
 @dataclass(slots=True)
@@ -62,40 +63,40 @@ def _first_line(message: JsonObject) -> str | None:
 def storage_problems(tx: Transaction, location: str) -> list[Problem]:
     """Return what SQLite itself finds in a database: damaged pages and indexes, references to rows that are gone."""
     problems = [
-        Problem("damaged database", location, str(row[0]))
-        for row in tx.rows(verify_sql.INTEGRITY_CHECK, {})
-        if row[0] != "ok"
+        Problem("damaged database", location, str(found))
+        for (found,) in tx.rows(verify_sql.INTEGRITY_CHECK)
+        if found != "ok"
     ]
-    for table, rowid, parent, _ in tx.rows(verify_sql.FOREIGN_KEY_CHECK, {}):
+    for table, rowid, parent, _ in tx.rows(verify_sql.FOREIGN_KEY_CHECK):
         problems.append(Problem("dangling reference", f"{table} row {rowid}", f"names no row of {parent}"))
     return problems
 
 
 def verify(tx: Transaction) -> VerifyReport:
     """Check the whole store (see `Backend.verify`). O(store); memory: one row per entry for its place."""
-    lanes = [Lane(*row) for row in tx.rows(verify_sql.ALL_LANES, {})]
-    sessions = tx.rows(verify_sql.ALL_SESSIONS, {})
-    retracted = {(row[0], row[1]) for row in tx.rows(verify_sql.ALL_RETRACTED, {})}
-    found = _Found({(row[0], row[1], row[2]): Paid._make(row[3:]) for row in tx.rows(verify_sql.BOOKED_CALLS, {})})
+    lanes = list(tx.rows(verify_sql.ALL_LANES))
+    sessions = tx.rows(verify_sql.ALL_SESSIONS)
+    retracted = set(tx.rows(verify_sql.ALL_RETRACTED))
+    found = _Found({(tree, payer, entry): paid for tree, payer, entry, paid in tx.rows(verify_sql.BOOKED_CALLS)})
     forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
     for lane in lanes:
         _check_lane(tx, lane, forks, found, retracted)
-    for key, revision in tx.rows(verify_sql.LAST_REVISIONS, {}):
+    for key, revision in tx.rows(verify_sql.LAST_REVISIONS):
         found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
-    for row in sessions:
-        _check_names(row, found)
-        _check_session(row, found)
+    for session in sessions:
+        _check_names(session, found)
+        _check_session(session, found)
     _check_holds(lanes, sessions, found)
     _check_ledger(tx, sessions, found)
     _check_leftovers(tx, found)
     _check_next_key(tx, found)
-    counted = tx.first(verify_sql.COUNT_ENTRIES, {})
-    return VerifyReport(len(sessions), 0 if counted is None else counted[0], found.problems)
+    (entries,) = tx.first(verify_sql.COUNT_ENTRIES) or (0,)
+    return VerifyReport(len(sessions), entries, found.problems)
 
 
-def _check_names(row: Row, found: _Found) -> None:
+def _check_names(session: StoredSession, found: _Found) -> None:
     """Report an id, a scope, a key and a title that no store would take, and that so cannot be asked for."""
-    session_id, scope, key, title = row[1], *row[-3:]
+    session_id, scope, key, title = session.id, session.scope, session.name, session.title
     where, refused = f"session {session_id!r}", "no store would take it; rescue the session by salvage"
     if not isinstance(session_id, str) or not is_usable(session_id):
         found.report("unusable id", where, refused)
@@ -118,47 +119,46 @@ def _check_lane(
             found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
         totals, paid = found.totals.get(place, (NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
-    for row in tx.rows(verify_sql.LANE_ENTRIES, {"tree_id": lane.tree_id, "lane_id": lane.lane_id}):
-        depth, entry_id, creator = row[:3]
-        if not isinstance(entry_id, str) or not is_usable(entry_id):
-            found.report("unusable id", f"entry {entry_id!r}", "cannot be an id, or not be typed; rescue it by salvage")
+    for entry in tx.rows(verify_sql.LANE_ENTRIES, tree_id=lane.tree_id, lane_id=lane.lane_id):
+        depth, creator = entry.depth, entry.creator
+        if not isinstance(entry.id, str) or not is_usable(entry.id):
+            found.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")
         if depth != expected_depth:
-            found.report("wrong depth", f"entry {entry_id}", f"is at depth {depth}, not {expected_depth}")
-        totals = _check_entry(tx, lane, row, totals, found)
-        paid = _check_paid(lane, row, paid, found)
+            found.report("wrong depth", f"entry {entry.id}", f"is at depth {depth}, not {expected_depth}")
+        totals = _check_entry(tx, lane, entry, totals, found)
+        paid = _check_paid(lane, entry, paid, found)
         expected_depth = depth + 1
         if (lane.tree_id, lane.lane_id, depth) in forks:
             found.totals[lane.tree_id, lane.lane_id, depth] = (totals, paid)
-        found.places[lane.tree_id, entry_id] = (lane.lane_id, depth)
+        found.places[lane.tree_id, entry.id] = (lane.lane_id, depth)
         found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
-        found.newest[creator] = max(row[23], found.newest.get(creator, row[23]))
-        found.last_revisions[creator] = max(row[6], found.last_revisions.get(creator, 0))
-        if (creator, entry_id) not in retracted:
+        found.newest[creator] = max(entry.created_at, found.newest.get(creator, entry.created_at))
+        found.last_revisions[creator] = max(entry.revision, found.last_revisions.get(creator, 0))
+        if (creator, entry.id) not in retracted:
             found.entry_counts[creator] += 1
-            found.message_counts[creator] += row[3] == MESSAGE
+            found.message_counts[creator] += entry.kind == MESSAGE
     if expected_depth == lane.fork_depth + 1:
         found.report("empty lane", where, "has no entries")
 
 
-def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, found: _Found) -> UsageTotals:
+def _check_entry(tx: Transaction, lane: Lane, entry: StoredEntry, before: UsageTotals, found: _Found) -> UsageTotals:
     """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
-    _, entry_id, creator, kind, role, counted, revision, digest = row[:8]
-    stored = UsageTotals._make(row[8:18])
-    where = f"entry {entry_id}"
+    creator, kind, role, stored = entry.creator, entry.kind, entry.role, entry.totals
+    where = f"entry {entry.id}"
     if not all(isinstance(amount, int) for amount in stored):
         found.report("wrong totals", where, f"stores {tuple(stored)}, which are not all numbers")
         return before
     try:
-        if row[22] == "blob":
+        if entry.storage == "blob":
             raise CorruptStore("it is stored as bytes, not as text")
         # As bytes: a text of it would be there a second time, and may be four times as large.
-        data = _payload_text(tx, lane.tree_id, *row[18:21])
+        data = _payload_text(tx, lane.tree_id, entry.payload, entry.packed, entry.blob)
         value = decode_json(data)
     except FlueError as error:
         found.report("unreadable payload", where, str(error))
         found.unknown_previews.add(creator)
         return stored
-    if payload_digest(data) != digest:
+    if payload_digest(data) != entry.digest:
         found.report("damaged payload", where, "does not match its digest")
         found.unknown_previews.add(creator)
         return stored
@@ -166,24 +166,24 @@ def _check_entry(tx: Transaction, lane: Lane, row: Row, before: UsageTotals, fou
     if kind == MESSAGE and fields.get("role") != role:
         found.report("wrong role", where, f"stores {role!r}, its message says {fields.get('role')!r}")
     if kind == MESSAGE and role == "user":
-        found.note_preview(creator, (revision, row[21]), fields)
+        found.note_preview(creator, (entry.revision, entry.ordinal), fields)
     try:
-        derived = before.plus(reported_usage(kind, role, fields)) if counted else before
+        derived = before.plus(reported_usage(kind, role, fields)) if entry.counted else before
     except FlueError as error:
         found.report("wrong totals", where, str(error))
         return stored
-    if stored != derived and not (counted and agrees_with_payload(stored.minus(before), kind, role, fields)):
+    if stored != derived and not (entry.counted and agrees_with_payload(stored.minus(before), kind, role, fields)):
         found.report("wrong totals", where, f"stores {tuple(stored)}, derives {tuple(derived)}")
     return stored
 
 
-def _check_paid(lane: Lane, row: Row, before: Paid, found: _Found) -> Paid:
+def _check_paid(lane: Lane, entry: StoredEntry, before: Paid, found: _Found) -> Paid:
     """Check what was paid on the path to an entry; return the stored sums, so that one error is reported once."""
-    stored = Paid._make(row[24:29])
-    derived = before.plus(found.booked.get((lane.tree_id, row[2], row[1]), NOTHING_PAID))
+    stored = entry.paid
+    derived = before.plus(found.booked.get((lane.tree_id, entry.creator, entry.id), NOTHING_PAID))
     if stored != derived:
         detail = f"stores {tuple(stored)}, the ledger has {tuple(derived)} of its path"
-        found.report("wrong sums of calls", f"entry {row[1]}", detail)
+        found.report("wrong sums of calls", f"entry {entry.id}", detail)
     return stored if all(isinstance(amount, int) for amount in stored) else derived
 
 
@@ -196,31 +196,33 @@ def _payload_text(
         return unpack(packed)
     if blob is None:
         raise CorruptStore("it has no payload")
-    row = tx.first(read_sql.BLOB_DATA, {"tree_id": tree_id, "sha256": blob})
-    return unpack_blob(blob, None if row is None else row[0])
+    (data,) = tx.first(read_sql.BLOB_DATA, tree_id=tree_id, sha256=blob) or (None,)
+    return unpack_blob(blob, data)
 
 
-def _check_session(row: Row, found: _Found) -> None:
-    key, session_id, tree_id, leaf, fork_point, revision, entry_count, message_count = row[:8]
-    first_message, active, created = row[12:15]
-    where = f"session {session_id}"
-    for what, entry_id in (("leaf", leaf), ("fork point", fork_point)):
-        if entry_id is not None and (tree_id, entry_id) not in found.places:
+def _check_session(session: StoredSession, found: _Found) -> None:
+    key = session.key
+    where = f"session {session.id}"
+    for what, entry_id in (("leaf", session.leaf), ("fork point", session.fork_point)):
+        if entry_id is not None and (session.tree_id, entry_id) not in found.places:
             found.report(f"missing {what}", where, f"names entry {entry_id}, which is not there")
-    if found.last_revisions.get(key, 0) > revision:
-        found.report("wrong revision", where, f"is at {revision}, its entries at {found.last_revisions[key]}")
-    newest = found.newest.get(key, created)
+    if found.last_revisions.get(key, 0) > session.revision:
+        found.report("wrong revision", where, f"is at {session.revision}, its entries at {found.last_revisions[key]}")
+    newest = found.newest.get(key, session.created_at)
+    active = session.active_at
     if active != newest:
         found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
     derived_texts = [texts[key][1] if key in texts else None for texts in (found.previews, found.first_lines)]
+    first_message = session.first_message
     if first_message not in derived_texts and key not in found.unknown_previews:
         found.report("wrong first message", where, f"lists {first_message!r}, derives {derived_texts[0]!r}")
     derived = (found.entry_counts[key], found.message_counts[key])
-    if (entry_count, message_count) != derived:
-        found.report("wrong count", where, f"counts {(entry_count, message_count)}, has {derived}")
+    counted = (session.entry_count, session.message_count)
+    if counted != derived:
+        found.report("wrong count", where, f"counts {counted}, has {derived}")
 
 
-def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> None:
+def _check_holds(lanes: list[Lane], sessions: Sequence[StoredSession], found: _Found) -> None:
     """What a deleted session left must be held to its very end; what is not held should have gone."""
     deepest: dict[tuple[int, int], int] = {}
 
@@ -230,11 +232,11 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> N
     for lane in lanes:
         if lane.parent_lane is not None:
             hold(lane.tree_id, lane.parent_lane, lane.fork_depth)
-    for row in sessions:
-        for entry_id in (row[3], row[4]):
-            place = found.places.get((row[2], entry_id))
+    for session in sessions:
+        for entry_id in (session.leaf, session.fork_point):
+            place = None if entry_id is None else found.places.get((session.tree_id, entry_id))
             if place is not None:
-                hold(row[2], *place)
+                hold(session.tree_id, *place)
     for lane in lanes:
         tip = found.tips.get((lane.tree_id, lane.lane_id))
         if tip is not None and tip[1] != lane.owner and deepest.get((lane.tree_id, lane.lane_id), -1) < tip[0]:
@@ -243,27 +245,28 @@ def _check_holds(lanes: list[Lane], sessions: Sequence[Row], found: _Found) -> N
             )
 
 
-def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> None:
-    sums = {row[0]: tuple(row[1:]) for row in tx.rows(verify_sql.LEDGER_SUMS, {})}
-    for row in sessions:
-        (*spent, unpriced, unknown), derived = row[8:12], sums.get(row[0], (0, 0, 0, 0))
-        if tuple(spent) != derived[:2]:
-            detail = f"stores {tuple(spent)}, its ledger rows sum to {derived[:2]}"
-            found.report("wrong spending", f"session {row[1]}", detail)
-        if unpriced != derived[2]:
-            detail = f"counts {unpriced}, its ledger has {derived[2]}"
-            found.report("wrong number of unpriced calls", f"session {row[1]}", detail)
-        if unknown != derived[3]:
-            detail = f"counts {unknown}, its ledger has {derived[3]}"
-            found.report("wrong number of unknown calls", f"session {row[1]}", detail)
-    for session_id, stored, derived in tx.rows(verify_sql.STRAY_PAYERS, {}):
+def _check_ledger(tx: Transaction, sessions: Sequence[StoredSession], found: _Found) -> None:
+    sums = {key: sums for key, *sums in tx.rows(verify_sql.LEDGER_SUMS)}
+    for session in sessions:
+        where = f"session {session.id}"
+        tokens, cost, unpriced, unknown = sums.get(session.key, (0, 0, 0, 0))
+        spending = (session.spent_tokens, session.spent_cost)
+        if spending != (tokens, cost):
+            found.report("wrong spending", where, f"stores {spending}, its ledger rows sum to {(tokens, cost)}")
+        if session.unpriced != unpriced:
+            detail = f"counts {session.unpriced}, its ledger has {unpriced}"
+            found.report("wrong number of unpriced calls", where, detail)
+        if session.unknown != unknown:
+            detail = f"counts {session.unknown}, its ledger has {unknown}"
+            found.report("wrong number of unknown calls", where, detail)
+    for session_id, stored, derived in tx.rows(verify_sql.STRAY_PAYERS):
         detail = f"says {stored} is its tree, its calls were for tree {derived}"
         found.report("wrong tree", f"payer {session_id}", detail)
-    for session_id, stored, folder in tx.rows(verify_sql.STRAY_PROJECTS, {}):
-        found.report("wrong project", f"payer {session_id}", f"says {stored!r}, the session works in {folder!r}")
-    for budget_id, session_id in tx.rows(verify_sql.STRAY_BUDGETS, {}):
-        found.report("stray budget", f"budget {budget_id}", f"covers session {session_id!r}, which is not there")
-    for budget_id, reserved, spent, held, used in tx.rows(verify_sql.BUDGET_SUMS, {}):
+    for session_id, project, folder in tx.rows(verify_sql.STRAY_PROJECTS):
+        found.report("wrong project", f"payer {session_id}", f"says {project!r}, the session works in {folder!r}")
+    for budget_id, covered in tx.rows(verify_sql.STRAY_BUDGETS):
+        found.report("stray budget", f"budget {budget_id}", f"covers session {covered!r}, which is not there")
+    for budget_id, reserved, spent, held, used in tx.rows(verify_sql.BUDGET_SUMS):
         if reserved != held:
             found.report("wrong reservation", f"budget {budget_id}", f"has {reserved} set aside, holds {held}")
         if spent != used:
@@ -273,33 +276,34 @@ def _check_ledger(tx: Transaction, sessions: Sequence[Row], found: _Found) -> No
 
 def _check_next_key(tx: Transaction, found: _Found) -> None:
     """Where keys are counted, the next one must be new: else a session would get what another one left."""
-    row, last = tx.first(store_sql.READ_STATE, {"name": "next_key"}), tx.first(verify_sql.LAST_KEY, {})
-    highest = 0 if last is None or last[0] is None else last[0]
+    row, last = tx.first(store_sql.READ_STATE, name="next_key"), tx.first(verify_sql.LAST_KEY)
+    (highest,) = last or (0,)
+    (next_key,) = row or (None,)
     if row is None:
         if tx.is_alone:
             found.report("wrong next key", "table flue_store", "lacks next_key")
-    elif not isinstance(row[0], int) or row[0] <= highest:
-        found.report("wrong next key", "table flue_store", f"says {row[0]!r}, and key {highest} is taken")
+    elif not isinstance(next_key, int) or next_key <= (highest or 0):
+        found.report("wrong next key", "table flue_store", f"says {next_key!r}, and key {highest or 0} is taken")
 
 
 def _check_leftovers(tx: Transaction, found: _Found) -> None:
-    for (entry_id,) in tx.rows(verify_sql.LANELESS_ENTRIES, {}):
+    for (entry_id,) in tx.rows(verify_sql.LANELESS_ENTRIES):
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
-    for (call_id,) in tx.rows(verify_sql.NAMELESS_CALLS, {}):
+    for (call_id,) in tx.rows(verify_sql.NAMELESS_CALLS):
         found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
-    for _, sha256, size, data in tx.rows(verify_sql.ALL_BLOBS, {}):
+    for _, sha256, size, data in tx.rows(verify_sql.ALL_BLOBS):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
             if size != len(unpack_blob(sha256, data)):
                 found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
-    for (sha256,) in tx.rows(verify_sql.UNUSED_BLOBS, {}):
+    for (sha256,) in tx.rows(verify_sql.UNUSED_BLOBS):
         found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")
     for table, statement in verify_sql.ROWS_OF_NO_SESSION.items():
-        for key, count, example, session_id in tx.rows(statement, {}):
+        for key, count, example, session_id in tx.rows(statement):
             name = "" if session_id is None else f" (session {session_id})"
             detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
             found.report("rows of no session", f"table {table}", detail)
-    for session_id, entry_id, kind in tx.rows(verify_sql.DANGLING_MARKS, {}):
+    for session_id, entry_id, kind in tx.rows(verify_sql.DANGLING_MARKS):
         found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
 
 

@@ -6,26 +6,33 @@ writes nothing where the session has moved on. Several rows of a table come as a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flue_py.core.sessions import Appended, SessionInfo
-from flue_py.core.usage import MAX_AMOUNT, PAID_COLUMNS, Paid
+from flue_py.core.usage import MAX_AMOUNT, Paid
 from flue_py.store.ops.append import EntryBatch, PlannedAppend
 from flue_py.store.ops.ledger import distinct_calls, paid_by
 from flue_py.store.ops.sessions import PlannedFork
 from flue_py.store.postgres.errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres.transaction import PostgresTransaction
 from flue_py.store.schema.ledger_sums import all_tokens
-from flue_py.store.seam import Row, Statement, parameter_type
+from flue_py.store.seam import Insert, Row
 from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import dialects as dialects_sql
 from flue_py.store.sql import ledger as ledger_sql
-from flue_py.store.sql import move as move_sql
-from flue_py.store.sql import sessions as sessions_sql
-from flue_py.store.sql import state as state_sql
+from flue_py.store.sql.inserts import (
+    INSERT_BLOB,
+    INSERT_CALL,
+    INSERT_ENTRY,
+    INSERT_LANE,
+    INSERT_MOVE,
+    INSERT_PAYER,
+    INSERT_REQUEST,
+    INSERT_SESSION,
+)
 
 
 def land_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend | PlannedFork) -> object | None:
@@ -45,18 +52,19 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
     if batch is None or not _is_spending_in_range(batch):
         return None
     calls = distinct_calls(batch.calls)
-    update = batch.session_update(planned.result.leaf_id)
+    update: Mapping[str, object] = batch.session_update(planned.result.leaf_id)
+    tree_id = batch.state.tree_id
     arguments: list[object] = [batch.state.revision, *(update[name] for name in _UPDATED)]
     parts = _parts(
         arguments,
         # Not named as the table, which the update asks about.
-        ("added", append_sql.INSERT_ENTRY, batch.rows),
-        ("lanes", append_sql.INSERT_LANE, _columns(append_sql.INSERT_LANE, batch.lanes)),
-        ("blobs", append_sql.INSERT_BLOB, _columns(append_sql.INSERT_BLOB, batch.blobs.values())),
-        ("calls", ledger_sql.INSERT_CALL, [(batch.state.tree_id, *call) for call in calls]),
-        ("payer", ledger_sql.INSERT_PAYER, _columns(ledger_sql.INSERT_PAYER, _payer(batch))),
-        ("move", move_sql.INSERT_MOVE, _optional(move_sql.INSERT_MOVE, planned.move)),
-        ("request", state_sql.INSERT_REQUEST, _optional(state_sql.INSERT_REQUEST, planned.request)),
+        ("added", INSERT_ENTRY, batch.rows),
+        ("lanes", INSERT_LANE, [(tree_id, *lane) for lane in batch.lanes]),
+        ("blobs", INSERT_BLOB, [(tree_id, *blob) for blob in batch.blobs.values()]),
+        ("calls", INSERT_CALL, [(tree_id, *call) for call in calls]),
+        ("payer", INSERT_PAYER, [(tree_id, *batch.payer)] if batch.calls and batch.names_payer else ()),
+        ("move", INSERT_MOVE, _optional(planned.move)),
+        ("request", INSERT_REQUEST, _optional(planned.request)),
     )
     try:
         written = tx.connection.fetch(_append_statement(parts), arguments)
@@ -80,8 +88,8 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
     arguments: list[object] = [planned.source.revision, planned.source.key]
     parts = _parts(
         arguments,
-        ("fork", sessions_sql.INSERT_SESSION, _columns(sessions_sql.INSERT_SESSION, [planned.row])),
-        ("request", state_sql.INSERT_REQUEST, _optional(state_sql.INSERT_REQUEST, planned.request)),
+        ("fork", INSERT_SESSION, [(planned.session.tree_id, *planned.session.row)]),
+        ("request", INSERT_REQUEST, _optional(planned.request)),
     )
     if not tx.connection.fetch(_fork_statement(parts), arguments):
         return None
@@ -89,7 +97,7 @@ def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> Sess
     return planned.result
 
 
-def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]]) -> tuple[_Part, ...]:
+def _parts(arguments: list[object], *tables: tuple[str, Insert[Any], Sequence[Row]]) -> tuple[_Part, ...]:
     """Return a part for each table that gets rows, and add its values to the arguments."""
     parts = []
     for name, statement, rows in tables:
@@ -102,21 +110,13 @@ def _parts(arguments: list[object], *tables: tuple[str, Statement, Sequence[Row]
 def _is_spending_in_range(batch: EntryBatch) -> bool:
     """Return whether the spending stays within 64 bits; if not, the other way of writing reports it."""
     spent = paid_by(batch.calls)
-    on_paths = max((max(row[-len(PAID_COLUMNS) :]) for row in batch.rows), default=0)
+    on_paths = max(map(max, batch.paid), default=0)
     session = max(batch.state.spent_tokens + spent.tokens, batch.state.spent_cost + spent.picodollars)
     return max(on_paths, session) <= MAX_AMOUNT
 
 
-def _columns(statement: Statement, rows: Iterable[Mapping[str, object]]) -> list[Row]:
-    return [tuple(row[column] for column in statement.parameters) for row in rows]
-
-
-def _optional(statement: Statement, row: Mapping[str, object] | None) -> list[Row]:
-    return [] if row is None else _columns(statement, [row])
-
-
-def _payer(batch: EntryBatch) -> list[dict[str, object]]:
-    return [batch.payer] if batch.calls and batch.names_payer else []
+def _optional(row: Row | None) -> Sequence[Row]:
+    return () if row is None else [row]
 
 
 # What the session's row is given, in this order, after the revision that it must still have.
@@ -127,7 +127,7 @@ class _Part(NamedTuple):
     """The rows of one table, in a statement that writes several."""
 
     name: str
-    statement: Statement
+    statement: Insert[Any]
     is_single: bool
 
 
@@ -164,17 +164,17 @@ def _fork_statement(parts: tuple[_Part, ...]) -> str:
 
 def _clause(part: _Part, numbers: Iterator[int], before: str = "", after: str = "") -> str:
     """Return what inserts a part's rows; ``before`` and ``after`` stand around what the table does on conflict."""
-    into, _, rest = (part.statement.postgres or part.statement.sql).partition(" VALUES (")
+    into, _, rest = part.statement.postgres.partition(" VALUES (")
     on_conflict = ledger_sql.REFUSE_KNOWN_CALLS if part.name == "calls" else rest.partition(")")[2]
     return f"{part.name} AS ({into} {_rows_of(part, numbers)}{before}{on_conflict}{after})"
 
 
 def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
-    columns = part.statement.parameters
+    columns, types = part.statement.parameters, part.statement.types
     if part.is_single:
-        values = ", ".join(f"${next(numbers)}::{parameter_type(column)}" for column in columns)
+        values = ", ".join(f"${next(numbers)}::{types[column]}" for column in columns)
         return f"SELECT {values} FROM planned"
-    arrays = ", ".join(f"${next(numbers)}::{parameter_type(column)}[]" for column in columns)
+    arrays = ", ".join(f"${next(numbers)}::{types[column]}[]" for column in columns)
     names = ", ".join(f'"{column}"' for column in columns)
     named = ", ".join(f'n."{column}"' for column in columns)
     return f"SELECT {named} FROM planned, unnest({arrays}) AS n({names})"

@@ -163,8 +163,9 @@ class PostgresRunner(Runner):
         return self._location
 
     async def size_bytes(self) -> int | None:
-        row = await self.read(lambda tx: tx.first(store_sql.DATABASE_SIZE, {}), loose=True)
-        return None if row is None else int(row[0])
+        row = await self.read(lambda tx: tx.first(store_sql.DATABASE_SIZE), loose=True)
+        (size,) = row or (None,)
+        return size
 
     async def start(self) -> None:
         """Prepare the database. Raises as `open_postgres` says; does not wait for a server that is not there."""
@@ -184,8 +185,8 @@ class PostgresRunner(Runner):
 
     async def require_durable_commits(self) -> None:
         """Raise `InvalidArgument` where commits do not wait for the disk: an acknowledged append could be lost."""
-        row = await self.read(lambda tx: tx.first(store_sql.SYNCHRONOUS_COMMIT, {}), loose=True)
-        if row is not None and row[0] == "off":
+        row = await self.read(lambda tx: tx.first(store_sql.SYNCHRONOUS_COMMIT), loose=True)
+        if row == ("off",):
             raise InvalidArgument(
                 f"{self.location}: these connections have synchronous_commit = off, which may lose what was "
                 "acknowledged; set it to on, or open with durability='normal'"
@@ -448,8 +449,8 @@ def _has_landed(tx: PostgresTransaction, sent: PlannedAppend | PlannedFork) -> b
     if isinstance(sent, PlannedFork):
         made = get_session(tx, sent.result.id, None)
         return made is not None and made.created_us == sent.result.created_us
-    where = {"tree_id": sent.state.tree_id, "entry_id": sent.result.entry_ids[-1]}
-    return tx.first(move_sql.ENTRY_POSITION, where) is not None
+    last = sent.result.entry_ids[-1]
+    return tx.first(move_sql.ENTRY_POSITION, tree_id=sent.state.tree_id, entry_id=last) is not None
 
 
 def _roll_back(connection: Connection) -> None:

@@ -6,10 +6,10 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import NeedsSnapshot, Parameters, Row, Statement, Transaction
+from flue_py.store.seam import Insert, NeedsSnapshot, Nothing, P, Parameters, R, Row, Statement, Transaction, Written
 from flue_py.store.sql import sessions as sessions_sql
 
 if TYPE_CHECKING:
@@ -83,39 +83,44 @@ class PostgresTransaction(Transaction):
             raise NeedsSnapshot
 
     def lock_sessions(self, keys: Collection[int]) -> None:
-        self.rows(sessions_sql.LOCK_SESSIONS, {"keys": json.dumps(sorted(keys))})
+        self.rows(sessions_sql.LOCK_SESSIONS, keys=json.dumps(sorted(keys)))
 
     def lock_session(self, session_id: str) -> None:
         if self._locks:
-            self.first(sessions_sql.LOCK_SESSION, {"id": session_id})
+            self.first(sessions_sql.LOCK_SESSION, id=session_id)
             self.locked.add(session_id)
 
     def new_key(self) -> int:
         return _new_key()
 
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
-        return self.connection.fetch(statement.numbered, _arguments(statement, parameters))
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
+        sql, arguments = statement.numbered, _arguments(statement, parameters)
+        make = statement.make or tuple
+        found = self.connection.wait_for(lambda driver: driver.fetch(sql, *arguments))
+        return [cast("R", make(row)) for row in found]
 
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
         sql, arguments = statement.numbered, _arguments(statement, parameters)
         row = self.connection.wait_for(lambda driver: driver.fetchrow(sql, *arguments))
-        return None if row is None else tuple(row)
+        return None if row is None else cast("R", (statement.make or tuple)(row))
 
-    def run(self, statement: Statement, parameters: Parameters) -> int:
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
         sql, arguments = statement.numbered, _arguments(statement, parameters)
         tag = self.connection.wait_for(lambda driver: driver.execute(sql, *arguments))
         return int(tag.rpartition(" ")[2])
 
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
-        self.insert(statement, [tuple(_arguments(statement, each)) for each in parameters])
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
+        self._run_each(statement.numbered, [_arguments(statement, each) for each in parameters])
 
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
-        sql = statement.numbered
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
+        self._run_each(statement.numbered, rows)
+
+    def _run_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
         if len(rows) == 1:
             self.connection.wait_for(lambda driver: driver.execute(sql, *rows[0]))
         elif rows:
             self.connection.wait_for(lambda driver: driver.executemany(sql, rows))
 
 
-def _arguments(statement: Statement, parameters: Parameters) -> list[object]:
+def _arguments(statement: Statement[P, R], parameters: Parameters) -> list[object]:
     return [parameters[name] for name in statement.parameters]

@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
-from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
-from flue_py.store.seam import Statement
-from flue_py.store.sql.dialects import announcing, if_new_blob, per_dialect
-from flue_py.store.sql.parts import insert_into, insert_text
+from typing import TypedDict
+
+from flue_py.core.usage import Paid
+from flue_py.store.seam import Nothing, Statement
+from flue_py.store.sql.dialects import announcing, per_dialect
+from flue_py.store.sql.takes import Tree
+
+
+class Spending(TypedDict):
+    """What calls add to what a session has spent."""
+
+    spent_tokens: int
+    spent_cost: int
+    unpriced_calls: int
+    unknown_calls: int
+
+
+def spending(paid: Paid) -> Spending:
+    """Return what calls that came to ``paid`` add."""
+    return {
+        "spent_tokens": paid.tokens,
+        "spent_cost": paid.picodollars,
+        "unpriced_calls": paid.unpriced_calls,
+        "unknown_calls": paid.unknown_calls,
+    }
+
+
+class UpdateAfterAppend(Spending):
+    """What an append makes of its session."""
+
+    session_key: int
+    leaf: str | None
+    revision: int
+    at: int
+    entry_count: int
+    message_count: int
+    first_message: str | None
+    newest: int | None
+
 
 # A session was last active at the time of its newest entry, by the entries' own times; one without, when it was made.
 # ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
@@ -15,26 +50,15 @@ ACTIVE_SINCE = (
     " entries e WHERE e.session_key = :session_key AND e.revision < :revision))) THEN active_at ELSE :newest END"
 )
 UPDATE_AFTER_APPEND = per_dialect(
+    UpdateAfterAppend,
+    Nothing,
     lambda dialect: (
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
-        " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message),"
-        " spent_tokens = spent_tokens + :spent_tokens, spent_cost = spent_cost + :spent_cost,"
-        " unpriced_calls = unpriced_calls + :unpriced_calls, unknown_calls = unknown_calls + :unknown_calls,"
-        f" {ACTIVE_SINCE}"
+        " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
+        + ", ".join(f"{name} = {name} + :{name}" for name in Spending.__annotations__)
+        + f", {ACTIVE_SINCE}"
         " WHERE session_key = :session_key" + announcing(dialect)
-    )
-)
-INSERT_ENTRY = insert_into(
-    "entries",
-    (
-        "tree_id", "lane_id", "depth", "id", "kind", "role", "source", "session_key", "revision", "ordinal",
-        "created_at", "counted", *TOTAL_COLUMNS, "digest", "payload", "packed", "blob", "extra",
-        *PAID_COLUMNS,
     ),
-)  # fmt: skip
-INSERT_BLOB = per_dialect(
-    lambda dialect: insert_text("blobs", ("tree_id", "sha256", "size", "data"), if_new_blob(dialect))
 )
-INSERT_LANE = insert_into("lanes", ("tree_id", "lane_id", "owner_key", "parent_lane", "fork_depth"))
-LAST_LANE = Statement("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
+LAST_LANE = Statement(Tree, tuple[int | None], "SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from flue_py.store.seam import Statement
+from flue_py.store.seam import P, R, Reader, Statement
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 # What sets our advisory keys apart from those of other programs in the same database.
@@ -17,9 +17,11 @@ ANNOUNCEMENT = (
 )
 
 
-def per_dialect(text: Callable[[Dialect], str]) -> Statement:
+def per_dialect(
+    takes: Callable[P, object], gives: type[R] | Reader[R], text: Callable[[Dialect], str]
+) -> Statement[P, R]:
     """Return the statement whose text is made for each dialect."""
-    return Statement(text("sqlite"), text("postgresql"))
+    return Statement(takes, gives, text("sqlite"), text("postgresql"))
 
 
 def in_keys(column: str, dialect: Dialect) -> str:
@@ -82,11 +84,8 @@ def announcing(dialect: Dialect) -> str:
     return "" if dialect == "sqlite" else f" RETURNING {ANNOUNCEMENT}"
 
 
-def if_new_blob(dialect: Dialect) -> str:
-    """Keep the blob that is there. PostgreSQL has to lock it, so that who deletes it meanwhile sees its new use."""
-    if dialect == "sqlite":
-        return " ON CONFLICT DO NOTHING"
-    return " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = excluded.size"
+# What PostgreSQL does with a blob that is there: it is locked, so that who deletes it meanwhile sees its new use.
+LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = excluded.size"
 
 
 def payload_in(dialect: Dialect, text: str) -> str:
@@ -94,6 +93,6 @@ def payload_in(dialect: Dialect, text: str) -> str:
     return text.replace(stored_bytes("sqlite", "e.payload"), stored_bytes(dialect, "e.payload"))
 
 
-def reading(text: str) -> Statement:
+def reading(takes: Callable[P, object], gives: type[R] | Reader[R], text: str) -> Statement[P, R]:
     """Return a statement that reads payloads, written for SQLite (see `payload_in`)."""
-    return per_dialect(lambda dialect: payload_in(dialect, text))
+    return per_dialect(takes, gives, lambda dialect: payload_in(dialect, text))

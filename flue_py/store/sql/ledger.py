@@ -3,45 +3,92 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypedDict
 
 from flue_py.core.call_rows import CallRow
+from flue_py.core.costs import EntryCost
 from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
+from flue_py.core.usage import PAID_COLUMNS, Paid
 from flue_py.core.usage_shapes import PARTS
 from flue_py.store.schema.ledger_sums import all_tokens
-from flue_py.store.seam import Statement
+from flue_py.store.seam import Nothing, Row, Statement
 from flue_py.store.sql.dialects import in_keys, per_dialect
-from flue_py.store.sql.parts import WITH_HELD, insert_into
+from flue_py.store.sql.parts import PAID, WITH_HELD, columns
+from flue_py.store.sql.takes import Held, Ids, Keys, ScopeProviderCall, Tree
 
-INSERT_CALL = insert_into("ledger", ("tree_id", *CallRow._fields), " ON CONFLICT DO NOTHING")
-INSERT_PAYER = insert_into(
-    "ledger_sessions", ("session_key", "session_id", "tree_id", "project"), " ON CONFLICT DO NOTHING"
+SessionScopeProviderCall = TypedDict(
+    "SessionScopeProviderCall", {"session_key": int, "scope": str, "provider": str, "call_id": str}
 )
+SessionEntry = TypedDict("SessionEntry", {"session_key": int, "entry_id": str})
+IdsScope = TypedDict("IdsScope", {"ids": str, "scope": str})
+UpdateSums = TypedDict(
+    "UpdateSums",
+    {
+        "tree_id": int,
+        "lane_id": int,
+        "depth": int,
+        "paid_calls": int,
+        "unpriced_calls": int,
+        "unknown_calls": int,
+        "paid_tokens": int,
+        "paid_cost": int,
+    },
+)
+TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
+LedgerSums = TypedDict(
+    "LedgerSums",
+    {
+        "scope": str, "provider": str, "model": str, "purpose": str, "outcome": str, "agent": str,
+        "from_us": int, "before_us": int, "project": str, "project_from": str, "project_to": str, "branch_name": str,
+        "keys": str, "tree_id": int, "lane_id": int, "depth": int, "low_depth": int,
+    },
+)  # fmt: skip
+
+
+def _path(row: Row) -> tuple[int, int, int, str, Paid]:
+    lane_id, depth, session_key, entry_id, *paid = row
+    return lane_id, depth, session_key, entry_id, Paid._make(paid)
+
+
+def _entry_cost(row: Row) -> tuple[str, EntryCost]:
+    entry_id, *sums = row
+    return entry_id, EntryCost(*sums)
+
+
+_CALL = columns("g", CallRow._fields)
+
 FIND_CALL = Statement(
-    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
-    " WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+    ScopeProviderCall,
+    CallRow,
+    f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id",
 )
 
 DELETE_CALL = Statement(
+    SessionScopeProviderCall,
+    Nothing,
     "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
-    " AND session_key = :session_key"
+    " AND session_key = :session_key",
 )
 CALLS_OF_ENTRY = Statement(
-    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger g"
-    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
+    SessionEntry,
+    CallRow,
+    f"SELECT {_CALL} FROM ledger g"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id",
 )
 
 
 def _found_calls(pairs: str, join: str, provider: str, call_id: str) -> str:
     """The calls of a scope that a JSON array of [provider, call id] names."""
-    columns = ", ".join(f"g.{name}" for name in CallRow._fields)
     return (
-        f"SELECT {columns} FROM {pairs} {join} ledger g ON g.scope = :scope AND g.provider = {provider}"
+        f"SELECT {_CALL} FROM {pairs} {join} ledger g ON g.scope = :scope AND g.provider = {provider}"
         f" AND g.call_id = {call_id}"
     )
 
 
 # CROSS JOIN keeps SQLite from going through the array for each call of the scope.
 FIND_CALLS = Statement(
+    IdsScope,
+    CallRow,
     _found_calls(
         "json_each(:ids) AS pair", "CROSS JOIN", "json_extract(pair.value, '$[0]')", "json_extract(pair.value, '$[1]')"
     ),
@@ -55,37 +102,54 @@ SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.co
 
 # What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
 PATHS = Statement(
-    "SELECT e.lane_id, e.depth, e.session_key, e.id, e.paid_calls, e.unpriced_calls, e.unknown_calls, e.paid_tokens,"
-    " e.paid_cost FROM entries e WHERE e.tree_id = :tree_id ORDER BY e.depth, e.lane_id"
+    Tree,
+    _path,
+    f"SELECT e.lane_id, e.depth, e.session_key, e.id, {PAID} FROM entries e WHERE e.tree_id = :tree_id"
+    " ORDER BY e.depth, e.lane_id",
 )
-FORKS = Statement("SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id")
+FORKS = Statement(
+    Tree,
+    tuple[int, int | None, int],
+    "SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id",
+)
 BOOKED_CALLS = Statement(
-    "SELECT " + ", ".join(f"g.{name}" for name in CallRow._fields) + " FROM ledger_sessions n"
+    Tree,
+    CallRow,
+    f"SELECT {_CALL} FROM ledger_sessions n"
     " JOIN ledger g ON g.session_key = n.session_key"
-    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL",
 )
 UPDATE_SUMS = Statement(
-    "UPDATE entries SET paid_calls = :paid_calls, unpriced_calls = :unpriced_calls, unknown_calls = :unknown_calls,"
-    " paid_tokens = :paid_tokens, paid_cost = :paid_cost"
-    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
+    UpdateSums,
+    Nothing,
+    f"UPDATE entries SET {', '.join(f'{name} = :{name}' for name in PAID_COLUMNS)}"
+    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth",
 )
 OUTDATE_STATES = Statement(
-    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
+    TreeSession,
+    Nothing,
+    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key",
 )
 
 PAYERS_OF = Statement(
+    Ids,
+    tuple[str, int, int | None],
     "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
     " WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
     "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
     " WHERE n.session_id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
 )
 TREES_OF = Statement(
+    Ids,
+    tuple[str, int, int],
     "SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id IN (SELECT value FROM json_each(:ids))",
     "SELECT s.id, s.session_key, s.tree_id FROM sessions s"
     " WHERE s.id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
 )
 PAYERS_OF_TREES = per_dialect(
-    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {in_keys('n.tree_id', dialect)}"
+    Keys,
+    tuple[int],
+    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {in_keys('n.tree_id', dialect)}",
 )
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
@@ -93,6 +157,8 @@ PAYERS_OF_TREES = per_dialect(
 # A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
 # indexes: any other looks through all calls of a tree for each of its entries.
 ENTRY_COSTS = Statement(
+    Held,
+    _entry_cost,
     f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
     " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
@@ -101,7 +167,7 @@ ENTRY_COSTS = Statement(
     " AND r.lane_id = e.lane_id AND r.high >= e.depth"
     " AND NOT EXISTS (SELECT 1 FROM marks m"
     "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
-    " GROUP BY g.entry_id"
+    " GROUP BY g.entry_id",
 )
 
 # Where the active paths run: of each lane of the trees concerned, the deepest entry that is on one.
@@ -145,10 +211,12 @@ def ledger_sums(
     by_project: bool = False,
     by_branch: bool = False,
     on_path: bool = False,
-) -> Statement:
+) -> Statement[..., tuple[Row, list[int]]]:
     """Return the statement that sums up the ledger's rows by these dimensions, where these columns have their values.
 
-    Each sum comes as two, of the high and the low halves of its numbers: one could leave 64 bits.
+    A row has the values of the dimensions, and then numbers: calls, those without a price, those of unknown usage, what
+    was reported, and each of `SUMMED` as two sums, of the high and the low halves of its numbers: one could leave 64
+    bits.
     """
     groups = [_GROUPS.get(name, f"g.{name}") for name in group_by]
     sums = [f"CAST(SUM({amount} >> 32) AS BIGINT), CAST(SUM({amount} & 4294967295) AS BIGINT)" for amount in _halved()]
@@ -183,7 +251,10 @@ def ledger_sums(
         where = " AND ".join([*conditions, keys] if by_keys else conditions)
         return f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
 
-    return Statement(text(in_keys("g.session_key", "sqlite")), text(in_keys("g.session_key", "postgresql")))
+    def read(row: Row) -> tuple[Row, list[int]]:
+        return row[: len(groups)], [int(number or 0) for number in row[len(groups) :]]
+
+    return per_dialect(LedgerSums, read, lambda dialect: text(in_keys("g.session_key", dialect)))
 
 
 def _halved() -> list[str]:

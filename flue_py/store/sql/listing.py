@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TypedDict
 
 from flue_py.core.listing import Ordering, SessionOrder
+from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Statement
 from flue_py.store.sql.dialects import Dialect, per_dialect
 from flue_py.store.sql.sessions import SESSION
+
+SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
+# What a page may take: what is filtered by, and where it begins.
+Page = TypedDict(
+    "Page",
+    {
+        "scope": str, "kind": str, "key": str, "cwd": str, "completed": int, "title_part": str, "count": int,
+        "min_messages": int, "max_messages": int, "min_entries": int, "max_entries": int,
+        "min_tokens": int, "max_tokens": int, "min_cost": int, "max_cost": int,
+        "created_after_us": int, "created_before_us": int, "updated_after_us": int, "updated_before_us": int,
+        "last_text": str, "last_number": int, "last_key": int,
+    },
+)  # fmt: skip
+EntryIdsFrom = TypedDict("EntryIdsFrom", {"tree_id": int, "count": int, "prefix": str, "end_prefix": str})
 
 # What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
 # beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
@@ -45,13 +61,13 @@ _WHERE = {
 
 
 @lru_cache(maxsize=256)
-def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement:
+def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool) -> Statement[..., SessionInfo]:
     """Return the statement for a page of sessions in an order, filtered by what is named.
 
-    Its rows are those of `SESSION_COLUMNS`, with the session's key. Unless it ``is_first``, it begins behind the
-    session with ``last_number`` (``last_text``, for titles) and ``last_key``.
+    Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
+    ``last_key``.
     """
-    return per_dialect(lambda dialect: _session_page(ordering, filters, dialect, is_first=is_first))
+    return per_dialect(Page, SessionInfo, lambda dialect: _session_page(ordering, filters, dialect, is_first=is_first))
 
 
 def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect, *, is_first: bool) -> str:
@@ -69,18 +85,22 @@ def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect,
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
     # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
     if ordering.order not in _COUNTED or dialect == "postgresql":
-        return f"SELECT {SESSION}, s.session_key FROM sessions s {tail}"
+        return f"SELECT {SESSION} FROM sessions s {tail}"
     return (
-        f"SELECT {SESSION}, s.session_key FROM sessions s WHERE s.session_key IN"
+        f"SELECT {SESSION} FROM sessions s WHERE s.session_key IN"
         f" (SELECT s.session_key FROM sessions s {tail}) ORDER BY {value} {way}, s.session_key {way}"
     )
 
 
 SESSION_IDS_FROM = Statement(
+    SessionIdsFrom,
+    tuple[str],
     "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
-    " ORDER BY s.id LIMIT :count"
+    " ORDER BY s.id LIMIT :count",
 )
 ENTRY_IDS_FROM = Statement(
+    EntryIdsFrom,
+    tuple[str],
     "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
-    " ORDER BY e.id LIMIT :count"
+    " ORDER BY e.id LIMIT :count",
 )

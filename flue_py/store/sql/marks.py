@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from flue_py.store.seam import Statement
-from flue_py.store.sql.parts import insert_into
+from typing import TypedDict
 
-PUT_MARK = insert_into(
-    "marks",
-    ("session_key", "entry_id", "kind", "value", "at"),
-    " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at",
+from flue_py.core.sessions import Mark
+from flue_py.store.seam import Nothing, Statement
+from flue_py.store.sql.takes import Session
+
+SessionEntryKind = TypedDict("SessionEntryKind", {"session_key": int, "entry_id": str, "kind": str})
+SessionKind = TypedDict("SessionKind", {"session_key": int, "kind": str})
+
+DROP_MARK = Statement(
+    SessionEntryKind,
+    Nothing,
+    "DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind",
 )
-DROP_MARK = Statement("DELETE FROM marks WHERE session_key = :session_key AND entry_id = :entry_id AND kind = :kind")
 MARK = Statement(
-    "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind"
+    SessionEntryKind,
+    tuple[str | None],
+    "SELECT m.value FROM marks m WHERE m.session_key = :session_key AND m.entry_id = :entry_id AND m.kind = :kind",
 )
 MARKS = Statement(
-    "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind"
+    Session,
+    Mark,
+    "SELECT m.entry_id, m.kind, m.value FROM marks m WHERE m.session_key = :session_key ORDER BY m.entry_id, m.kind",
 )
 MARKS_OF_KIND = Statement(
-    "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind"
+    SessionKind,
+    tuple[str, str | None],
+    "SELECT m.entry_id, m.value FROM marks m WHERE m.session_key = :session_key AND m.kind = :kind",
 )
-RETRACTED_IDS = Statement("SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'")
+RETRACTED_IDS = Statement(
+    Session, tuple[str], "SELECT m.entry_id FROM marks m WHERE m.session_key = :session_key AND m.kind = 'retracted'"
+)

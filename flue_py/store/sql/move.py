@@ -2,55 +2,113 @@
 
 from __future__ import annotations
 
-from flue_py.store.seam import Statement
+from typing import NamedTuple, TypedDict
+
+from flue_py.store.schema.session_state import Position
+from flue_py.store.seam import Nothing, Row, Statement
 from flue_py.store.sql.dialects import announcing, per_dialect
-from flue_py.store.sql.parts import WITH_SPANS, insert_into, place_of
+from flue_py.store.sql.parts import WITH_SPANS, place_of
+from flue_py.store.sql.rows import position_of
+from flue_py.store.sql.takes import TreeEntry, TreeLane, TreeLaneDepth
+
+UpdateLeaf = TypedDict(
+    "UpdateLeaf",
+    {"session_key": int, "revision": int, "leaf": str | None, "at": int, "entry_count": int, "message_count": int},
+)
+IsOnPath = TypedDict("IsOnPath", {"tree_id": int, "lane_id": int, "depth": int, "other_lane": int, "other_depth": int})
+SessionRevision = TypedDict("SessionRevision", {"session_key": int, "revision": int})
+
+
+class FoundEntry(NamedTuple):
+    """An entry of a tree: who added it, of what kind it is, and where it is."""
+
+    id: str
+    session_key: int
+    kind: str
+    position: Position
+
+
+def _found_entry(row: Row) -> FoundEntry:
+    entry_id, session_key, kind, *place = row
+    return FoundEntry(entry_id, session_key, kind, position_of(place))
+
+
+class LastMove(NamedTuple):
+    """A move of the leaf, and what it undoes or redoes."""
+
+    revision: int
+    reason: str
+    undoes: int | None
+    from_id: str | None
+    to_id: str | None
+
 
 UPDATE_LEAF = per_dialect(
+    UpdateLeaf,
+    Nothing,
     lambda dialect: (
         "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
         " entry_count = entry_count + :entry_count,"
         " message_count = message_count + :message_count WHERE session_key = :session_key" + announcing(dialect)
-    )
+    ),
 )
 ENTRY_POSITION = Statement(
+    TreeEntry,
+    _found_entry,
     f"SELECT e.id, e.session_key, e.kind, {place_of('e', 'l')}"
     " FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id",
 )
-ID_AT = Statement("SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth")
+ID_AT = Statement(
+    TreeLaneDepth,
+    tuple[str],
+    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth",
+)
 # Whether an entry lies on the path to a place.
 IS_ON_PATH = Statement(
-    WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
+    IsOnPath,
+    tuple[int],
+    WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1",
 )
 CHILD_IN_LANE = Statement(
-    "SELECT e.id, e.session_key, e.lane_id, e.depth, l.owner_key FROM entries e"
+    TreeLaneDepth,
+    tuple[str, int, int, int],
+    "SELECT e.id, e.lane_id, e.depth, l.owner_key FROM entries e"
     " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
+    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth",
 )
 CHILDREN_IN_OTHER_LANES = Statement(
-    "SELECT e.id, e.session_key, e.lane_id, e.depth, l.owner_key FROM lanes l"
+    TreeLaneDepth,
+    tuple[str, int, int, int],
+    "SELECT e.id, e.lane_id, e.depth, l.owner_key FROM lanes l"
     " JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = :depth"
-    " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1"
-)
-INSERT_MOVE = insert_into(
-    "leaf_moves", ("session_key", "revision", "from_entry", "to_entry", "reason", "undoes", "moved_by", "at", "why")
+    " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1",
 )
 LAST_MOVE = Statement(
+    SessionRevision,
+    LastMove,
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
-    " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
+    " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1",
 )
 LAST_APPEND = Statement(
-    "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
+    SessionRevision,
+    tuple[int | None],
+    "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision",
 )
 FIRST_OF_REVISION = Statement(
+    SessionRevision,
+    tuple[str, int, int],
     "SELECT e.id, e.lane_id, e.depth FROM entries e"
-    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal LIMIT 1"
+    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal LIMIT 1",
 )
 LAST_OF_REVISION = Statement(
+    SessionRevision,
+    tuple[str, int, int],
     "SELECT e.id, e.lane_id, e.depth FROM entries e"
-    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal DESC LIMIT 1"
+    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal DESC LIMIT 1",
 )
 PARENT_LANE = Statement(
-    "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
+    TreeLane,
+    tuple[int | None, int],
+    "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id",
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
-from flue_py.store.seam import Statement
 from flue_py.store.sql.dialects import stored_bytes
+from flue_py.store.sql.rows import StoredEntry
 
 
 def columns(table: str, names: tuple[str, ...]) -> str:
@@ -12,32 +12,16 @@ def columns(table: str, names: tuple[str, ...]) -> str:
     return ", ".join(f"{table}.{name}" for name in names)
 
 
-def insert_text(table: str, names: tuple[str, ...], tail: str = "") -> str:
-    """Return the text of `insert_into`."""
-    values = ", ".join(f":{name}" for name in names)
-    columns = ", ".join(f'"{name}"' for name in names)
-    return f"INSERT INTO {table} ({columns}) VALUES ({values}){tail}"
-
-
-def insert_into(table: str, names: tuple[str, ...], tail: str = "") -> Statement:
-    """Return the statement that inserts a row of these columns; its parameters have their names."""
-    return Statement(insert_text(table, names, tail))
-
-
-ENTRY_COLUMNS = (
-    "depth", "id", "lane_id", "session_key", "kind", "role", "source", "revision", "ordinal", "created_at", "extra",
-    "digest", "payload", "packed", "blob",
-)  # fmt: skip
 POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
 # A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
 PAYLOAD = f"e.digest, {stored_bytes('sqlite', 'e.payload')} AS payload, e.packed, e.blob"
-ENTRY = f"{columns('e', ENTRY_COLUMNS[:-4])}, {PAYLOAD}"
+ENTRY = f"{columns('e', StoredEntry._fields[:-4])}, {PAYLOAD}"
 TOTALS = columns("e", TOTAL_COLUMNS)
 PAID = columns("e", PAID_COLUMNS)
 
 
 def place_of(entry: str, lane: str) -> str:
-    """What `session_state.Position` is made of: an entry's place, its lane, and whether the lane goes on below it."""
+    """What `rows.position_of` reads: an entry's place, its lane, and whether the lane goes on below it."""
     return (
         f"{columns(entry, POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
         f" (SELECT 1 FROM entries c WHERE c.tree_id = {entry}.tree_id AND c.lane_id = {entry}.lane_id"

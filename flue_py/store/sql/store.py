@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from flue_py.store.seam import Statement
+from typing import TypedDict
 
-READ_STATE = Statement("SELECT value FROM flue_store WHERE name = :name")
-WRITE_STATE = Statement("UPDATE flue_store SET value = :number WHERE name = :name")
+from flue_py.store.seam import Nothing, Statement
+
+Name = TypedDict("Name", {"name": str})
+NumberName = TypedDict("NumberName", {"number": int, "name": str})
+
+READ_STATE = Statement(Name, tuple[int], "SELECT value FROM flue_store WHERE name = :name")
+WRITE_STATE = Statement(NumberName, Nothing, "UPDATE flue_store SET value = :number WHERE name = :name")
 COUNTS = Statement(
-    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)"
+    Nothing,
+    tuple[int, int, int],
+    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)",
 )
 # PostgreSQL alone.
-DATABASE_SIZE = Statement("SELECT pg_database_size(current_database())")
-SYNCHRONOUS_COMMIT = Statement("SELECT current_setting('synchronous_commit')")
+DATABASE_SIZE = Statement(Nothing, tuple[int], "SELECT pg_database_size(current_database())")
+SYNCHRONOUS_COMMIT = Statement(Nothing, tuple[str], "SELECT current_setting('synchronous_commit')")

@@ -91,5 +91,5 @@ def verify_connection(connection: sqlite3.Connection, location: str) -> VerifyRe
 
 
 def _counts(connection: sqlite3.Connection) -> VerifyReport:
-    row = SqliteTransaction(connection).first(store_sql.COUNTS, {}) or (0, 0)
-    return VerifyReport(row[0], row[1])
+    sessions, entries, _ = SqliteTransaction(connection).first(store_sql.COUNTS) or (0, 0, 0)
+    return VerifyReport(sessions, entries)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from flue_py.errors import CorruptStore
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import Parameters, Row, Statement, Transaction
+from flue_py.store.seam import Insert, Nothing, P, Parameters, R, Statement, Transaction, Written
 from flue_py.store.sql import store as store_sql
 
 
@@ -28,11 +28,11 @@ class SoleWriter(Transaction):
         """Nothing to do: SQLite has one writer at a time."""
 
     def new_key(self) -> int:
-        row = self.first(store_sql.READ_STATE, {"name": "next_key"})
+        row = self.first(store_sql.READ_STATE, name="next_key")
         if row is None:
             raise CorruptStore("the store has lost its key counter; run verify()")
         key = int(row[0])
-        self.run(store_sql.WRITE_STATE, {"name": "next_key", "number": key + 1})
+        self.run(store_sql.WRITE_STATE, name="next_key", number=key + 1)
         return key
 
 
@@ -44,27 +44,30 @@ class SqliteTransaction(SoleWriter):
         self.states = {} if states is None else states
         self.wrote = False
 
-    def rows(self, statement: Statement, parameters: Parameters) -> Sequence[Row]:
+    def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
         cursor = self._connection.execute(statement.sql, parameters)
         self.wrote = self.wrote or statement.writes
-        return cursor.fetchall()
+        make = statement.make
+        return cursor.fetchall() if make is None else list(map(make, cursor))
 
-    def first(self, statement: Statement, parameters: Parameters) -> Row | None:
-        row: Row | None = self._connection.execute(statement.sql, parameters).fetchone()
-        return row
+    def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
+        row = self._connection.execute(statement.sql, parameters).fetchone()
+        make = statement.make
+        made: R | None = row if row is None or make is None else make(row)
+        return made
 
-    def run(self, statement: Statement, parameters: Parameters) -> int:
+    def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
         self.wrote = True
         return self._connection.execute(statement.sql, parameters).rowcount
 
-    def run_many(self, statement: Statement, parameters: Sequence[Parameters]) -> None:
+    def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
         self.wrote = True
         if len(parameters) == 1:
             self._connection.execute(statement.sql, parameters[0])
         else:
             self._connection.executemany(statement.sql, parameters)
 
-    def insert(self, statement: Statement, rows: Sequence[Row]) -> None:
+    def insert(self, statement: Insert[Written], rows: Sequence[Written]) -> None:
         self.wrote = True
         if len(rows) == 1:
             self._connection.execute(statement.positional, rows[0])

@@ -289,6 +289,16 @@ class CopyContract:
         assert [each.budget.id for each in (first, second)] == [budget.id for budget in budgets]
         assert [[row.reservation_id for row in each.reservations] for each in (first, second)] == [made, made]
 
+    async def test_of_several_budgets_it_says_in_their_order_what_became_of_each(
+        self, backend: Backend, other: Backend
+    ) -> None:
+        session = await new_session(backend)
+        await backend.set_budget(NewBudget("session", "tokens", 9, session.id))
+        await backend.set_budget(NewBudget("scope", "tokens", 9))
+        copies = await backend.list_whole_budgets(-1, 9)
+        assert await other.write_budgets(copies) == ["no session", "written"]
+        assert await other.write_budgets(copies[::-1]) == ["same", "no session"]
+
     async def test_a_tree_that_comes_back_does_not_become_a_copy(self, backend: Backend, other: Backend) -> None:
         session = await new_session(backend, user())
         await copied(backend, other)

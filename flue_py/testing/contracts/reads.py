@@ -451,6 +451,19 @@ class ReadContract:
                 seen += len(await backend.changes(session.id, seen, 10))
         await asyncio.gather(*writers)
 
+    async def test_a_watcher_is_not_told_of_other_sessions(self, backend: Backend) -> None:
+        session, other = await new_session(backend), await new_session(backend)
+        told = aiter(backend.notifications(session.id))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await anext(told)
+            waiting = asyncio.ensure_future(anext(told))
+            for _ in range(5):
+                await add(backend, other.id, user())
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            await add(backend, session.id, user())
+            await waiting
+
     async def test_a_watcher_of_a_session_that_is_deleted_is_told(self, backend: Backend) -> None:
         session = await new_session(backend)
         told = aiter(backend.notifications(session.id))

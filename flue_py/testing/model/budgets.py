@@ -19,7 +19,7 @@ from flue_py.core.budgets import (
     used_of,
 )
 from flue_py.core.usage import MAX_AMOUNT
-from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound, shown
+from flue_py.errors import BudgetNotFound, InvalidArgument, ReservationNotFound
 from flue_py.testing.model.reads import ModelReads
 from flue_py.testing.model.rows import BudgetNote, ReservationNote
 
@@ -228,9 +228,8 @@ class ModelBudgets(ModelReads):
 
 def unused(draw: Callable[[], str], *taken: Container[str]) -> str:
     """Return a fresh id, drawing again while it is taken. Raises `InvalidArgument` after 1,000 draws."""
-    drawn = ""
     for _ in range(_ID_ATTEMPTS):
         drawn = draw()
         if not any(drawn in ids for ids in taken):
             return drawn
-    raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken, {shown(drawn)} the last; make others")
+    raise InvalidArgument(f"ids: {_ID_ATTEMPTS} ids in a row are taken; make others")

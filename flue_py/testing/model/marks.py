@@ -41,7 +41,10 @@ class ModelMarks(ModelLedger):
         session.check_sees(entry_id)
         kind = session.tree[entry_id].entry.kind
         if kind not in SHOWN_KINDS:
-            raise InvalidArgument(f"entry {entry_id!r} is of kind {kind}, which is never part of a context")
+            raise InvalidArgument(
+                f"entry {entry_id!r} is of kind {kind}, which is never part of a context; "
+                "there is nothing to keep of it"
+            )
         group = group_of(session, entry_id, session.info.leaf_id)
         in_effect = pins_in_effect(session, session.info.leaf_id)
         changed = [each for each in group if (session.pins.get(each) != "on" if pinned else each in in_effect)]

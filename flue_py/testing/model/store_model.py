@@ -300,8 +300,8 @@ class StoreModel(ModelMarks, ModelBudgets):
         depth = parent.task_depth + 1
         if depth > max_depth:
             raise TaskDepthExceeded(
-                f"session {parent.info.id!r}: maximum task depth ({max_depth}) exceeded by task {task_id!r}; "
-                "start it from a session further up, or link_task() an independent session"
+                f"session {parent.info.id!r}: Maximum task depth ({max_depth}) exceeded; "
+                "start the task from a session further up"
             )
         metadata: JsonObject = {
             **decode_object(new.metadata_text),
@@ -510,7 +510,7 @@ class StoreModel(ModelMarks, ModelBudgets):
             return unused(self._sources.entry_id, tree, made)
         check_entry_id(new.id)
         if new.id in tree or new.id in made:
-            raise InvalidEntry(f"entry id: {new.id!r} is already taken; leave it out to have one made")
+            raise InvalidEntry(f"entry id {new.id!r} is already there; ids are unique within a tree of sessions")
         return new.id
 
     def _add_rows(

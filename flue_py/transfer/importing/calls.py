@@ -17,7 +17,7 @@ from flue_py.transfer.importing.targets import Target
 
 
 async def with_settled(store: Store, target: Target, part: SessionPart, entries: list[NewEntry]) -> list[NewEntry]:
-    """Return entries whose calls take the place of what an earlier import booked for them without an entry.
+    """Return entries whose calls replace those that an earlier import booked without an entry.
 
     One look-up of the calls that the entries name, or stand for. What has an entry stays as it is.
     """
@@ -44,7 +44,7 @@ def _settling(call: PaidCall, names: Sequence[str], alone: set[CallId]) -> PaidC
 
 
 async def book_calls(store: Store, target: Target) -> list[CallDifference]:
-    """Book what was paid for what is no entry, and return the calls of which the ledger has other numbers.
+    """Book calls that have no entry, and return those that the ledger has with other numbers.
 
     A call that is booked already stays, unless this report counts more, or says which report it takes the place of.
     """
@@ -67,7 +67,7 @@ async def book_calls(store: Store, target: Target) -> list[CallDifference]:
 
 
 def _grown(call: PaidCall, there: CallRow | None) -> PaidCall | None:
-    """Return a call as it is to be booked; None where the ledger has as much of it."""
+    """Return a call as it is to be booked; None if the ledger has as much of it."""
     if there is None or call.replaces:
         return call
     now = call_row(

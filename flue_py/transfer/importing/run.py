@@ -82,7 +82,7 @@ async def import_source(
             if progress is not None:
                 progress(done, source.size)
     finally:
-        # The thread is not to read on from a file that is closed.
+        # The thread must not go on reading a file that is closed.
         await asyncio.wait([reading])
     await work.finish()
     return work.report()
@@ -158,7 +158,7 @@ class _FileImport:
     # -- a session that is there --------------------------------------------------------------------------------
 
     async def _check_unchanged(self, target: Target) -> None:
-        """Raise `UnreadableFile` where what was imported before is no longer what the file begins with."""
+        """Raise `UnreadableFile` if the file does not begin any more with what was imported before."""
         target.recorded = recorded = imported_record(target.session)
         count, digest = recorded.get("bytes"), recorded.get("digest")
         if type(count) is not int or not isinstance(digest, str):
@@ -176,7 +176,7 @@ class _FileImport:
 
     async def _extend(self, target: Target, part: SessionPart) -> None:
         if target.created:
-            # Nobody else has written to it, and the reader has told repeated ids apart.
+            # Nobody else has written to it, and the reader has left out repeated ids.
             entries = storable_entries(part, self._store.limits.entry_bytes, self._notes)
             leaf = _last(part.leaves) or target.newest
             target.note_names(part, None)

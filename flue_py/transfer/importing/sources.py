@@ -64,7 +64,7 @@ class ImportSource:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. Twice is no error."""
+        """Close the file. Idempotent."""
         if self._file is not None:
             self._file.close()
 
@@ -86,7 +86,7 @@ class ImportSource:
         return self._digest.hexdigest()
 
     def start(self) -> None:
-        """Open the file and read the beginning. Raises `UnreadableFile` where it cannot be read, or is none of ours."""
+        """Open the file and read the beginning. Raises `UnreadableFile` if it cannot be read or recognised."""
         first = b""
         try:
             self._file = open_plain(self.path)
@@ -111,7 +111,7 @@ class ImportSource:
             raise UnreadableFile(f"{self.path} cannot be read: {error.strerror or error}") from error
 
     def _looks_like(self, first: bytes) -> str:
-        """Return what to say of a file that is not of the format it was said to be of."""
+        """Return a hint for a file that is not of the format that was named."""
         if first.startswith(b"SQLite format 3"):
             return "; it looks like a SQLite database, perhaps a store: use flue-py --db"
         if first.startswith(_GZIP):
@@ -170,7 +170,7 @@ class ImportSource:
         )
 
     def batch(self) -> list[SessionPart] | None:
-        """Return the next parts of the file's sessions; None where there are no more. What was started comes first."""
+        """Return the next parts of the file's sessions; None if there are no more."""
         waiting = self._waiting
         if waiting is None:
             return None
@@ -205,9 +205,9 @@ class ImportSource:
         return parts
 
     def _numbered_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Return the lines of a file with their numbers, from 1; of one that no memory should hold only the beginning.
+        """Return the lines of a file with their numbers, from 1; of a line that is too large only the beginning.
 
-        That is one far longer than an entry may be, or one whose values would take far more memory than that.
+        Too large is one far longer than an entry may be, or whose values would take far more memory than that.
         """
         most = max(self._limits.entry_bytes, _SHORTEST_LIMIT)
         number = 0
@@ -232,7 +232,7 @@ class ImportSource:
 
 
 def _read_long(file: BinaryIO, begun: bytes, most: int) -> bytes:
-    """Return a line of which the beginning was read, and of one of more than ``most`` bytes its beginning alone."""
+    """Return a line whose beginning was read; only the beginning if it has more than ``most`` bytes."""
     line = bytearray(begun)
     some, is_too_long = begun, False
     while some and not some.endswith(b"\n"):

@@ -52,7 +52,7 @@ class Target:
     began: dict[str, str] = field(default_factory=dict)
     tasks: list[TaskOf] = field(default_factory=list)
     calls: list[PaidCall] = field(default_factory=list)
-    """What was paid for what is no entry, or not as it was paid for."""
+    """Calls to book without an entry, or with other numbers than their entry has."""
 
     booked: int = 0
     oddities: list[str] = field(default_factory=list)

@@ -1,0 +1,112 @@
+"""What statements declare, compared with what the databases make of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from pkgutil import iter_modules
+from types import GenericAlias
+from typing import Any, get_args
+
+import pytest
+
+from flue_py.core.listing import Ordering, SessionOrder
+from flue_py.store import sql
+from flue_py.store.engine import open_engine
+from flue_py.store.schema.ddl import schema_statements, stamp_statements
+from flue_py.store.seam import Insert, Nothing, Statement, database_type
+from flue_py.store.sql.ledger import ledger_sums
+from flue_py.store.sql.listing import session_page
+from flue_py.testing.sources import counted_sources
+from tests.postgres import NewDatabase, connected
+
+AnyStatement = Statement[..., Any]
+ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
+# What PostgreSQL calls the types of columns, and of sums and literals that a row may hold as numbers.
+TYPES = {"int8": "bigint", "int4": "bigint", "text": "text", "bytea": "bytea"}
+
+
+def statements() -> Iterator[tuple[str, AnyStatement]]:
+    for module in iter_modules(sql.__path__):
+        for name, value in vars(import_module(f"{sql.__name__}.{module.name}")).items():
+            several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
+            for number, each in enumerate(several):
+                if isinstance(each, Statement):
+                    yield f"{module.name}.{name}.{number}", each
+    for order in ORDERS:
+        filters = frozenset({"scope", "title", "completed", "min_cost"})
+        yield f"page by {order}", session_page(Ordering(order), filters, is_first=False)
+    yield "sums", ledger_sums(("session", "branch", "day"), matches=("model",), by_keys=True, by_project=True)
+    yield "sums on a path", ledger_sums((), on_path=True)
+
+
+STATEMENTS = dict(statements())
+ON_SQLITE_ALONE = {"verify.INTEGRITY_CHECK.0", "verify.FOREIGN_KEY_CHECK.0"}
+ON_POSTGRES_ALONE = ("FOR UPDATE", "pg_database_size", "current_setting")
+
+
+def declared_types(statement: AnyStatement) -> list[str] | None:
+    """The types of the columns that a statement declares; None where a function reads its rows."""
+    gives = statement.gives
+    if isinstance(gives, GenericAlias):
+        return [database_type(each) for each in get_args(gives)]
+    if isinstance(gives, type) and gives is not Nothing:
+        return [database_type(each) for name, each in gives.__annotations__.items()]
+    return [] if gives is Nothing else None
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_statement_takes_the_parameters_of_its_text(name: str) -> None:
+    statement = STATEMENTS[name]
+    is_part = name.startswith(("page", "sums")) or statement.takes.__name__ in ("SessionRow", "BudgetRow")
+
+    if is_part:
+        assert set(statement.parameters) <= statement.types.keys()
+    else:
+        assert set(statement.parameters) == statement.types.keys() - {""}
+    if not isinstance(statement, Insert):
+        assert set(statement.types.values()) <= {"text", "bytea", "bigint"}
+
+
+def test_sqlite_returns_as_many_columns_as_statements_declare() -> None:
+    wrong = {}
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for each in (*stamp_statements(), *schema_statements()):
+            connection.execute(each)
+        for name, statement in STATEMENTS.items():
+            if any(word in statement.sql for word in ON_POSTGRES_ALONE):
+                continue
+            values = {each: _some(statement.types[each]) for each in statement.parameters}
+            declared = declared_types(statement)
+            cursor = connection.execute(statement.sql if declared else f"EXPLAIN {statement.sql}", values)
+            if declared and len(cursor.description) != len(declared):
+                wrong[name] = (declared, cursor.description)
+            cursor.close()
+
+    assert wrong == {}
+
+
+def _some(kind: str) -> object:
+    return {"text": "[]", "bytea": b"", "bigint": 0}[kind]
+
+
+@pytest.mark.anyio
+async def test_postgres_returns_the_columns_that_statements_declare(new_database: NewDatabase) -> None:
+    url = new_database()
+    backend = await open_engine(url, sources=counted_sources())
+    await backend.close()
+
+    wrong = {}
+    async with connected(url) as connection:
+        for name, statement in STATEMENTS.items():
+            if name in ON_SQLITE_ALONE:
+                continue
+            prepared = await connection.prepare(statement.numbered)
+            found = [TYPES[each.type.name] for each in prepared.get_attributes() if each.type.name != "void"]
+            declared = declared_types(statement)
+            if declared is not None and found != declared:
+                wrong[name] = (declared, found)
+
+    assert wrong == {}
