@@ -1,4 +1,4 @@
-"""The group of all commands: it imports a command when it is asked for, and tells every error in one line."""
+"""The group of all commands. It imports a command when it is needed, and shows every error in one line."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _OBJECTS_BEFORE_COLLECTION = 50_000
 
 
 class WrongCall(click.ClickException):
-    """A command that was used wrongly, told in one line."""
+    """A wrong call, shown in one line."""
 
     exit_code = 2
 
 
 class HelpfulGroup(click.Group):
-    """A group that takes --db after a command, too, and that knows what a command that it does not have may mean."""
+    """A group that takes --db after a command, too, and suggests a command for an unknown one."""
 
     synonyms: Mapping[str, str] = MappingProxyType({})
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is named, with the option --db. Raises `click.UsageError` where there is none."""
+        """Return the named command, with the option --db. Raises `click.UsageError` for an unknown one."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}{self._meant(ctx, args[0])}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -75,7 +75,7 @@ def _take(ctx: click.Context, _: click.Parameter, database: str | None) -> None:
 
 
 class LazyGroup(HelpfulGroup):
-    """A group whose commands are imported when they are asked for, and whose errors are one line each."""
+    """A group that imports a command when it is needed, and shows every error in one line."""
 
     synonyms = MappingProxyType({
         "ls": "sessions", "list": "sessions", "session": "show", "cat": "show", "view": "show",
@@ -94,11 +94,11 @@ class LazyGroup(HelpfulGroup):
         self._names = [name for section in sections.values() for name in section]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order of a first day with them."""
+        """Return the names of the commands, in the order of the overview."""
         return self._names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, imported now; None where there is none of that name."""
+        """Return the command, imported now; None if the name is unknown."""
         if cmd_name not in self._names:
             return None
         name = cmd_name.replace("-", "_") + "_" * iskeyword(cmd_name)
@@ -120,7 +120,7 @@ class LazyGroup(HelpfulGroup):
         standalone_mode: bool = True,
         **extra: object,
     ) -> object:
-        """Run the command line. What could not be written is dropped: the interpreter's last flush must not fail."""
+        """Run the command line. Unwritten output is dropped, since the interpreter's last flush must not fail."""
         thresholds = gc.get_threshold()
         gc.set_threshold(_OBJECTS_BEFORE_COLLECTION, *thresholds[1:])
         try:
@@ -135,15 +135,15 @@ class LazyGroup(HelpfulGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
     ) -> click.Context:
-        """Return the context of a run; options before the command that are wrong are told in one line."""
+        """Return the context of a run. Wrong options before the command are shown in one line."""
         with _told_in_one_line(info_name or "flue-py"):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command, and flush what it printed.
 
-        An error of ours, and one of the system's, becomes one line on stderr and exit code 1; a wrong call ends with
-        2, an interruption with 130, and a closed pipe quietly with 141, as SIGPIPE would.
+        An error of this library or of the system is one line on stderr and exit code 1. A wrong call exits 2, an
+        interruption 130, and a closed pipe 141, as SIGPIPE would.
         """
         with _told_in_one_line(ctx.command_path):
             result = super().invoke(ctx)

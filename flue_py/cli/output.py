@@ -1,6 +1,6 @@
 """The only place that prints: lines for people, through rich, and documents and JSON for programs.
 
-Whatever a command prints goes through here, so that nothing that was stored can write to somebody's terminal.
+All output of commands goes through here, so that stored text cannot send control characters to a terminal.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def print_json(value: JsonValue) -> None:
 def print_document(text: str, *, is_json: bool = False) -> None:
     """Print a text that is meant for a file: its exact bytes in UTF-8, except at a terminal.
 
-    A terminal finds nothing in it to act on: in JSON (or lines of it) such characters are escaped, elsewhere they
-    become U+FFFD.
+    At a terminal, control characters are escaped in JSON (or JSON lines), and become U+FFFD in other texts.
     """
     if sys.stdout.isatty():
         text = json_printable(text) if is_json else printable(text)
@@ -90,23 +89,15 @@ def tell(text: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Return where the answer is yes. Raises `click.Abort`."""
+    """Return if the answer is yes. Raises `click.Abort`."""
     click.confirm(_flat(question), abort=True, err=True)
 
 
-def console(*, err: bool = False) -> Console:
-    """Return what styled text is printed with. What is given to it must be `printable`."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False, stderr=err)
-
-
 def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False) -> None:
-    """Print lines, with their styles where the output is a terminal that shows them (NO_COLOR is heeded).
+    """Print lines, with styles if the output is a terminal that shows them (NO_COLOR is respected).
 
-    Nothing in them is left for the terminal to act on, whatever a title, a label or an id holds. With ``paged``, what
-    is longer than the terminal goes through the pager (PAGER) where there is somebody to turn its pages. With ``err``
-    they go to stderr.
+    Control characters in titles, labels or ids are replaced. With ``paged``, lines that do not fit the terminal go
+    through the pager (PAGER) if a person is there. With ``err`` they go to stderr.
     """
     shown_on = _styled_console(err=err)
     if shown_on is None:
@@ -123,12 +114,12 @@ def print_lines(lines: Iterable[Line], *, paged: bool = False, err: bool = False
 
 
 def _flat(text: str) -> str:
-    """Return a text of which a line end cannot make another line."""
+    """Return a text as one line."""
     return printable(text).replace("\n", " ")
 
 
 def _rows(lines: Iterable[Line], width: int) -> int:
-    """Return how many rows of a terminal lines take, those that are wrapped counted as often."""
+    """Return how many rows of a terminal the lines take, wrapped lines included."""
     return sum(max(1, -(-sum(cells(text) for text, _ in line) // width)) for line in lines)
 
 
@@ -158,11 +149,13 @@ def look(
 
 
 def _styled_console(*, err: bool = False) -> Console | None:
-    """Return what styled text is printed with; None where none is, as in a pipe: rich is not imported for that."""
+    """Return the console for styled text; None in a pipe, for which rich is not imported."""
     stream = sys.stderr if err else sys.stdout
     if not (stream.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")):
         return None
-    found = console(err=err)
+    from rich.console import Console
+
+    found = Console(highlight=False, markup=False, emoji=False, stderr=err)
     return found if found.is_terminal else None
 
 

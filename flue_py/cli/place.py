@@ -33,7 +33,7 @@ class Place:
 
 
 def is_only_readable(target: str) -> bool:
-    """Return whether a target is a file that is there and cannot be written to: its disk is full, or it may not be."""
+    """Return whether a target is an existing file that cannot be written: read-only, or on a full disk."""
     from flue_py.store.sqlite.unwritable import why_not_writable
 
     return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None

@@ -1,4 +1,4 @@
-"""A bar on stderr for what takes longer than a second, where that is a terminal."""
+"""A progress bar on stderr, if that is a terminal, for work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Tell(Protocol):
 def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
     """Show a bar while the block runs, from `DELAY` seconds on, and give what moves it on.
 
-    Until it is told how far it is, it shows that something is going on, and for how long. On what is no terminal, or
-    is one that cannot go back in a line, nothing is shown. It may be told from any thread. Not to be nested.
+    Until it is told how far it is, it shows that something is going on, and for how long. Nothing is
+    shown off a terminal, or on one that cannot move back in a line. Any thread may move the bar on. Do not nest bars.
     """
     if not is_animated():
         yield _tell_nobody

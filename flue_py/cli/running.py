@@ -45,8 +45,8 @@ def command(
     that is not async opens what it needs itself; a parameter ``place`` is the database that the user named. A parameter
     ``as_json`` is whether JSON is wanted.
 
-    ``check`` gets what the user typed, and raises before the store is opened. ``create`` makes a database where there
-    is none, ``bar`` is what a bar says where reading takes long, ``paged`` shows long answers in the pager, and
+    ``check`` gets what the user typed, and raises before the store is opened. ``create`` makes a missing
+    database, ``bar`` is the text of a progress bar, ``paged`` shows long answers in the pager, and
     ``json=False`` is for a command that has only one form of output.
     """
 
@@ -112,10 +112,10 @@ def _asked_for(work: Callable[..., object], **offered: object) -> dict[str, obje
 def run(
     place: Place, work: Callable[[Store], Awaitable[Result]], *, create: bool = False, bar: str | None = None
 ) -> Result:
-    """Return what ``work`` returns, given the open store. ``bar`` is what a bar says where that takes long.
+    """Return what ``work`` returns, given the open store. ``bar`` is the text of a progress bar.
 
-    Only with ``create`` is a database made where there is none; else that raises `StoreUnavailable`. The folder of
-    a new database is for its owner alone.
+    ``create`` makes a missing database, in a folder that only its owner can use; otherwise a missing database raises
+    `StoreUnavailable`.
     """
     if place.is_file:
         path = Path(place.target)

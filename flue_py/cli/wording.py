@@ -1,4 +1,4 @@
-"""Errors of the library in the words of the command line: they name commands, not calls of Python."""
+"""Error messages of the library, with commands in place of Python calls."""
 
 from __future__ import annotations
 

@@ -17,9 +17,8 @@ copy of what came in; treat it as frozen too.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
@@ -34,7 +33,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from flue_py.core.jsontext import MAX_JSON_DEPTH, replace_lone_surrogates, step_shown
+from flue_py.core.jsontext import step_shown
+from flue_py.core.plain import SCALARS, Refusal, is_json, plain_copy, plain_key
 from flue_py.errors import InvalidEntry, shown
 
 if TYPE_CHECKING:
@@ -46,26 +46,7 @@ else:
     JsonObject = dict[str, object]
 
 
-class _Refusal(ValueError):
-    """Why a value is refused. The path to it grows on the way out, so that accepting costs no path."""
-
-    def __init__(self, reason: str, path: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path = path
-
-    def __str__(self) -> str:
-        return f"{self.path.removeprefix('.')}: {self.reason}" if self.path else self.reason
-
-    def at(self, where: str) -> InvalidEntry:
-        # A key with half a surrogate pair must not make the error itself impossible to print.
-        return InvalidEntry(replace_lone_surrogates(f"{where}{self.path}: {self.reason}")[0])
-
-
 # --- What a model says about its JSON -----------------------------------------------------------------------
-
-_SCALARS: frozenset[type] = frozenset((str, int, bool, NoneType))
-"""Types that are JSON whatever their value. A float is not among them: it may be NaN."""
 
 _WORDS: dict[type, str] = {
     str: "a string",
@@ -107,7 +88,7 @@ def _shape_of(model: type[BaseModel]) -> _Shape:
         head=next(iter(names)),
         names=names,
         kinds=kinds,
-        settled={key: kinds_of_key & _SCALARS for key, kinds_of_key in kinds.items()},
+        settled={key: kinds_of_key & SCALARS for key, kinds_of_key in kinds.items()},
         required=tuple(required),
         defaults=defaults,
     )
@@ -326,7 +307,7 @@ def parse_message(value: Mapping[str, JsonValue] | Message, where: str = "messag
         return value
     try:
         return cast("Message", _message(value))
-    except _Refusal as refusal:
+    except Refusal as refusal:
         raise refusal.at(where) from None
 
 
@@ -385,7 +366,7 @@ def message_json(message: Message) -> JsonObject:
     """
     try:
         return _json_of(message)
-    except _Refusal as refusal:
+    except Refusal as refusal:
         raise refusal.at("message") from None
 
 
@@ -395,7 +376,7 @@ def message_role(message: Mapping[str, JsonValue] | Message) -> str:
         return message.role
     try:
         return _role(message)
-    except _Refusal as refusal:
+    except Refusal as refusal:
         raise refusal.at("message") from None
 
 
@@ -425,14 +406,14 @@ def _can_be_stored(role: str) -> bool:
 
 def _role(value: Mapping[str, JsonValue]) -> str:
     if not isinstance(value, Mapping):
-        raise _Refusal(f"should be an object, not {_type_name(value)}")
+        raise Refusal(f"should be an object, not {_type_name(value)}")
     if "role" not in value:
-        raise _Refusal("is missing; say whose message it is, such as 'user' or 'assistant'", ".role")
+        raise Refusal("is missing; say whose message it is, such as 'user' or 'assistant'", ".role")
     role = value["role"]
     if not isinstance(role, str):
-        raise _Refusal(f"should be a string, not {_type_name(role)}", ".role")
+        raise Refusal(f"should be a string, not {_type_name(role)}", ".role")
     if not _can_be_stored(role):
-        raise _Refusal(_UNSTORABLE_ROLE, ".role")
+        raise Refusal(_UNSTORABLE_ROLE, ".role")
     return str.__str__(role)
 
 
@@ -442,12 +423,12 @@ def _message(value: Mapping[str, JsonValue]) -> _JsonModel:
 
 def _part(value: object, depth: int) -> _JsonModel:
     if not isinstance(value, Mapping):
-        raise _Refusal(f"should be an object with a type, not {_type_name(value)}")
+        raise Refusal(f"should be an object with a type, not {_type_name(value)}")
     if "type" not in value:
-        raise _Refusal("is missing; every part says what it is, such as 'text'", ".type")
+        raise Refusal("is missing; every part says what it is, such as 'text'", ".type")
     kind = value["type"]
     if not isinstance(kind, str):
-        raise _Refusal(f"should be a string, not {_type_name(kind)}", ".type")
+        raise Refusal(f"should be a string, not {_type_name(kind)}", ".type")
     return _built(_PART_BY_TYPE.get(kind, UnknownPart), value, depth)
 
 
@@ -458,20 +439,20 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
     given: set[str] = set()
     order: list[str] = []
     for raw_key, item in value.items():
-        key = raw_key if type(raw_key) is str else _plain_key(raw_key, order)
+        key = raw_key if type(raw_key) is str else plain_key(raw_key, order)
         order.append(key)
         try:
             if (name := shape.names.get(key)) is None:
-                extra[key] = _plain(item, depth + 1)
+                extra[key] = plain_copy(item, depth + 1)
             else:
                 fields[name] = _field_value(shape, key, item, depth + 1)
                 given.add(name)
-        except _Refusal as refusal:
+        except Refusal as refusal:
             refusal.path = f".{step_shown(key)}{refusal.path}"
             raise
     for key in shape.required:
         if shape.names[key] not in given:
-            raise _Refusal(f"is missing; a part of type {shown(fields[shape.head])} needs it", f".{key}")
+            raise Refusal(f"is missing; a part of type {shown(fields[shape.head])} needs it", f".{key}")
     # Validation by pydantic would read snake_case keys as fields and forget the order of keys, so the checked
     # state goes in the way unpickling puts it in.
     built = model.__new__(model)
@@ -489,14 +470,14 @@ def _built(model: type[_M], value: Mapping[str, object], depth: int) -> _M:
 def _field_value(shape: _Shape, key: str, item: object, depth: int) -> object:
     kinds = shape.kinds.get(key)
     if kinds is None:
-        return _plain(item, depth)
+        return plain_copy(item, depth)
     if list in kinds and isinstance(item, (list, tuple)):
         return _parts(item, depth)
     if dict not in kinds and isinstance(item, (Mapping, list, tuple)):
-        raise _Refusal(_mismatch(kinds, item))
-    value = _plain(item, depth)
+        raise Refusal(_mismatch(kinds, item))
+    value = plain_copy(item, depth)
     if type(value) not in kinds:
-        raise _Refusal(_mismatch(kinds, item))
+        raise Refusal(_mismatch(kinds, item))
     return value
 
 
@@ -506,7 +487,7 @@ def _parts(items: list[object] | tuple[object, ...], depth: int, *, typed: bool 
     for number, item in enumerate(items):
         try:
             parts.append(item if typed and isinstance(item, _JsonModel) else _part(item, depth + 1))
-        except _Refusal as refusal:
+        except Refusal as refusal:
             refusal.path = f"[{number}]{refusal.path}"
             raise
     return tuple(parts)
@@ -528,107 +509,19 @@ def _checked_arguments(model: type[_JsonModel], data: Mapping[str, object]) -> d
     key_of = {name: key for key, name in shape.names.items()}
     checked: dict[str, object] = {}
     for raw_key, item in data.items():
-        given = raw_key if type(raw_key) is str else _plain_key(raw_key, checked)
+        given = raw_key if type(raw_key) is str else plain_key(raw_key, checked)
         key = key_of.get(given, given)
         try:
             if key not in shape.names:
-                checked[given] = _plain(item, 1)
+                checked[given] = plain_copy(item, 1)
             elif key == "content" and isinstance(item, (list, tuple)):
                 checked[given] = _parts(item, 1, typed=True)
             else:
                 checked[given] = _field_value(shape, key, item, 1)
-        except _Refusal as refusal:
+        except Refusal as refusal:
             refusal.path = f".{step_shown(given)}{refusal.path}"
             raise
     return checked
-
-
-# --- Plain JSON ---------------------------------------------------------------------------------------------
-
-
-def _plain(value: object, depth: int) -> JsonValue:
-    """Return a copy of a JSON value, by the rules of `encode_json`. Raises `_Refusal` for anything else.
-
-    One frame per level, so that the deepest value it accepts fits the interpreter's stack with room to spare.
-    """
-    if type(value) is not dict and type(value) is not list:
-        value = _of_exact_type(value)
-        if not isinstance(value, (dict, list)):
-            return cast("JsonValue", value)
-    if depth >= MAX_JSON_DEPTH:
-        raise _Refusal(f"nested deeper than {MAX_JSON_DEPTH} levels; flatten it or store it as text")
-    step: str | int | None = None
-    try:
-        if isinstance(value, dict):
-            plain: JsonObject = {}
-            for raw_key, item in value.items():
-                step = None
-                step = key = raw_key if type(raw_key) is str else _plain_key(raw_key, plain)
-                plain[key] = item if type(item) in _SCALARS else _plain(item, depth + 1)
-            return plain
-        plain_list: list[JsonValue] = []
-        for number, item in enumerate(value):
-            step = number
-            plain_list.append(item if type(item) in _SCALARS else _plain(item, depth + 1))
-    except _Refusal as refusal:
-        if step is not None:
-            refusal.path = f"{_step_text(step)}{refusal.path}"
-        raise
-    return plain_list
-
-
-def _step_text(step: str | int) -> str:
-    return f".{step_shown(step)}" if isinstance(step, str) else f"[{step}]"
-
-
-def _of_exact_type(value: object) -> object:
-    """Return what stands for a value whose class only derives from a JSON type, such as an enum of strings."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return _finite(float(value))
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    raise _Refusal(f"a {type(value).__name__} cannot be stored as JSON; convert it first")
-
-
-def _plain_key(key: object, taken: Container[str]) -> str:
-    if not isinstance(key, str):
-        raise _Refusal(f"key {shown(key)} is a {type(key).__name__}; JSON keys are strings")
-    plain = str.__str__(key)
-    if plain in taken:  # a subclass may have its own idea of which keys are the same
-        raise _Refusal(f"two keys are the text {shown(plain)}; leave one of them out")
-    return plain
-
-
-def _finite(value: float) -> float:
-    if not isfinite(value):
-        raise _Refusal(f"{value!r} is not a JSON number; use null or a finite number")
-    return value
-
-
-def _is_json(value: object, depth: int) -> bool:
-    """Return whether `_plain` would give the same value back."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is dict and depth < MAX_JSON_DEPTH:
-        for key, item in cast("dict[object, object]", value).items():
-            if type(key) is not str or not (type(item) in _SCALARS or _is_json(item, depth + 1)):
-                return False
-        return True
-    if kind is list and depth < MAX_JSON_DEPTH:
-        for item in cast("list[object]", value):  # noqa: SIM110 - a generator would double the frames per level
-            if not (type(item) in _SCALARS or _is_json(item, depth + 1)):
-                return False
-        return True
-    return kind is float and isfinite(cast("float", value))
 
 
 def _is_acceptable(value: dict[object, object], shape: _Shape, depth: int) -> bool:
@@ -638,11 +531,11 @@ def _is_acceptable(value: dict[object, object], shape: _Shape, depth: int) -> bo
         kind = type(item)
         if type(key) is not str:
             return False
-        if kind in settled.get(key, _SCALARS):
+        if kind in settled.get(key, SCALARS):
             continue
         kinds = kinds_by_key.get(key)
         if kinds is None or (kind is dict and dict in kinds):
-            if not _is_json(item, depth + 1):
+            if not is_json(item, depth + 1):
                 return False
         elif kind is not list or list not in kinds or not _are_parts(cast("list[object]", item), depth + 1):
             return False
@@ -677,7 +570,7 @@ def _json_of(model: _JsonModel) -> JsonObject:
         name = shape.names.get(key)
         if name is None:
             if key in extra:
-                written[key] = _plain(extra[key], 1)
+                written[key] = plain_copy(extra[key], 1)
         elif name in given or key == shape.head:
             written[key] = _json_of_field(key, values[name])
     return written
@@ -685,5 +578,5 @@ def _json_of(model: _JsonModel) -> JsonObject:
 
 def _json_of_field(key: str, value: object) -> JsonValue:
     if key == "content" and isinstance(value, (tuple, list)):
-        return [_json_of(part) if isinstance(part, _JsonModel) else _plain(part, 2) for part in value]
-    return _plain(value, 1)
+        return [_json_of(part) if isinstance(part, _JsonModel) else plain_copy(part, 2) for part in value]
+    return plain_copy(value, 1)

@@ -144,7 +144,7 @@ class Appending(Contexts, Marking):
         check_name(idempotency_key, "idempotency_key")
         if idempotency_key is None:
             return self._leaf_id
-        first = await self._backend.recall_append(self.ref, idempotency_key)
+        first = await self._backend.recall_append(self._ref, idempotency_key)
         entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
         return self._leaf_id if entry is None else entry.parent_id
 
@@ -189,16 +189,22 @@ class Appending(Contexts, Marking):
     ) -> Appended:
         checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
         check_name(idempotency_key, "idempotency_key")
-        self._limits.check_entries(entries)
 
-        async def write(priced: Sequence[NewEntry]) -> Appended:
-            return await self._commit(
+        def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
+            return self._commit(
                 lambda: self._backend.append(
-                    self.ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                    self._ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
                 ),
                 self._note_append,
             )
 
+        return await self._write(write, entries)
+
+    async def _write(
+        self, write: Callable[[Sequence[NewEntry]], Awaitable[Appended]], entries: Sequence[NewEntry]
+    ) -> Appended:
+        """Check how large entries are, price them, write them, and return the result with what was odd about them."""
+        self._limits.check_entries(entries)
         return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
     async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
@@ -212,15 +218,14 @@ class Appending(Contexts, Marking):
         """
         entries = checked_imported_entries(entries, program_of(self.metadata))
         checked_place(leaf, "leaf")
-        self._limits.check_entries(entries)
 
-        async def write(priced: Sequence[NewEntry]) -> Appended:
-            return await self._commit(
-                lambda: self._backend.import_entries(self.ref, priced, leaf=leaf, expected=self._leaf_id),
+        def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
+            return self._commit(
+                lambda: self._backend.import_entries(self._ref, priced, leaf=leaf, expected=self._leaf_id),
                 lambda result: self._note(result.leaf_id, result.revision),
             )
 
-        return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
+        return await self._write(write, entries)
 
 
 def _pinned_callers(pairing: Pairing, ids: Sequence[str], pins: Sequence[str]) -> set[int]:

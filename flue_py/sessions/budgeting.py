@@ -85,7 +85,7 @@ class Budgeting(Handle):
 
         Its own, those with tasks of every session that it is a task of, however far above, and those of its scope.
         """
-        return await self._backend.covering_budgets(self.ref)
+        return await self._backend.covering_budgets(self._ref)
 
     async def reserve(
         self, *, tokens: int | None = None, cost: Money | None = None, ttl: float | None = None
@@ -101,7 +101,7 @@ class Budgeting(Handle):
 
     async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
         try:
-            return await self._backend.reserve(self.ref, asked, ttl)
+            return await self._backend.reserve(self._ref, asked, ttl)
         except CommittedBeforeCancellation as cancelled:
             # Nobody will hear of it, so nobody could settle it.
             made = cast("Reservation", cancelled.result)

@@ -31,7 +31,7 @@ class Contexts(Reading):
         """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
         checked_leaf(leaf)
         async with self._turn:
-            read = await self._backend.read_messages(self.ref, leaf=leaf)
+            read = await self._backend.read_messages(self._ref, leaf=leaf)
             if isinstance(leaf, Stored):
                 self._note(read.stored_leaf_id, read.revision)
             return read.messages
@@ -52,7 +52,7 @@ class Contexts(Reading):
         checked_leaf(leaf)
         async with self._turn:
             known = self._context
-            read = await self._backend.read_context(self.ref, leaf=leaf, unless=None if known is None else known.stamp)
+            read = await self._backend.read_context(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
             self._note_read(read, leaf)
             if read.entries is None and known is not None:
                 return known

@@ -29,7 +29,7 @@ class Editing(Handle):
         """
         title = checked_title(title)
         note = Note(by, why)
-        update = partial(self._backend.update_session, self.ref, note=note)
+        update = partial(self._backend.update_session, self._ref, note=note)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
         return await self._commit(change, self._note_row)
 
@@ -52,7 +52,7 @@ class Editing(Handle):
         text = checked_metadata(metadata, self._limits)
         note = Note(by, why)
         change = self._merging(decode_object(text)) if merge else text
-        work = partial(self._backend.update_session, self.ref, metadata_text=change, note=note)
+        work = partial(self._backend.update_session, self._ref, metadata_text=change, note=note)
         return await self._commit(work, self._note_row)
 
     def _merging(self, added: JsonObject) -> EditMetadata:
@@ -62,7 +62,7 @@ class Editing(Handle):
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
         note = Note(by, why)
-        work = partial(self._backend.update_session, self.ref, completed_us=moment, note=note)
+        work = partial(self._backend.update_session, self._ref, completed_us=moment, note=note)
         return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:

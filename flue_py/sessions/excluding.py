@@ -71,7 +71,7 @@ class Excluding(Handle):
 
     async def _exclude_now(self, entry_id: str, part: _Part, note: Note, excluded: bool) -> _Done:
         leaf = self._leaf_id
-        read = await self._backend.read_context(self.ref, leaf=leaf)
+        read = await self._backend.read_context(self._ref, leaf=leaf)
         before = tuple(context_of(read.entries or (), read.compaction))
         path = await self._path_around(entry_id, read.entries or (), leaf)
         index = next(number for number, entry in enumerate(path) if entry.id == entry_id)
@@ -87,23 +87,23 @@ class Excluding(Handle):
         if not new:
             return _Done(MarkEffect(ids, before, before, items))
         appended = await self._append_exclusions(new, leaf)
-        read = await self._backend.read_context(self.ref, leaf=appended.leaf_id)
+        read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
         after = tuple(context_of(read.entries or (), read.compaction))
         return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
 
     async def _append_exclusions(self, new: Sequence[NewEntry], leaf: str | None) -> Appended:
         self._limits.check_entries(new)
-        return await self._backend.append(self.ref, new, expected=leaf)
+        return await self._backend.append(self._ref, new, expected=leaf)
 
     async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
         """Return the kept part of the path where the entry is in it, else the whole path."""
         start = _start_of_end(kept)
         if any(entry.id == entry_id for entry in kept[start:]):
             return kept[start:]
-        path = (await self._backend.read_path(self.ref, leaf=leaf)).entries or ()
+        path = (await self._backend.read_path(self._ref, leaf=leaf)).entries or ()
         if any(entry.id == entry_id for entry in path):
             return path
-        if await self._backend.get_entry(self.ref, entry_id) is None:
+        if await self._backend.get_entry(self._ref, entry_id) is None:
             raise EntryNotFound(self.id, entry_id)
         raise InvalidArgument(
             f"entry {entry_id!r} is not on the path to {leaf!r}, so it is not in the context; move_leaf() first"
@@ -117,7 +117,7 @@ class Excluding(Handle):
         pinned entries: they can leave out nothing else. The cost of the context.
         """
         async with self._turn:
-            read = await self._backend.read_context(self.ref)
+            read = await self._backend.read_context(self._ref)
         path = list(read.entries or ())
         kept = {entry.id: entry for entry in path if entry.kind in CONTEXT_KINDS}
         found = []

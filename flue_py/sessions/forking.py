@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Self
 
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, NewSession, TaskLink, check_label, check_name, check_new_name
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.arguments import checked_leaf, checked_metadata
-from flue_py.sessions.handle import Handle, nothing_to_note
+from flue_py.sessions.handle import Handle
 
 
 class Forking(Handle):
@@ -38,9 +37,8 @@ class Forking(Handle):
         new = NewSession(
             key, title, self.scope, checked_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
         )
-        info = await self._commit(
-            partial(self._backend.fork, self.ref, at, new, idempotency_key=idempotency_key), nothing_to_note
-        )
+        async with self._turn:
+            info = await self._backend.fork(self._ref, at, new, idempotency_key=idempotency_key)
         return type(self)(self._backend, info, self._limits, self._pricer)
 
     async def create_task(
@@ -66,25 +64,19 @@ class Forking(Handle):
             raise InvalidArgument("task_id: should be a string, not None")
         check_label(cwd, "cwd")
         new = NewSession(key, title, self.scope, checked_metadata(metadata, self._limits), cwd or self._info.cwd)
-        info = await self._commit(
-            partial(
-                self._backend.create_task,
-                self.ref,
-                task_id,
-                new,
-                idempotency_key=idempotency_key,
-                max_depth=self._limits.task_depth,
-            ),
-            nothing_to_note,
-        )
+        depth = self._limits.task_depth
+        async with self._turn:
+            info = await self._backend.create_task(
+                self._ref, task_id, new, idempotency_key=idempotency_key, max_depth=depth
+            )
         return type(self)(self._backend, info, self._limits, self._pricer)
 
     async def task_links(self) -> list[TaskLink]:
         """Return the links to task sessions, in the order they were made. A link outlives its child."""
         async with self._turn:
-            return await self._backend.task_links(self.ref)
+            return await self._backend.task_links(self._ref)
 
     async def task_parents(self) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""
         async with self._turn:
-            return await self._backend.task_parents(self.ref)
+            return await self._backend.task_parents(self._ref)

@@ -138,7 +138,7 @@ class Handle:
     async def refresh(self) -> SessionInfo:
         """Read the session's row again, take over its leaf, and return it. One point read."""
         async with self._turn:
-            info = await self._backend.get_session(self.ref)
+            info = await self._backend.get_session(self._ref)
             if info is None:
                 raise SessionNotFound(self.id)
             self._info = info
@@ -146,7 +146,7 @@ class Handle:
             return info
 
     async def _commit(self, work: Callable[[], Awaitable[Result]], note: Callable[[Result], None]) -> Result:
-        """Do ``work`` when its turn has come, and ``note`` what came of it, also where the caller is cancelled."""
+        """Do ``work`` when it is this call's turn, and ``note`` the result, also if the caller is cancelled."""
         async with self._turn:
             try:
                 result = await work()
@@ -172,10 +172,6 @@ class Handle:
     def _note_move(self, moved: Moved | None) -> None:
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
-
-
-def nothing_to_note(_: object) -> None:
-    return
 
 
 async def finish(work: Coroutine[object, object, Result]) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from flue_py import context
 from flue_py.core.frozen import frozen
@@ -13,7 +12,7 @@ from flue_py.core.pins import effective_pins
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import check_entry_label
 from flue_py.sessions.arguments import checked_id
-from flue_py.sessions.handle import Handle, nothing_to_note
+from flue_py.sessions.handle import Handle
 
 
 @frozen
@@ -65,12 +64,13 @@ class Marking(Handle):
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         note = Note(by, why)
-        await self._commit(partial(self._backend.set_label, self.ref, entry_id, label, note=note), nothing_to_note)
+        async with self._turn:
+            await self._backend.set_label(self._ref, entry_id, label, note=note)
 
     async def labels(self) -> dict[str, str]:
         """Return the labels of this session's entries, by entry id; not of those it has retracted."""
         async with self._turn:
-            marks = await self._backend.read_marks(self.ref)
+            marks = await self._backend.read_marks(self._ref)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
         return {
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
@@ -95,19 +95,16 @@ class Marking(Handle):
 
     async def _set_pin(self, entry_id: str, note: Note, *, pinned: bool) -> MarkEffect:
         checked_id(entry_id, "entry_id")
-
-        async def work() -> MarkEffect:
-            ids = await self._backend.set_pin(self.ref, entry_id, pinned, note=note)
-            read = await self._backend.read_context(self.ref)
+        async with self._turn:
+            ids = await self._backend.set_pin(self._ref, entry_id, pinned, note=note)
+            read = await self._backend.read_context(self._ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}
             found = [there.get(each) or await self._lone_item(each) for each in ids]
             return MarkEffect(ids, items, items, tuple(item for item in found if item is not None))
 
-        return await self._commit(work, lambda _: None)
-
     async def _lone_item(self, entry_id: str) -> ContextEntry | None:
-        entry = await self._backend.get_entry(self.ref, entry_id)
+        entry = await self._backend.get_entry(self._ref, entry_id)
         return None if entry is None or entry.kind not in SHOWN_KINDS else ContextEntry(entry)
 
     async def pins(self) -> list[str]:
@@ -117,8 +114,8 @@ class Marking(Handle):
         context, in its order. The cost of the context.
         """
         async with self._turn:
-            marks = await self._backend.read_marks(self.ref)
-            read = await self._backend.read_context(self.ref)
+            marks = await self._backend.read_marks(self._ref)
+            read = await self._backend.read_context(self._ref)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
         own = {
             mark.entry_id: mark.value or "on" for mark in marks if mark.kind == "pin" and mark.entry_id not in retracted

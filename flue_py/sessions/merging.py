@@ -36,7 +36,7 @@ class Merging(Handle):
         checked_leaf(other_leaf, "other_leaf")
         other_id = self.ref if other is None else checked_session(other)
         async with self._turn:
-            return await self._backend.common_ancestor(self.ref, other_id, leaf=leaf, other_leaf=other_leaf)
+            return await self._backend.common_ancestor(self._ref, other_id, leaf=leaf, other_leaf=other_leaf)
 
     async def diff(
         self, other: HasId | str | None = None, *, leaf: LeafChoice = STORED, other_leaf: LeafChoice = STORED
@@ -50,10 +50,10 @@ class Merging(Handle):
         checked_leaf(other_leaf, "other_leaf")
         other_id = self.ref if other is None else checked_session(other)
         async with self._turn:
-            mine = await self._resolved(self.ref, leaf)
+            mine = await self._resolved(self._ref, leaf)
             theirs = await self._resolved(other_id, other_leaf)
-            ancestor = await self._backend.common_ancestor(self.ref, other_id, leaf=mine, other_leaf=theirs)
-            left = await self._side(self.ref, mine, ancestor)
+            ancestor = await self._backend.common_ancestor(self._ref, other_id, leaf=mine, other_leaf=theirs)
+            left = await self._side(self._ref, mine, ancestor)
             return LeafDiff(ancestor, left, await self._side(other_id, theirs, ancestor))
 
     async def _resolved(self, session_id: str, leaf: LeafChoice) -> str | None:
@@ -125,10 +125,10 @@ class Merging(Handle):
     async def _check_elsewhere(self, chosen: Sequence[Entry]) -> None:
         """Raise `InvalidArgument` where the path has one of the entries themselves."""
         for entry in chosen:
-            there = await self._backend.get_entry(self.ref, entry.id)
+            there = await self._backend.get_entry(self._ref, entry.id)
             if there != entry or self._leaf_id is None:
                 continue
-            if await self._backend.is_ancestor(self.ref, entry.id, self._leaf_id):
+            if await self._backend.is_ancestor(self._ref, entry.id, self._leaf_id):
                 raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {self._leaf_id!r} already")
 
     async def merge_back(
@@ -174,7 +174,7 @@ class Merging(Handle):
 
     async def _range(self, source_id: str, source_leaf: LeafChoice) -> MergedRange:
         leaf = await self._resolved(source_id, source_leaf)
-        after = await self._backend.common_ancestor(self.ref, source_id, leaf=self._leaf_id, other_leaf=leaf)
+        after = await self._backend.common_ancestor(self._ref, source_id, leaf=self._leaf_id, other_leaf=leaf)
         if leaf is None or leaf == after:
             raise InvalidArgument(
                 f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
@@ -193,11 +193,11 @@ class Merging(Handle):
         number = 0
         while True:
             numbered = f"{key}:{number}"
-            first = await self._backend.recall_append(self.ref, numbered)
+            first = await self._backend.recall_append(self._ref, numbered)
             if first is None:
                 try:
                     return await self._backend.append(
-                        self.ref, entries, expected=self._leaf_id, idempotency_key=numbered
+                        self._ref, entries, expected=self._leaf_id, idempotency_key=numbered
                     )
                 except IdempotencyConflict:
                     # Another writer has just brought the same stretch, in other words.
@@ -210,6 +210,6 @@ class Merging(Handle):
         if self._leaf_id is None:
             return False
         try:
-            return await self._backend.is_ancestor(self.ref, first.entry_id, self._leaf_id)
+            return await self._backend.is_ancestor(self._ref, first.entry_id, self._leaf_id)
         except EntryNotFound:
             return False

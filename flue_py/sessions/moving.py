@@ -38,7 +38,7 @@ class Moving(Handle):
         check_name(idempotency_key, "idempotency_key")
         return await self._commit(
             lambda: self._backend.move(
-                self.ref, to, expected=self._leaf_id, note=note, idempotency_key=idempotency_key
+                self._ref, to, expected=self._leaf_id, note=note, idempotency_key=idempotency_key
             ),
             self._note_move,
         )
@@ -69,7 +69,7 @@ class Moving(Handle):
     async def _rewind_now(self, to: LeafChoice, turns: int | None, note: Note) -> Moved | None:
         leaf = self._leaf_id
         if turns is not None:
-            started = await self._backend.read_turns(self.ref, leaf=leaf)
+            started = await self._backend.read_turns(self._ref, leaf=leaf)
             kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
             target = started[kept].parent_id if kept < len(started) else leaf
         else:
@@ -77,15 +77,15 @@ class Moving(Handle):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self.ref, target, expected=leaf, reason="rewind", note=note)
+        return await self._backend.move(self._ref, target, expected=leaf, reason="rewind", note=note)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
             return
         if leaf is None:
-            if await self._backend.get_entry(self.ref, entry_id) is None:
+            if await self._backend.get_entry(self._ref, entry_id) is None:
                 raise EntryNotFound(self.id, entry_id)
-        elif await self._backend.is_ancestor(self.ref, entry_id, leaf):
+        elif await self._backend.is_ancestor(self._ref, entry_id, leaf):
             return
         raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
@@ -98,14 +98,14 @@ class Moving(Handle):
         """
         note = Note(by, why)
         return await self._commit(
-            lambda: self._backend.undo(self.ref, expected=self._leaf_id, note=note), self._note_move
+            lambda: self._backend.undo(self._ref, expected=self._leaf_id, note=note), self._note_move
         )
 
     async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
         """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
         note = Note(by, why)
         return await self._commit(
-            lambda: self._backend.redo(self.ref, expected=self._leaf_id, note=note), self._note_move
+            lambda: self._backend.redo(self._ref, expected=self._leaf_id, note=note), self._note_move
         )
 
     async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
@@ -117,7 +117,7 @@ class Moving(Handle):
         """
         checked_id(entry_id, "entry_id")
         note = Note(by, why)
-        moved = await self._commit(partial(self._backend.retract, self.ref, entry_id, note=note), self._note_move)
+        moved = await self._commit(partial(self._backend.retract, self._ref, entry_id, note=note), self._note_move)
         return moved is not None
 
     async def log(self, *, limit: int = 50, before: int | None = None) -> list[LogLine]:
@@ -131,7 +131,7 @@ class Moving(Handle):
         if before is not None:
             checked_revision(before, "before")
         async with self._turn:
-            return await self._backend.read_log(self.ref, before=before, limit=limit)
+            return await self._backend.read_log(self._ref, before=before, limit=limit)
 
     async def go_back(
         self, *, to: int, before: bool = False, by: str | None = None, why: str | None = None
@@ -152,7 +152,7 @@ class Moving(Handle):
         return await self._commit(partial(self._go_back_now, to, before and to > 0, note), self._note_line)
 
     async def _go_back_now(self, to: int, before: bool, note: Note) -> LogLine | None:
-        return await self._backend.go_back(self.ref, to, before=before, expected=self._leaf_id, note=note)
+        return await self._backend.go_back(self._ref, to, before=before, expected=self._leaf_id, note=note)
 
     def _note_line(self, line: LogLine | None) -> None:
         """Take over what the new line says: the leaf, or what was edited of the session's row."""

@@ -24,7 +24,7 @@ class Reading(Handle):
         checked_leaf(leaf)
         async with self._turn:
             known = self._path
-            read = await self._backend.read_path(self.ref, leaf=leaf, unless=None if known is None else known.stamp)
+            read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
             self._note_read(read, leaf)
             if read.entries is None:
                 return list(known.entries) if known else []
@@ -41,7 +41,7 @@ class Reading(Handle):
         checked_place(since, "since")
         checked_leaf(leaf)
         async with self._turn:
-            read = await self._backend.read_path_since(self.ref, since, leaf=leaf)
+            read = await self._backend.read_path_since(self._ref, since, leaf=leaf)
             self._note_read(read, leaf)
             return list(read.entries or ())
 
@@ -52,20 +52,20 @@ class Reading(Handle):
         """
         checked_leaf(leaf)
         async with self._turn:
-            return await self._backend.read_turns(self.ref, leaf=leaf)
+            return await self._backend.read_turns(self._ref, leaf=leaf)
 
     async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
         checked_id(entry_id, "entry_id")
         checked_id(of, "of")
         async with self._turn:
-            return await self._backend.is_ancestor(self.ref, entry_id, of)
+            return await self._backend.is_ancestor(self._ref, entry_id, of)
 
     async def get_entry(self, entry_id: str) -> Entry | None:
         """Return an entry the session sees, on the path or off it, or None. One point read."""
         checked_id(entry_id, "entry_id")
         async with self._turn:
-            return await self._backend.get_entry(self.ref, entry_id)
+            return await self._backend.get_entry(self._ref, entry_id)
 
     async def resolve_entry_id(self, prefix: str) -> str:
         """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.
@@ -74,7 +74,7 @@ class Reading(Handle):
         """
         checked_prefix(prefix)
         async with self._turn:
-            found = await self._backend.match_entry_ids(self.ref, prefix, _AMBIGUOUS)
+            found = await self._backend.match_entry_ids(self._ref, prefix, _AMBIGUOUS)
         if not found:
             raise EntryNotFound(self.id, prefix)
         if len(found) > 1 and found[0] != prefix:
@@ -87,4 +87,4 @@ class Reading(Handle):
         Retracted entries are left out. O(entries).
         """
         async with self._turn:
-            return await self._backend.read_tree(self.ref)
+            return await self._backend.read_tree(self._ref)

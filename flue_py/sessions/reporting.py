@@ -35,7 +35,7 @@ class Reporting(Handle):
         three, also what it was forked from: ``(fork of …)``. "(empty)" where there is nothing to tell. O(1).
         """
         async with self._turn:
-            info = await self._backend.get_session(self.ref)
+            info = await self._backend.get_session(self._ref)
             if info is None:
                 raise SessionNotFound(self.id)
             return render.views.session_name(info, await source_of(self._backend, info))
@@ -54,9 +54,9 @@ class Reporting(Handle):
         thresholds = checked_thresholds(warn_at, cutover_at)
         checked_flag(sizes, "sizes")
         made = None if made_at is None else from_microseconds(checked_moment(made_at))
-        first, *tasks = await read_reported(self._backend, self.ref, sizes=sizes)
+        first, *tasks = await read_reported(self._backend, self._ref, sizes=sizes)
         found = [first, *sorted(tasks, key=lambda task: task.info.active_us, reverse=True)]
-        bill = await read_bill(self._backend, self.ref)
+        bill = await read_bill(self._backend, self._ref)
         return render.report.html_report(found, thresholds, bill=bill, made_at=made)
 
     async def context_snapshots(self, *, warn_at: int = 0, cutover_at: int = 0) -> str:
@@ -66,7 +66,7 @@ class Reporting(Handle):
         ``cutover_at`` are repeated in each line, and left out where 0. O(entries). Raises `InvalidArgument`.
         """
         thresholds = checked_thresholds(warn_at, cutover_at)
-        return render.report.context_snapshots(await read_reported(self._backend, self.ref, sizes=False), thresholds)
+        return render.report.context_snapshots(await read_reported(self._backend, self._ref, sizes=False), thresholds)
 
 
 async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True) -> list[ReportedSession]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from functools import partial
 from os.path import normpath
 from typing import cast
 
@@ -43,7 +42,7 @@ from flue_py.sessions.arguments import (
     checked_place,
     checked_session,
 )
-from flue_py.sessions.handle import Handle, nothing_to_note
+from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
 
 _CALLS_AT_ONCE = 500
@@ -77,7 +76,8 @@ class Usage(Handle):
         """
         call = checked_call(usage, provider, model, call_id, purpose, outcome, agent, at)
         priced = self._pricer.price_call(call)
-        return await self._commit(partial(self._backend.record_call, self.ref, priced), nothing_to_note)
+        async with self._turn:
+            return await self._backend.record_call(self._ref, priced)
 
     async def import_call(self, call: PaidCall) -> Recorded:
         """Write a paid call that a file counts without an entry for it, as `record_call` does for one of your own.
@@ -87,7 +87,8 @@ class Usage(Handle):
         """
         check_imported_call(call)
         priced = self._pricer.price_call(replace(call, agent=call.agent or program_of(self.metadata)))
-        return await self._commit(partial(self._backend.record_call, self.ref, priced), nothing_to_note)
+        async with self._turn:
+            return await self._backend.record_call(self._ref, priced)
 
     async def aggregate_usage_since(
         self, before: str | None, *, leaf: LeafChoice = STORED, told: bool = False
@@ -103,7 +104,7 @@ class Usage(Handle):
         checked_leaf(leaf)
         checked_flag(told, "told")
         async with self._turn:
-            window = await self._backend.read_usage(self.ref, before, leaf=leaf)
+            window = await self._backend.read_usage(self._ref, before, leaf=leaf)
             if isinstance(leaf, Stored):
                 self._note(window.leaf, self._revision)
             return replace(window, told=await self._told(window)) if told else window
@@ -115,14 +116,14 @@ class Usage(Handle):
             return told_by(())
         is_whole = False
         if window.calls:
-            asked = LedgerQuery(self.ref, on_path=True, leaf=window.leaf, since=window.since)
+            asked = LedgerQuery(self._ref, on_path=True, leaf=window.leaf, since=window.since)
             paid = (await self._backend.read_ledger(asked)).total.known
             found = frozenset(name for name, count in paid.items() if count is not None)
             is_whole = all((paid[name] or 0) >= (count or 0) for name, count in window.known.items())
         if is_whole or None not in window.usage.known(found).values():
             return found
         # What another session paid for, its ledger has elsewhere: the entries say it themselves.
-        read = await self._backend.read_path_since(self.ref, window.since, leaf=window.leaf)
+        read = await self._backend.read_path_since(self._ref, window.since, leaf=window.leaf)
         return found | told_by(read.entries or ())
 
     async def entry_costs(self) -> dict[str, EntryCost]:
@@ -133,7 +134,7 @@ class Usage(Handle):
         session reported first. O(calls of the tree).
         """
         async with self._turn:
-            return await self._backend.read_entry_costs(self.ref)
+            return await self._backend.read_entry_costs(self._ref)
 
 
 class StoreUsage:

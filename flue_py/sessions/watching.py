@@ -26,7 +26,7 @@ class Watching(Handle):
         checked_limit(limit)
         checked_revision(after)
         async with self._turn:
-            return await self._backend.changes(self.ref, after, limit)
+            return await self._backend.changes(self._ref, after, limit)
 
     async def watch(self, *, after: int | None = None) -> AsyncGenerator[Change, None]:
         """Yield every change after a revision (default: the handle's), then each as it comes, from any process.
@@ -35,12 +35,12 @@ class Watching(Handle):
         the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
         """
         seen = self._revision if after is None else checked_revision(after)
-        woken = self._backend.notifications(self.ref)
+        woken = self._backend.notifications(self._ref)
         has_begun = False
         try:
             async for _ in woken:
                 has_begun = True
-                while page := await self._backend.changes(self.ref, seen, _WATCH_PAGE):
+                while page := await self._backend.changes(self._ref, seen, _WATCH_PAGE):
                     for change in page:
                         seen = change.revision
                         yield change

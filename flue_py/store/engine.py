@@ -25,8 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 -
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import await_only
 
-from flue_py.core.salvaging import BackupReport
-from flue_py.core.sessions import Problem
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import (
     FlueError,
     InvalidArgument,
@@ -38,7 +37,6 @@ from flue_py.errors import (
 )
 from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
-from flue_py.store.ops.verify import storage_problems
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import (
     CommittedBeforeCancellation,
@@ -49,12 +47,12 @@ from flue_py.store.seam import (
     P,
     Parameters,
     R,
-    Runner,
     Sources,
     Statement,
     Transaction,
     Written,
 )
+from flue_py.store.sqlite.base import RunnerOnFile
 from flue_py.store.sqlite.file import (
     BUSY_POLL_MS,
     ID_ATTEMPTS,
@@ -77,6 +75,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, TextClause
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.types import TypeEngine
+
+    from flue_py.store.postgres import runner as postgres
+else:
+    # It needs the extra.
+    postgres = lazy_module("flue_py.store.postgres.runner")
 
 Result = TypeVar("Result")
 
@@ -110,19 +113,19 @@ async def open_engine(
     if url.drivername == POSTGRES:
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
-        from flue_py.store.postgres.runner import make_engine, open_postgres  # noqa: PLC0415 - needs the extra
-
         made = target
         if isinstance(made, str):
             with _url_refused():
-                made = make_engine(
+                made = postgres.make_engine(
                     url,
                     durability=durability,
                     busy_timeout=busy_timeout,
                     pool_size=pool_size,
                     pool_timeout=pool_timeout,
                 )
-        return await open_postgres(made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout)
+        return await postgres.open_postgres(
+            made, owned=owned, sources=sources, durability=durability, busy_timeout=busy_timeout
+        )
     _require_plain(url)
     with _url_refused():
         engine = _own_engine(url, _settings(durability, busy_timeout)) if isinstance(target, str) else target
@@ -246,7 +249,7 @@ class _Progress:
             raise _GivenUp
 
 
-class EngineRunner(Runner):
+class EngineRunner(RunnerOnFile):
     """Runs transactions on an async engine; one writer at a time, so that our own never wait for each other."""
 
     def __init__(self, engine: AsyncEngine, *, owned: bool, durability: Durability, busy_timeout: float) -> None:
@@ -472,16 +475,6 @@ class EngineRunner(Runner):
     def _require_whole_log(self) -> None:
         if self._file is not None and self._keeper is not None:
             self._file.require_whole_log(self._keeper)
-
-    async def storage_problems(self) -> list[Problem]:
-        return await self.read(lambda tx: storage_problems(tx, self.location))
-
-    async def backup(
-        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
-    ) -> BackupReport:
-        from flue_py.store.sqlite.backup import back_up_in_thread  # noqa: PLC0415 - most programs make none
-
-        return await back_up_in_thread(self._path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""

@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.store.schema.ddl import Dialect, Migrated
 from flue_py.store.sqlite.migrate import migrate_file
+
+if TYPE_CHECKING:
+    import sqlalchemy
+
+    from flue_py.store.postgres import format as postgres
+else:
+    # SQLAlchemy is needed for a URL only; PostgreSQL needs the extra.
+    sqlalchemy, postgres = lazy_module("sqlalchemy"), lazy_module("flue_py.store.postgres.format")
 
 
 def dialect_of(target: str) -> Dialect:
@@ -31,21 +41,16 @@ async def migrate(target: str, *, busy_timeout: float = 30.0) -> Migrated:
     if dialect_of(target) == "postgresql":
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
-        from flue_py.store.postgres.format import migrate_url  # noqa: PLC0415 - needs the extra
-
-        return await migrate_url(target, busy_timeout=busy_timeout)
+        return await postgres.migrate_url(target, busy_timeout=busy_timeout)
     return await asyncio.to_thread(migrate_file, _path_of(target), busy_timeout)
 
 
 def _path_of(target: str) -> Path:
     if "://" not in target:
         return Path(target)
-    from sqlalchemy import make_url  # noqa: PLC0415 - needed for a URL only
-    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
-
     try:
-        name = make_url(target).database
-    except (ArgumentError, ValueError) as error:
+        name = sqlalchemy.make_url(target).database
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
         raise InvalidArgument(f"{target!r} is not a database URL; write sqlite+aiosqlite:///FILE") from error
     if not name or name == ":memory:" or name.startswith("file:"):
         raise InvalidArgument(f"{target}: name a file")

@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.frozen import frozen
+from flue_py.core.lazily import lazy_module
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 
 if TYPE_CHECKING:
-    from alembic.config import Config
+    from alembic import command as alembic_command
+    from alembic import config as alembic_settings
+    from alembic import util as alembic_util
     from sqlalchemy import Connection
+
+    from flue_py.store.schema import tables as schema
+else:
+    # alembic costs half a second, and is needed to migrate only; the tables are needed to make a database only.
+    alembic_command, alembic_settings = lazy_module("alembic.command"), lazy_module("alembic.config")
+    alembic_util, schema = lazy_module("alembic.util"), lazy_module("flue_py.store.schema.tables")
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
@@ -55,15 +64,15 @@ def migrations_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "migrations"
 
 
-def alembic_config(connection: Connection | None = None, url: str | None = None, schema: str | None = None) -> Config:
+def alembic_config(
+    connection: Connection | None = None, url: str | None = None, schema: str | None = None
+) -> alembic_settings.Config:
     """Return alembic's configuration for this project's migrations; no ini file is involved.
 
     ``connection`` is what to run on, ``schema`` where alembic's own table is on it. Offline there is only a ``url``,
     of which nothing but the dialect counts.
     """
-    from alembic.config import Config  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
-
-    config = Config()
+    config = alembic_settings.Config()
     config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
     if url is not None:
         config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
@@ -128,8 +137,6 @@ def checked_stamp(stamp: object, location: str) -> int:
 
 def relation_names() -> frozenset[str]:
     """Return the names of the tables, indexes and views that a store brings with it."""
-    from flue_py.store.schema import tables as schema  # noqa: PLC0415 - needed to create a database only
-
     tables = schema.metadata.tables.values()
     indexes = [str(index.name) for table in tables for index in table.indexes]
     return frozenset([*schema.metadata.tables, *indexes, "history", "alembic_version"])
@@ -143,12 +150,9 @@ def run_migrations(connection: Connection, schema: str | None = None) -> None:
 
     Raises `CorruptStore` where alembic does not know its way from here, and errors of SQLAlchemy as they are.
     """
-    from alembic import command  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
-    from alembic.util import CommandError  # noqa: PLC0415
-
     try:
-        command.upgrade(alembic_config(connection, schema=schema), "head")
-    except CommandError as error:
+        alembic_command.upgrade(alembic_config(connection, schema=schema), "head")
+    except alembic_util.CommandError as error:
         raise CorruptStore(f"the migrations cannot be run ({error}); restore a backup") from error
     connection.exec_driver_sql(f"UPDATE flue_store SET value = {FORMAT_VERSION} WHERE name = 'format'")
 
@@ -292,11 +296,9 @@ def upgrade_sql(dialect: Dialect, found: int) -> str:
 
 def alembic_sql(dialect: Dialect, revisions: str = "head") -> str:
     """Return what alembic's offline mode prints for a range of revisions (``0001:head``, or ``head``: from nothing)."""
-    from alembic import command  # noqa: PLC0415 - alembic costs half a second and is needed to migrate only
-
     config = alembic_config(url=f"{dialect}://")
     config.output_buffer = printed = io.StringIO()
-    command.upgrade(config, revisions, sql=True)
+    alembic_command.upgrade(config, revisions, sql=True)
     return printed.getvalue()
 
 

@@ -11,10 +11,19 @@ import mmap
 import sqlite3
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import StoreWarning
 from flue_py.store.sqlite.file import BUSY_POLL_MS, run_when_free
 from flue_py.store.sqlite.owner import OpenFile
+
+if TYPE_CHECKING:
+    import ctypes
+    import tempfile
+else:
+    # Both are slow to import, and seldom needed.
+    ctypes, tempfile = lazy_module("ctypes"), lazy_module("tempfile")
 
 WAL = "wal"
 _SHARED_MEMORY_FAILED = (
@@ -32,10 +41,8 @@ def journal_mode(connection: sqlite3.Connection) -> str:
 
 def can_share_memory(folder: Path) -> bool:
     """Return whether a file in this folder can be made and mapped, as the index of a write-ahead log must be."""
-    from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, and needed for a new file only
-
     try:
-        with TemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
             mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
     except (OSError, ValueError):
@@ -98,8 +105,6 @@ def let_go(connection: sqlite3.Connection, file: OpenFile) -> None:
     """
     rescue_log(connection, file)
     if file.is_in_place and file.is_log_somebody_elses:
-        import ctypes  # noqa: PLC0415 - slow to import, and seldom needed
-
         file.refuse_here()
         # An object with one reference more than there are is closed by the end of the process alone.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

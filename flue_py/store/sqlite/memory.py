@@ -12,12 +12,12 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
-from flue_py.core.sessions import Problem
 from flue_py.errors import StoreClosed, WrongEventLoop
 from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import IdTaken, Runner, Sources, Transaction
+from flue_py.store.seam import IdTaken, Sources, Transaction
+from flue_py.store.sqlite.base import RunnerOnSqlite
 from flue_py.store.sqlite.file import ID_ATTEMPTS, no_new_id, translate
 from flue_py.store.sqlite.migrate import create_tables
 from flue_py.store.sqlite.transaction import SqliteTransaction
@@ -33,7 +33,7 @@ def open_memory(sources: Sources) -> Backend:
     return Backend(MemoryRunner(), sources)
 
 
-class MemoryRunner(Runner):
+class MemoryRunner(RunnerOnSqlite):
     """Runs transactions on a database in memory, one after the other."""
 
     backend_name = "memory"
@@ -105,11 +105,6 @@ class MemoryRunner(Runner):
             raise
         except (sqlite3.Error, MemoryError) as error:
             raise translate(error, LOCATION) from error
-
-    async def storage_problems(self) -> list[Problem]:
-        from flue_py.store.ops.verify import storage_problems  # noqa: PLC0415 - what only reads starts without it
-
-        return await self.read(lambda tx: storage_problems(tx, LOCATION))
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         self._require_open()

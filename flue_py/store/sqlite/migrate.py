@@ -10,7 +10,9 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, NotAStore, StoreUnavailable
 from flue_py.store.files.private import Part
 from flue_py.store.schema.ddl import (
@@ -34,6 +36,12 @@ from flue_py.store.sqlite.file import (
 from flue_py.store.sqlite.journal import WAL, is_shared_memory_missing, journal_mode, leave_wal, try_wal, use_wal
 from flue_py.store.sqlite.owner import require_not_inherited, require_not_lost
 from flue_py.store.sqlite.page_copy import copy_into
+
+if TYPE_CHECKING:
+    import sqlalchemy
+else:
+    # Needed for a file of an older format only.
+    sqlalchemy = lazy_module("sqlalchemy")
 
 
 def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
@@ -141,21 +149,19 @@ def backup_path(path: Path, found: int) -> Path:
 
 def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> Migrated:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
-    from sqlalchemy import create_engine, event  # noqa: PLC0415 - needed to migrate only
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
-    from sqlalchemy.pool import StaticPool  # noqa: PLC0415
-
     backup: Path | None = None
     # The pool must neither close nor reset a connection that belongs to the runner.
-    engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool, pool_reset_on_return=None)
-    event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
+    engine = sqlalchemy.create_engine(
+        "sqlite://", creator=lambda: connection, poolclass=sqlalchemy.StaticPool, pool_reset_on_return=None
+    )
+    sqlalchemy.event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
     try:
         with engine.begin() as target:
             now = format_of(connection, path)
             if now == found:
                 backup = _back_up(path, found, busy_timeout)
                 run_migrations(target)
-    except (SQLAlchemyError, CorruptStore) as error:
+    except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
         kept = f"; a backup is at {backup}" if backup is not None else ""
         raise CorruptStore(
             f"{path} cannot be upgraded from format {found}, and is as it was ({error}){kept}"

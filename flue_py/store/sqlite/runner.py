@@ -16,13 +16,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from flue_py.core.salvaging import BackupReport
-from flue_py.core.sessions import Problem
 from flue_py.errors import FlueError, InvalidArgument, OutcomeUnknown, StoreClosed, StoreUnavailable, WrongEventLoop
 from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.schema.session_state import SessionState
-from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, Runner, Sources, Transaction
+from flue_py.store.seam import CommittedBeforeCancellation, Durability, IdTaken, Sources, Transaction
+from flue_py.store.sqlite.base import RunnerOnFile
 from flue_py.store.sqlite.file import (
     ID_ATTEMPTS,
     LogKeeper,
@@ -127,7 +126,7 @@ class _KnownStates:
             self._data_version = version
 
 
-class SqliteRunner(Runner):
+class SqliteRunner(RunnerOnFile):
     """Runs transactions on a SQLite file, on threads of its own."""
 
     backend_name = "sqlite"
@@ -228,18 +227,6 @@ class SqliteRunner(Runner):
         if job.error is not None:
             raise asyncio.CancelledError from job.error
         return job.result
-
-    async def storage_problems(self) -> list[Problem]:
-        from flue_py.store.ops.verify import storage_problems  # noqa: PLC0415 - what only reads starts without it
-
-        return await self.read(lambda tx: storage_problems(tx, self.location))
-
-    async def backup(
-        self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
-    ) -> BackupReport:
-        from flue_py.store.sqlite.backup import back_up_in_thread  # noqa: PLC0415 - most programs make none
-
-        return await back_up_in_thread(self._path, target, overwrite=overwrite, verified=verified, progress=progress)
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         change = await self._last_change()
