@@ -72,7 +72,7 @@ def _checked(entry: NewEntry) -> NewEntry:
     if entry.role != role or (entry.kind == MESSAGE and role is None):
         raise InvalidEntry(f"role: {shown(entry.role)} is not the role of the message, which is {shown(role)}")
     if entry.created_us is not None and not is_moment(entry.created_us):
-        raise InvalidEntry(f"created_us: {shown(entry.created_us)} is no time in microseconds since 1970 UTC")
+        raise InvalidEntry(f"created_us: {shown(entry.created_us)} is not a time in microseconds since 1970 UTC")
     for what, text in (("id", entry.id), ("parent_id", entry.parent_id)):
         if text is not None and not isinstance(text, str):
             raise InvalidEntry(f"{what}: should be a string, not {type(text).__name__}")
@@ -134,13 +134,13 @@ def _check_parts(call: PaidCall, where: str) -> None:
         if type(tokens) is not int or not 0 <= tokens <= most:
             raise InvalidEntry(f"{where}.{name}: {shown(tokens)} is not a whole number from 0 to {most}")
     if type(call.is_unknown) is not bool or (call.is_unknown and (any(call.usage) or call.cost is not None)):
-        raise InvalidEntry(f"{where}.is_unknown: should be a bool, and True only where there are no numbers")
+        raise InvalidEntry(f"{where}.is_unknown: should be a bool, and True only if there are no numbers")
     if not isinstance(call.told, frozenset) or not call.told.issubset(PARTS):
         raise InvalidEntry(f"{where}.told: should be a frozenset of {', '.join(PARTS)}")
     if call.cost is not None and not (type(call.cost) is int and 0 <= call.cost <= MAX_AMOUNT):
         raise InvalidEntry(f"{where}.cost: {shown(call.cost)} is not a whole number of picodollars")
     if call.at_us is not None and not is_moment(call.at_us):
-        raise InvalidEntry(f"{where}.at_us: {shown(call.at_us)} is no time in microseconds since 1970 UTC")
+        raise InvalidEntry(f"{where}.at_us: {shown(call.at_us)} is not a time in microseconds since 1970 UTC")
 
 
 def _check_usage(usage: UsageTotals, where: str) -> None:

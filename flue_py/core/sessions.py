@@ -163,7 +163,7 @@ class NewSession:
         if not isinstance(self.metadata_text, str):
             raise InvalidArgument(f"metadata_text: should be JSON text, not {type(self.metadata_text).__name__}")
         if self.created_us is not None and not is_moment(self.created_us):
-            raise InvalidArgument(f"created_us: {shown(self.created_us)} is no time in microseconds since 1970 UTC")
+            raise InvalidArgument(f"created_us: {shown(self.created_us)} is not a time in microseconds since 1970 UTC")
         if self.id == "":
             raise InvalidArgument("session id: must not be empty; leave it out to have one made")
 

@@ -176,7 +176,7 @@ class ReportedUsage:
 def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
     """Return what a usage object says, in any known shape. Never raises. O(fields)."""
     if not isinstance(value, Mapping):
-        odd = () if value is None else (f"{where}: {shown(value)} is no usage object; nothing of it is counted",)
+        odd = () if value is None else (f"{where}: {shown(value)} is not a usage object; nothing of it is counted",)
         return ReportedUsage(oddities=odd)
     reading = _Reading(where)
     reading.read(value)
@@ -192,7 +192,7 @@ def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tupl
     """
     if isinstance(value, float) and not isfinite(value):
         word = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return word, (f"{where}: {word} is no JSON number; it is kept as text, and not counted",)
+        return word, (f"{where}: {word} is not a JSON number; it is kept as text, and not counted",)
     if depth == MAX_JSON_DEPTH or not isinstance(value, (Mapping, list, tuple)):
         return value, ()
     names = list(value) if isinstance(value, Mapping) else range(len(value))
@@ -317,7 +317,7 @@ class _Reading:
     def _take(self, field: _Field, reported: JsonValue, name: str) -> None:
         count = _whole_number(reported)
         if count is None:
-            self._odd(name, f"{shown(reported)} is no number of tokens from 0 to {MAX_AMOUNT}; it is not counted")
+            self._odd(name, f"{shown(reported)} is not a number of tokens from 0 to {MAX_AMOUNT}; it is not counted")
             return
         # The same number may stand there twice, in its provider's spelling and in that of a gateway.
         self._counts[field.kind] = max(count, self._counts.get(field.kind, 0))
@@ -341,7 +341,9 @@ class _Reading:
                 continue
             dollars = _picodollars(amount)
             if dollars is None:
-                self._odd(place, f"{shown(amount)} is no number of dollars from 0 to {MAX_DOLLARS}; it is not counted")
+                self._odd(
+                    place, f"{shown(amount)} is not a number of dollars from 0 to {MAX_DOLLARS}; it is not counted"
+                )
                 continue
             self._dollars[part] = dollars
             self._is_known = True

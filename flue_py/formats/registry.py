@@ -243,7 +243,7 @@ def find_format(name: str) -> Format:
     """Return the format of this name. Raises `InvalidArgument`."""
     found = known_format(name)
     if found is None:
-        raise InvalidArgument(f"format: {shown(name)} is none of {', '.join(format_names())}")
+        raise InvalidArgument(f"format: {shown(name)} is not one of {', '.join(format_names())}")
     return found
 
 

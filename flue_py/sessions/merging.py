@@ -87,7 +87,7 @@ class Merging(Handle):
         checked_flag(whole, "whole")
         source_id = self.ref if source is None else checked_session(source)
         if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
-            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is no list of entry ids; name at least one")
+            raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
         wanted = list(dict.fromkeys(checked_id(entry_id, "entry_ids") for entry_id in entry_ids))
 
         async def pick() -> Appended:

@@ -84,7 +84,7 @@ async def open(
     checked_flag(read_only, "read_only")
     _check_seconds(busy_timeout, "busy_timeout")
     if clock is not None and not callable(clock):
-        raise InvalidArgument(f"clock: {shown(clock)} is no function that returns the time")
+        raise InvalidArgument(f"clock: {shown(clock)} is not a function that returns the time")
     sources = Sources(
         now_us=_now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
         entry_id=_checked_ids(ids, "ids"),
@@ -131,7 +131,7 @@ def _checked_pool(place: str | AsyncEngine, pool_size: int | None, pool_timeout:
         raise InvalidArgument(f"pool_size: {shown(size)} is not a number of connections; give 1 to {_LARGEST_POOL:,}")
     _check_seconds(timeout, "pool_timeout")
     if not timeout > 0:
-        raise InvalidArgument("pool_timeout: 0 seconds are no time to wait; give more")
+        raise InvalidArgument("pool_timeout: must be more than 0 seconds")
     return size, timeout
 
 
@@ -158,7 +158,7 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
     if draw is None:
         return _random_id
     if not callable(draw):
-        raise InvalidArgument(f"{what}: {shown(draw)} is no function that returns an id")
+        raise InvalidArgument(f"{what}: {shown(draw)} is not a function that returns an id")
 
     def checked() -> str:
         made = _asked(draw, what)

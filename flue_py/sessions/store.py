@@ -342,7 +342,7 @@ class Store(StoreUsage, StoreBudgets):
         checked_flag(overwrite, "overwrite")
         checked_flag(verify, "verify")
         if progress is not None and not callable(progress):
-            raise InvalidArgument(f"progress: {shown(progress)} is no function")
+            raise InvalidArgument(f"progress: {shown(progress)} is not a function")
         return await finish(self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
 
     async def info(self) -> StoreInfo:

@@ -344,7 +344,7 @@ class BundleReader:
                 self._check_end(value, before)
                 return
             else:
-                raise self._unreadable("is none of tree, gone and end")
+                raise self._unreadable("is neither tree, gone nor end")
 
     def _unreadable(self, why: str) -> UnreadableFile:
         return UnreadableFile(f"{self._name}: line {self._number} {why}; nothing was imported")
@@ -515,7 +515,7 @@ class BundleReader:
         try:
             return binascii.a2b_base64(text, strict_mode=True)
         except binascii.Error as error:
-            raise self._unreadable(f"has a {column.name} that is no base64") from error
+            raise self._unreadable(f"has a {column.name} that is not base64") from error
 
     def _check_size(self, row: Row) -> None:
         """Refuse a row that is larger than the limits of the store it is for, before any of it is unpacked."""

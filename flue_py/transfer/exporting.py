@@ -24,7 +24,7 @@ async def export_session(session: Session, format: str, *, leaf: LeafChoice = ST
     """
     found = known_format(format) if isinstance(format, str) else None
     if found is None or found.write is None or found.name != format:
-        raise InvalidArgument(f"format: {shown(format)} is none of {', '.join(export_names())}")
+        raise InvalidArgument(f"format: {shown(format)} is not one of {', '.join(export_names())}")
     info = await session.refresh()
     at = info.leaf_id if isinstance(leaf, Stored) else leaf
     entries = await session.get_tree()

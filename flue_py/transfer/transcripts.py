@@ -116,7 +116,7 @@ def _last_marker(session: Session, target: Path, text: str) -> WrittenUpTo | Non
     """Return how far a transcript goes; None where it has no entries yet. Raises `InvalidArgument` for another's."""
     known = written_up_to(text)
     if known is None and text.strip() and f"`{session.id}`" not in text.partition("\n---\n")[0]:
-        raise InvalidArgument(f"{target} is no transcript of session {session.id!r}; name another file")
+        raise InvalidArgument(f"{target} is not a transcript of session {session.id!r}; name another file")
     if known is not None and known.session_id != session.id:
         raise InvalidArgument(
             f"{target} is the transcript of session {known.session_id!r}, not of {session.id!r}; name another file"

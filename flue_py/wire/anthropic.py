@@ -255,7 +255,7 @@ def _call(part: Mapping[str, JsonValue], left: Leftovers) -> JsonObject:
     if arguments is None:
         arguments = {}
     elif not isinstance(arguments, dict):
-        left.change("arguments of a tool call that are no object stand under 'arguments'")
+        left.change("arguments of a tool call that are not an object are under 'arguments'")
         arguments = {"arguments": arguments}
     rest: JsonObject = {"caller": part["caller"]} if "caller" in part else {}
     return {"type": "tool_use", "id": safe_id(call_id), "name": part.get("name"), "input": arguments, **rest}

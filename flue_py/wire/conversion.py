@@ -139,7 +139,7 @@ def _check_chat_call(call: JsonValue, where: str) -> None:
 def _check_item(value: JsonObject, where: str) -> None:
     kind = value.get("type", "message")
     if not _ITEMS.fullmatch(str(kind)):
-        raise InvalidEntry(f"{where}.type: {shown(kind)} is no type of a Responses item")
+        raise InvalidEntry(f"{where}.type: {shown(kind)} is not a type of a Responses item")
     if kind == "message":
         _need_text(value, "role", where)
         _need_content(value, where)

@@ -148,9 +148,9 @@ def test_where_nothing_is_recognised_the_usage_is_unknown(usage: JsonObject) -> 
     [
         ({"input": 5, "output": 2, "reasoning": 7}, (5, 2, 0, 0, 7), 2, 0, "usage.reasoning: 7 is more than the 2"),
         ({"cacheWrite": 2, "cacheWrite1h": 7}, (0, 0, 0, 2, 2), 0, 2, "usage.cacheWrite1h: 7 is more than the 2"),
-        ({"input": -5, "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: -5 is no number of tokens"),
-        ({"input": 1.5, "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: 1.5 is no number of tokens"),
-        ({"input": "5", "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: '5' is no number of tokens"),
+        ({"input": -5, "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: -5 is not a number of tokens"),
+        ({"input": 1.5, "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: 1.5 is not a number of tokens"),
+        ({"input": "5", "output": 2}, (0, 2, 0, 0, 2), 0, 0, "usage.input: '5' is not a number of tokens"),
         ({"prompt_tokens": 5, "cached_tokens": 9}, (0, 0, 9, 0, 9), 0, 0, "usage.input: 5 is less than the 9"),
         ({"input": MAX_AMOUNT, "output": 1}, (0, 0, 0, 0, 0), 0, 0, "usage: its numbers come to more than"),
     ],

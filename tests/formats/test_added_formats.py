@@ -120,7 +120,7 @@ async def test_a_broken_package_is_named_and_hinders_no_other(what: str, tmp_pat
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert (await flue_py.import_file(store, tmp_path / "session.jsonl")).format == "pi"
-            with pytest.raises(InvalidArgument, match=r"'bad' is none of pi, .*diary"):
+            with pytest.raises(InvalidArgument, match=r"'bad' is not one of pi, .*diary"):
                 await flue_py.import_file(store, file, "bad")
 
 

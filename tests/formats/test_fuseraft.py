@@ -155,7 +155,7 @@ def test_items_that_are_no_messages_are_named_by_their_index() -> None:
     )
     assert [str(note) for note in session.report.skipped] == [
         "item 0: is a JSON int, not an object",
-        "item 1: is no message: it has no Role and Contents",
+        "item 1: is not a message: it has no Role and Contents",
     ]
     assert [note.line for note in session.report.repaired] == [3, 3]
     assert shown(session) == [("user", "hi")]

@@ -162,7 +162,7 @@ def test_snipped_rows_are_out_of_the_context_and_stay_stored() -> None:
     assert [text for _, text in shown(session)] == ["one", "three", "four"]
     exclusion = next(entry for entry in tree_of(session) if entry.kind == "exclusion")
     assert exclusion.fields == {"entryId": "u2"}
-    assert notes(session) == [(4, "snips 'nobody', which is no row that is shown")]
+    assert notes(session) == [(4, "snips 'nobody', which is not a row that is shown")]
 
 
 def test_a_snip_that_comes_before_its_row_removes_it_all_the_same() -> None:
@@ -262,7 +262,7 @@ def test_rows_of_kinds_from_the_future_are_kept_and_counted() -> None:
 
 @pytest.mark.parametrize("lines", [[], [b"\n"], [b"nothing"], as_lines(every_type()), as_lines([{"type": "user"}])])
 def test_files_of_others_are_refused(lines: list[bytes]) -> None:
-    with pytest.raises(UnreadableFile, match=r"demo\.jsonl is no noumen session"):
+    with pytest.raises(UnreadableFile, match=r"demo\.jsonl is not a noumen session"):
         parse_noumen(b"".join(lines), "demo.jsonl")
 
 

@@ -141,7 +141,7 @@ def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[st
         assert list(message_json(parsed)) == list(value)
     if new is not None:
         # A new message is not refused for usage that is no JSON: it is kept as text, and told.
-        has_words = any("is no JSON number" in odd for odd in new.oddities)
+        has_words = any("is not a JSON number" in odd for odd in new.oddities)
         stored = json.loads(new.payload)
         assert new.role == (validate_message(stored) if has_words else role)
         again = new_message(stored)

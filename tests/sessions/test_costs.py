@@ -253,7 +253,7 @@ async def test_an_imported_answer_is_kept_whatever_numbers_its_usage_has(tmp_pat
     (tmp_path / "s.jsonl").write_text(json.dumps(row) + "\n")
     async with flue_py.open(":memory:", prices=False) as store:
         report = await flue_py.import_file(store, tmp_path / "s.jsonl")
-        assert any("NaN is no JSON number; it is kept as text" in note.text for note in report.repaired)
+        assert any("NaN is not a JSON number; it is kept as text" in note.text for note in report.repaired)
         assert ((await store.usage()).total.output, report.skipped) == (3, ())
         assert (await store.verify()).problems == []
 

@@ -21,8 +21,8 @@ from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.sqlite.memory import MemoryRunner, open_memory
 from flue_py.store.sqlite.runner import open_sqlite
-from flue_py.testing.contracts import MovingHouseContract
-from flue_py.testing.machine.copying import check_moving
+from flue_py.testing.contracts import StoreCopyContract
+from flue_py.testing.machine.copying import check_copying
 from flue_py.testing.samples import add, assistant, new_session, path_ids, session_info, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from flue_py.testing.whole_stores import copied, make_everything, told, whole_trees, with_names
@@ -64,7 +64,7 @@ async def finish(backend: Backend) -> None:
 # -- every pair -------------------------------------------------------------------------------------------------------
 
 
-class TestMovingHouse(MovingHouseContract):
+class TestStoreCopy(StoreCopyContract):
     """The contract of copying, between two stores of one kind."""
 
     @pytest.fixture(params=[pytest.param(kind, marks=slow_where(kind != "memory")) for kind in KINDS])
@@ -138,7 +138,7 @@ def test_a_history_goes_on_wherever_it_is_moved(
 ) -> None:
     kinds = KINDS[first], KINDS[second]
     openings: list[OpenBackend] = [kind.opening(request) for kind in kinds]
-    check_moving(openings, share * min(kind.share for kind in kinds), min(kind.step_share for kind in kinds) / 2)
+    check_copying(openings, share * min(kind.share for kind in kinds), min(kind.step_share for kind in kinds) / 2)
 
 
 # -- interrupted, and in use ------------------------------------------------------------------------------------------

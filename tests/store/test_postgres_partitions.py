@@ -13,7 +13,7 @@ from flue_py.core.sessions import NewSession
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Sources
-from flue_py.testing.contracts import BackendContract, MovingHouseContract
+from flue_py.testing.contracts import BackendContract, StoreCopyContract
 from flue_py.testing.contracts.bad_input import BadInputContract
 from flue_py.testing.contracts.budgets import BudgetContract
 from flue_py.testing.contracts.idempotency import IdempotencyContract
@@ -167,7 +167,7 @@ class TestPartitionedContract(Partitioned, BackendContract):
 
 
 @pytest.mark.slow
-class TestMovingHouseBetweenPartitions(Partitioned, MovingHouseContract):
+class TestStoreCopyBetweenPartitions(Partitioned, StoreCopyContract):
     """Copying between partitioned stores."""
 
 

@@ -104,7 +104,7 @@ class ClaudeCodeReader:
         """Return what is left; a message that may still grow is held back, unless it reads like a whole answer."""
         if not self._chains:
             raise UnreadableFile(
-                f"{self._name} is no Claude Code transcript: no row of it belongs to a session; nothing was imported"
+                f"{self._name} is not a Claude Code transcript: no row of it belongs to a session; nothing was imported"
             )
         for chain in self._chains:
             group = chain.open

@@ -104,7 +104,7 @@ class CodexReader:
             raise UnreadableFile(f"{self._name}: its session_meta {unusable_id(session_id)}; nothing was imported")
         if row.type != "session_meta" or not is_name(session_id):
             raise UnreadableFile(
-                f"{self._name} is no Codex rollout: its first readable row is no session_meta with an id; "
+                f"{self._name} is not a Codex rollout: its first readable row is not a session_meta with an id; "
                 "nothing was imported"
             )
         version = one_text(payload.get("cli_version"), 200) or ""
@@ -129,7 +129,7 @@ class CodexReader:
         """Return what is left; what the model may not have finished is held back, unless it reads like an answer."""
         entries = self._entries
         if entries is None:
-            raise UnreadableFile(f"{self._name} is no Codex rollout: it has no readable row; nothing was imported")
+            raise UnreadableFile(f"{self._name} is not a Codex rollout: it has no readable row; nothing was imported")
         step = self._step
         if step is not None and take_all:
             self._close(entries)
@@ -266,7 +266,9 @@ class CodexReader:
         summary = text if isinstance(text, str) else ""
         items = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
         if isinstance(given, list) and len(items) < len(given):
-            self._notes.repair(row.line, f"{len(given) - len(items)} items of its replacement are no objects; left out")
+            self._notes.repair(
+                row.line, f"{len(given) - len(items)} items of its replacement are not objects; left out"
+            )
         kept: list[JsonObject] = []
         for item in items:
             said = message_text({"content": content_parts(item.get("content"))})

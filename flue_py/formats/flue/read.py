@@ -99,4 +99,4 @@ def _decoded(data: bytes, name: str) -> JsonValue:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} is not a JSON number")

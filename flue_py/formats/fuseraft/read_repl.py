@@ -53,7 +53,7 @@ def parse_fuseraft_repl(data: bytes, name: str = "the file") -> tuple[ParsedSess
     document = read_object(data, notes, name)
     session_id = document.get("SessionId")
     if not is_name(session_id) or not isinstance(document.get("History"), list):
-        raise UnreadableFile(f"{name} is no REPL snapshot: it has no SessionId and History; nothing was imported")
+        raise UnreadableFile(f"{name} is not a REPL snapshot: it has no SessionId and History; nothing was imported")
     created_us = read_time(document.get("StartedAt"))
     chain = Chain(session_id, notes)
     names: dict[str, str] = {}
@@ -101,7 +101,7 @@ def _messages(item: Item, names: dict[str, str], notes: Notes) -> list[tuple[Jso
     """
     role, contents = item.value.get("Role"), item.value.get("Contents")
     if not isinstance(role, str) or not isinstance(contents, list):
-        notes.skip(item.index, "is no message: it has no Role and Contents")
+        notes.skip(item.index, "is not a message: it has no Role and Contents")
         return []
     found: list[JsonObject] = []
     parts: list[JsonValue] = []

@@ -51,9 +51,9 @@ def parse_fuseraft_run(data: bytes, name: str = "the file") -> tuple[ParsedSessi
     document = read_object(data, notes, name)
     session_id = document.get("SessionId")
     if not isinstance(session_id, str) or not _ID.fullmatch(session_id):
-        raise UnreadableFile(f"{name} is no run checkpoint: its SessionId is not eight hex characters")
+        raise UnreadableFile(f"{name} is not a run checkpoint: its SessionId is not eight hex characters")
     if not isinstance(document.get("Messages"), list):
-        raise UnreadableFile(f"{name} is no run checkpoint: it has no list of Messages; nothing was imported")
+        raise UnreadableFile(f"{name} is not a run checkpoint: it has no list of Messages; nothing was imported")
     chain = Chain(session_id, notes)
     model, saved_us = one_text(document.get("ModelId")), read_time(document.get("LastUpdatedAt"))
     messages = [_said(item, notes, model, saved_us) for item in items_of(document["Messages"], notes)]

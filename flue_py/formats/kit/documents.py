@@ -42,7 +42,7 @@ def read_document(data: bytes, notes: Notes, name: str) -> JsonValue:
     try:
         return _loads(text, notes)
     except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{name} is no JSON document ({_reason(error)}); nothing was imported") from error
+        raise UnreadableFile(f"{name} is not a JSON document ({_reason(error)}); nothing was imported") from error
 
 
 def read_object(data: bytes, notes: Notes, name: str) -> JsonObject:
@@ -67,7 +67,7 @@ def read_items(data: bytes, notes: Notes, name: str, keys: Sequence[str]) -> Ite
             return Items(tuple(_objects(_one_by_one(text, notes), notes)))
         if start == "{" and _is_one_a_line(text):
             return Items(tuple(_objects(_line_by_line(text, notes), notes)))
-        raise UnreadableFile(f"{name} is no JSON document ({_reason(error)}); nothing was imported") from error
+        raise UnreadableFile(f"{name} is not a JSON document ({_reason(error)}); nothing was imported") from error
     if isinstance(value, list):
         return Items(tuple(_objects(enumerate(value), notes)))
     if isinstance(value, dict):
@@ -99,7 +99,7 @@ def _decoded(data: bytes, notes: Notes) -> str:
     data = data.removeprefix(b"\xef\xbb\xbf")
     text = data.decode(errors="replace")
     if "\ufffd" in text and text.encode() != data:
-        notes.repair(0, "bytes that are no UTF-8 were replaced by U+FFFD")
+        notes.repair(0, "bytes that are not UTF-8 were replaced by U+FFFD")
     return text
 
 
@@ -112,7 +112,7 @@ def _reason(error: Exception) -> str:
 
 def _decoder(notes: Notes, index: Callable[[], int]) -> json.JSONDecoder:
     def constant(word: str) -> str:
-        notes.repair(index(), f"{word} is no JSON number; it is kept as text")
+        notes.repair(index(), f"{word} is not a JSON number; it is kept as text")
         return word
 
     def integer(digits: str) -> int | str:

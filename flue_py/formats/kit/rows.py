@@ -138,9 +138,9 @@ def _decode_carefully(number: int, data: bytes, notes: Notes) -> object:
         notes.skip(number, f"is not JSON ({reason}); a torn or damaged line")
         return None
     if words:
-        notes.repair(number, f"{words[0]} is no JSON number; it is kept as text")
+        notes.repair(number, f"{words[0]} is not a JSON number; it is kept as text")
     if "\ufffd" in text and text.encode() != data:
-        notes.repair(number, "bytes that are no UTF-8 were replaced by U+FFFD")
+        notes.repair(number, "bytes that are not UTF-8 were replaced by U+FFFD")
     if value is None:
         notes.skip(number, "is a JSON NoneType, not an object")
     return cast("object", value)

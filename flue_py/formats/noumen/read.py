@@ -64,7 +64,7 @@ def parse_noumen(data: bytes, name: str = "the file") -> tuple[ParsedSession, ..
     notes = Notes()
     rows = read_rows(data.split(b"\n"), notes)
     if not any(row.type in _TYPES and "sessionId" in row.fields for row in rows):
-        raise UnreadableFile(f"{name} is no noumen session: no line is a row of one; nothing was imported")
+        raise UnreadableFile(f"{name} is not a noumen session: no line is a row of one; nothing was imported")
     reading = _Reading(rows, Chain(_session_id(rows, name), notes))
     for at, row in enumerate(rows):
         reading.read(at, row)
@@ -154,7 +154,7 @@ class _Reading:
                 self.boundary.line, "a boundary with neither summary nor message after it counts for nothing"
             )
         for uuid, row in self.awaited.items():
-            self.chain.notes.repair(row.line, f"snips {shown(uuid)}, which is no row that is shown")
+            self.chain.notes.repair(row.line, f"snips {shown(uuid)}, which is not a row that is shown")
 
     def _say(self, at: int, row: Row) -> None:
         said = row.fields.get("message")

@@ -233,7 +233,7 @@ def _compaction(row: Row, body: JsonObject, file: PiFile) -> NewEntry:
     tokens = fields.get("tokensBefore")
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         fields["tokensBefore"] = 0
-        file.notes.repair(row.line, f"tokensBefore: {shown(tokens)} is no count of tokens; 0 is stored")
+        file.notes.repair(row.line, f"tokensBefore: {shown(tokens)} is not a count of tokens; 0 is stored")
     usage = read_reported(fields.get("usage"))
     _note_oddities(usage.oddities, row, file)
     text, replaced = encode_json(fields, COMPACTION)

@@ -286,7 +286,7 @@ def _session_id(header: JsonObject, name: str) -> str:
     if is_header and isinstance(session_id, str) and session_id:
         raise UnreadableFile(f"{name}: its session header {unusable_id(session_id)}; nothing was imported")
     raise UnreadableFile(
-        f"{name} is no pi session: its first readable line is not a session header with an id; nothing was imported"
+        f"{name} is not a pi session: its first readable line is not a session header with an id; nothing was imported"
     )
 
 

@@ -199,7 +199,7 @@ SPENT_BY_SESSIONS = per_dialect(
     ),
 )
 
-# -- moving house -----------------------------------------------------------------------------------------------------
+# -- copying a store -----------------------------------------------------------------------------------------------
 
 _BUDGET_ROW = "b.budget_key, " + ", ".join(f"b.{name}" for name in BudgetRow._fields)
 WHOLE_BUDGETS = Statement(

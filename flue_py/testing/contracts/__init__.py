@@ -89,7 +89,7 @@ class BackendContract(
 
 
 @pytest.mark.anyio
-class MovingHouseContract(NewStore, CopyContract, CatchUpContract):
+class StoreCopyContract(NewStore, CopyContract, CatchUpContract):
     """What `Backend` says of copying from store to store. Subclass it likewise."""
 
     @pytest.fixture

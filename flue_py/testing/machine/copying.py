@@ -1,4 +1,4 @@
-"""Moving house, again and again, in the middle of a random history: the new store answers as the old one did.
+"""Copying a store again and again in the middle of a random history: the new store answers as the old one did.
 
 The state machine of `machine` goes on in the store that was copied into, beside the model, which stays. So everything
 counts that a copy could lose: what can be undone, which retry is recognised, what a deletion may take along.
@@ -20,17 +20,17 @@ from flue_py.testing.sources import OpenBackend
 from flue_py.transfer.copying import CopyReport, copy_store
 
 
-def check_moving(stores: Sequence[OpenBackend], share: float = 1.0, step_share: float = 1.0) -> None:
+def check_copying(stores: Sequence[OpenBackend], share: float = 1.0, step_share: float = 1.0) -> None:
     """Run the machine, moving from each of these kinds of store to the next, and from the last to the first."""
     profile = settings()
     examples = max(3, round(profile.max_examples * share))
     steps = max(10, round(profile.stateful_step_count * step_share))
     members = {"open_backend": staticmethod(stores[0]), "stores": tuple(stores)}
-    machine = type("Machine", (MovingMachine,), members)
+    machine = type("Machine", (CopyingMachine,), members)
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=steps))
 
 
-class MovingMachine(BackendMachine):
+class CopyingMachine(BackendMachine):
     """Every operation of a store, in any order, and now and then a move to a new store, or to one that follows it."""
 
     stores: ClassVar[Sequence[OpenBackend]]
@@ -39,14 +39,14 @@ class MovingMachine(BackendMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._moves = 0
+        self._copies = 0
         self._follower: Backend | None = None
 
     def teardown(self) -> None:
-        """Move once more, and let the store that follows catch up; then compare everything."""
+        """Copy once more, and let the store that follows catch up; then compare everything."""
         try:
             if self._is_alike:
-                self.move_house()
+                self.copy_and_switch()
                 self.catch_up()
         finally:
             try:
@@ -56,15 +56,15 @@ class MovingMachine(BackendMachine):
                 super().teardown()
 
     def _open_next(self) -> Backend:
-        self._moves += 1
+        self._copies += 1
         stores = type(self).stores
-        return self._run(stores[self._moves % len(stores)](self._steps[1].sources))
+        return self._run(stores[self._copies % len(stores)](self._steps[1].sources))
 
     def _copy_to(self, target: Backend) -> CopyReport:
         return self._run(copy_store(Store(self._store), Store(target)))
 
     @rule()
-    def move_house(self) -> None:
+    def copy_and_switch(self) -> None:
         """Copy everything into a new store, and go on there."""
         old, new = self._store, self._open_next()
         report = self._copy_to(new)
