@@ -34,7 +34,7 @@ SECTIONS = {
         "path": "Show a session's active path, root to leaf.",
         "context": "Show what the model sees, with sizes in tokens.",
         "usage": "Show tokens and exact cost, of a session or of all.",
-        "log": "Show what was done to a session, by whom and why.",
+        "log": "Show the changes of a session: what, who and why.",
         "diff": "Compare two leaves: what they share, what only one has.",
     },
     "Continue a conversation": {

@@ -78,7 +78,7 @@ ENTRY = EntryName()
 """The command gets the id of the entry in its ``session``."""
 
 LEAF = EntryName()
-"""The command gets a leaf: the id of the entry in its ``session``, or `STORED` where the option is left out."""
+"""The command gets a leaf: the id of the entry in its ``session``, or `STORED` if the option is left out."""
 
 ENTRY_NAME = EntryName()
 """The command gets the name as it was typed."""
@@ -105,7 +105,7 @@ def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> s
 
 
 def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
-    """Return what the database answers; nothing where there is none, or it cannot be read."""
+    """Return what the database answers; nothing if there is none, or if it cannot be read."""
     import asyncio
 
     with contextlib.suppress(FlueError, OSError):

@@ -40,7 +40,7 @@ def destructive(
     """Make a command of a function that returns what would be deleted, and deletes nothing itself.
 
     The function gets what a `command` gets. The command has --dry-run, --yes and --json. At a terminal it shows what
-    would go, and asks. Off a terminal, where nobody can be asked, it deletes only with --yes; without it, it does what
+    would go, and asks. Without a terminal it deletes only with --yes; without that, it does what
     --dry-run does, and ends with exit code 2. The store is closed while it asks.
     """
 
@@ -68,7 +68,7 @@ _OPTIONS = [
 
 
 def _ask(plan: Plan, *, as_json: bool) -> None:
-    """Return if the answer is yes. Raises `click.Abort`, and `click.UsageError` if nobody can be asked."""
+    """Return if the answer is yes. Raises `click.Abort`, and `click.UsageError` if there is no terminal."""
     if not sys.stdin.isatty():
         print_answer(plan.shown, as_json=as_json)
         raise click.UsageError(

@@ -79,7 +79,7 @@ def print_document(text: str, *, is_json: bool = False) -> None:
     """
     if sys.stdout.isatty():
         text = json_printable(text) if is_json else printable(text)
-    # Half of a surrogate pair, as in the name of a file that is no UTF-8, has an escape in JSON and no bytes.
+    # Half of a surrogate pair, as in the name of a file that is not UTF-8, has an escape in JSON and no bytes.
     click.echo(text.encode(errors="backslashreplace"), nl=False)
 
 

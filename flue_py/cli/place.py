@@ -10,12 +10,12 @@ from flue_py.homes import in_full
 
 
 def expanded(target: str) -> str:
-    """Return a path with its ``~`` put in full, and a URL as it is. Raises `InvalidArgument` for nobody's home."""
+    """Return a path with ``~`` expanded, and a URL as it is. Raises `InvalidArgument` for the home of no user."""
     return target if "://" in target else in_full(target)
 
 
 def absolute(folder: str) -> str:
-    """Return a folder's path from the root, its ``~`` put in full. Raises `InvalidArgument` for nobody's home."""
+    """Return the absolute path of a folder, ``~`` expanded. Raises `InvalidArgument` for the home of no user."""
     return abspath(in_full(folder))
 
 

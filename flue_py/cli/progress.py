@@ -25,13 +25,14 @@ class Tell(Protocol):
 
 @contextmanager
 def progress_bar(what: str, unit: str = "") -> Iterator[Tell]:
-    """Show a bar while the block runs, from `DELAY` seconds on, and give what moves it on.
+    """Show a bar while the block runs, from `DELAY` seconds on, and yield the function that moves it on.
 
-    Until it is told how far it is, it shows that something is going on, and for how long. Nothing is
-    shown off a terminal, or on one that cannot move back in a line. Any thread may move the bar on. Do not nest bars.
+    Until the first call of it, the bar shows that something is going on, and for how long. Nothing is
+    shown without a terminal, or on one that cannot move back in a line. Any thread may move the bar on. Do not nest
+    bars.
     """
     if not is_animated():
-        yield _tell_nobody
+        yield _ignore_progress
         return
     bar = _Bar(what, unit)
     timer = threading.Timer(DELAY, bar.start)
@@ -52,7 +53,7 @@ def is_animated() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
-def _tell_nobody(done: int, total: int, what: str = "") -> None:
+def _ignore_progress(done: int, total: int, what: str = "") -> None:
     return
 
 

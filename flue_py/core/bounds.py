@@ -20,7 +20,7 @@ _PIECE = re.compile(rb'(?:[^"]{1,4096}+|%b){1,1024}+' % _STRING_TEXT, re.DOTALL)
 
 
 def inflate(packed: bytes, most: int) -> bytes | None:
-    """Return what a zlib stream stands for; None where that is more than ``most`` bytes, or not all there.
+    """Return what a zlib stream stands for; None if that is more than ``most`` bytes, or not all there.
 
     Raises `zlib.error`. Memory: what it stands for, at most ``most`` bytes.
     """
@@ -30,7 +30,7 @@ def inflate(packed: bytes, most: int) -> bytes | None:
 
 
 def inflated_size(packed: bytes, most: int) -> int | None:
-    """Return how many bytes a zlib stream stands for; None where they are more than ``most``, or not all there.
+    """Return how many bytes a zlib stream stands for; None if they are more than ``most``, or not all there.
 
     Raises `zlib.error`. A part is looked at a time, and nothing is kept.
     """
@@ -48,7 +48,7 @@ def inflated_size(packed: bytes, most: int) -> int | None:
 def json_weight(text: bytes | bytearray) -> int:
     """Return about how much memory the values of a JSON text take beside the text in them. O(size).
 
-    Text that is no JSON has a weight, too. A piece is looked at a time.
+    Text that is not JSON has a weight, too. A piece is looked at a time.
     """
     containers = values = 0
     for piece in _PIECE.finditer(text):
@@ -66,8 +66,8 @@ _CONTINUING = bytes(range(0x80, 0xC0))
 def memory_of_utf8(data: bytes | bytearray, start: int, end: int) -> int:
     """Return about how many bytes Python takes for UTF-8 from ``start`` to ``end``, as a text. O(size).
 
-    Each character takes as much as the widest of them: one that is no Latin letter makes an ASCII text twice as large,
-    one beyond U+FFFF four times. A piece is looked at a time.
+    Each character takes as much as the widest of them: one beyond Latin-1 makes an ASCII text twice as large, one
+    beyond U+FFFF four times. A piece is looked at a time.
     """
     width = 4 if _WIDE.search(data, start, end) else 2 if _HALF_WIDE.search(data, start, end) else 1
     pieces = (data[at : min(at + _AT_ONCE, end)] for at in range(start, end, _AT_ONCE))

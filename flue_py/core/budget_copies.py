@@ -65,7 +65,7 @@ def state_of_budget(
     """Return how a target stands to a budget of another store, where ``written`` is: it is to be written.
 
     ``same_id`` and ``same_target`` are what the target has under its id, and of its target and unit;
-    ``session_scope`` is the scope of its session there, None where that is missing.
+    ``session_scope`` is the scope of its session there, None if that is missing.
     """
     if budget.session_id is not None and session_scope != budget.scope:
         return "no session"

@@ -1,4 +1,4 @@
-"""Budgets: what may be spent, by whom, and what is set aside for calls that are under way.
+"""Budgets: how much a session or a scope may spend, and what is reserved for calls that are under way.
 
 A budget covers one session, a session with its task sessions and theirs (``tasks``), or a scope; it counts tokens or
 picodollars. A reservation sets an amount aside in every budget that covers a session, before a call is made.
@@ -24,7 +24,7 @@ Money: TypeAlias = int | float | str | Decimal
 SpentSoFar: TypeAlias = int | Literal["ledger"]
 
 DEFAULT_TTL = 900.0
-"""For how many seconds a reservation is held unless it is told otherwise: longer than providers let a call take."""
+"""The default lifetime of a reservation in seconds: longer than providers let a call take."""
 MAX_TTL = 30 * 24 * 3600
 
 
@@ -33,7 +33,7 @@ class Budget:
     """A budget. Amounts are whole tokens, or picodollars (1e-12 USD), as ``unit`` says.
 
     ``spent`` is what it began with (``seeded``) and what committed reservations used; ``reserved`` what is set aside
-    for calls under way, without what has expired. ``session_id`` is None where it covers a scope.
+    for calls under way, without what has expired. ``session_id`` is None if it covers a scope.
     """
 
     id: str
@@ -55,17 +55,17 @@ class Budget:
 
     @property
     def allowed_usd(self) -> Decimal | None:
-        """What may be spent, in US dollars, exact; None where it counts tokens."""
+        """What may be spent, in US dollars, exact; None if it counts tokens."""
         return self._usd(self.allowed)
 
     @property
     def spent_usd(self) -> Decimal | None:
-        """What has been spent, in US dollars, exact; None where it counts tokens."""
+        """What has been spent, in US dollars, exact; None if it counts tokens."""
         return self._usd(self.spent)
 
     @property
     def left_usd(self) -> Decimal | None:
-        """What can still be reserved, in US dollars, exact; None where it counts tokens."""
+        """What can still be reserved, in US dollars, exact; None if it counts tokens."""
         return self._usd(self.left)
 
     def _usd(self, amount: int) -> Decimal | None:
@@ -132,8 +132,8 @@ class Amounts:
 class Reservation:
     """What is set aside for one call, in each of the budgets that cover its session.
 
-    ``tokens`` and ``picodollars`` are what each budget of that unit holds, None where no budget counts it;
-    ``budget_ids`` is empty where no budget covers the session. ``used_tokens`` and ``used_picodollars`` are what was
+    ``tokens`` and ``picodollars`` are what each budget of that unit holds, None if no budget counts it;
+    ``budget_ids`` is empty if no budget covers the session. ``used_tokens`` and ``used_picodollars`` are what was
     booked when it was committed.
     """
 
@@ -156,12 +156,12 @@ class Reservation:
 
     @property
     def cost(self) -> Decimal | None:
-        """What is set aside, in US dollars, exact; None where no budget counts money."""
+        """What is set aside, in US dollars, exact; None if no budget counts money."""
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
     @property
     def used_cost(self) -> Decimal | None:
-        """What was used, in US dollars, exact; None where no budget counts money, or it is not committed."""
+        """What was used, in US dollars, exact; None if no budget counts money, or it is not committed."""
         return None if self.used_picodollars is None else picodollars_to_usd(self.used_picodollars)
 
     @property
@@ -236,7 +236,7 @@ def used_of(share: Share, used: Amounts) -> int:
 
 
 def check_room(budget: Budget, asked: Amounts, session_id: str) -> None:
-    """Raise `BudgetExceeded` where a budget has less left than is asked for, or nothing at all."""
+    """Raise `BudgetExceeded` if a budget has less left than is asked for, or nothing at all."""
     amount = asked.of(budget.unit) or 0
     if max(amount, 1) <= budget.left:
         return
@@ -271,7 +271,7 @@ def is_retry(reservation: Reservation, shares: Sequence[Share], used: Amounts) -
 
 
 def check_held(reservation: Reservation, wanted: str) -> None:
-    """Raise `ReservationSettled` where a reservation is no longer held, and so cannot be ``wanted``."""
+    """Raise `ReservationSettled` if a reservation is no longer held, and so cannot be ``wanted``."""
     if reservation.state == "expired":
         raise settled(
             reservation,
@@ -288,10 +288,10 @@ def settled(reservation: Reservation, why: str) -> ReservationSettled:
 
 
 def check_booked(budget_id: str, spent: int) -> None:
-    """Raise `InvalidArgument` where what a budget has spent could not be stored any more."""
+    """Raise `InvalidArgument` if the spent amount of a budget would be too large to store."""
     if spent > MAX_AMOUNT:
         raise InvalidArgument(
-            f"budget {budget_id!r}: what was spent would exceed {MAX_AMOUNT}; check what is said to be used"
+            f"budget {budget_id!r}: what was spent would exceed {MAX_AMOUNT}; check the amounts that were used"
         )
 
 

@@ -8,9 +8,9 @@ from flue_py.core.usage import Paid
 
 
 class CallRow(NamedTuple):
-    """A paid model call. ``cost`` is in picodollars; None where nothing says what it was; ``agent`` is who made it.
+    """A paid model call. ``cost`` is in picodollars; None if it is unknown; ``agent`` is who made it.
 
-    ``unknown`` is 1 where nobody knows what it used: its tokens are zero for that reason alone. ``reported`` has a bit
+    ``unknown`` is 1 if its usage is unknown: its tokens are zero for that reason alone. ``reported`` has a bit
     for each number of tokens that was reported, in the order of `PARTS`.
     """
 

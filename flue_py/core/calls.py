@@ -1,4 +1,4 @@
-"""Paid model calls: what is said of one, read from the JSON that a provider or an agent reported."""
+"""Paid model calls, read from the JSON that a provider or an agent reported."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class PaidCall:
 
     ``told`` names the numbers of tokens that were reported (`PARTS`): a 0 of another is unknown.
     ``cache_write_1h`` is the part of the cache writes that was kept for an hour, ``reasoning`` the part of the output
-    that was reasoning. ``cost`` is in picodollars, None where nobody knows it; ``price_source`` says who does.
+    that was reasoning. ``cost`` is in picodollars, None if it is unknown; ``price_source`` says where it is from.
     ``purpose`` and ``outcome`` are names of an open set (turn, compaction, title ...; failed, aborted ...). ``at_us``
-    is when it was made, where that is not the time of its entry. ``agent`` is the agent or the program that made it,
-    None where nobody says. ``is_unknown`` says that nobody knows what it used: its numbers are zero for that reason
-    alone. ``replaces`` are ids of calls of the same provider whose place this report takes where the same session paid
-    them: what an import met of the call before.
+    is when it was made, if that is not the time of its entry. ``agent`` is the agent or the program that made it,
+    None if it is unknown. ``is_unknown`` says that its usage is unknown: its numbers are zero for that reason alone.
+    ``replaces`` are ids of calls of the same provider that this report replaces, if the same session paid for them: an
+    import has read them before the call was complete.
     """
 
     usage: UsageTotals
@@ -52,12 +52,12 @@ class PaidCall:
 
     @property
     def known_cost(self) -> int | None:
-        """The cost in picodollars, None where it is not known: a total of dollars among the ten sums was reported."""
+        """The cost in picodollars, None if it is not known: a total of dollars among the ten sums was reported."""
         return self.cost if self.cost is not None else self.usage.cost_total or None
 
     @property
     def source(self) -> str | None:
-        """Where the cost is from; None where it is not known."""
+        """Where the cost is from; None if it is not known."""
         if self.price_source is None and self.known_cost is not None:
             return REPORTED
         return self.price_source

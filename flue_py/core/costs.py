@@ -29,7 +29,7 @@ class EntryCost:
 
     @property
     def usd(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None where something was called and no cost is known."""
+        """The sum of the known costs in US dollars, exact; None if something was called and no cost is known."""
         return picodollars_to_usd(self.picodollars) if self.is_known else None
 
     @property
@@ -62,8 +62,8 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
     """Return what an entry cost; None if no call made it, or if it is a copy, which was paid for elsewhere.
 
     ``paid`` is what the ledger has, by entry id. An entry without a row there, whose call another session reported
-    first, counts as it reports itself. Of an answer without usage nobody knows the cost; yet it is no call to be
-    counted, as many programs report what a call used with one of the several answers that it made.
+    first, counts as it reports itself. The cost of an answer without usage is unknown; yet it is not counted
+    as a call, because many programs report what a call used with one of the several answers that it made.
     """
     known = paid.get(entry.id)
     if known is not None:
@@ -80,7 +80,7 @@ def entry_cost(entry: Entry, paid: Mapping[str, EntryCost]) -> EntryCost | None:
 
 
 def entry_costs(entries: Iterable[Entry], paid: Mapping[str, EntryCost]) -> dict[str, EntryCost]:
-    """Return what entries cost, by id; those that are no calls are left out. O(entries)."""
+    """Return what entries cost, by id; those that no call made are left out. O(entries)."""
     found = {entry.id: entry_cost(entry, paid) for entry in entries}
     return {entry_id: cost for entry_id, cost in found.items() if cost is not None}
 
@@ -99,8 +99,8 @@ def total_cost(costs: Iterable[EntryCost]) -> EntryCost:
 def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
     """Return what the input, the output, cache reads and cache writes of a window cost, and all of it, in picodollars.
 
-    All of it is what the ledger knows, or what the entries report where that is more: another session may have paid.
-    None is what nobody knows, as what a kind of tokens cost of which only the total was reported, or priced.
+    All of it is what the ledger knows, or what the entries report if that is more: another session may have paid.
+    None is unknown, for example the cost of one kind of tokens if only the total was reported or priced.
     """
     usage, reported = window.usage, window.usage.cost
     total = max(reported.total, window.picodollars)
@@ -114,5 +114,5 @@ def window_costs(window: UsageWindow) -> tuple[int | None, ...]:
 
 
 def is_unknown(window: UsageWindow) -> bool:
-    """Return whether there are calls in a window, and nobody knows what any of them used."""
+    """Return whether there are calls in a window, and the usage of all of them is unknown."""
     return window.calls > 0 and window.unknown_calls == window.calls and not any(window.usage.totals)

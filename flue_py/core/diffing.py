@@ -74,7 +74,7 @@ class DiffSide:
 
 @frozen
 class LeafDiff:
-    """Two leaves: their deepest common ancestor (None where there is none), and what comes after it on either side."""
+    """Two leaves: their deepest common ancestor (None if there is none), and what comes after it on either side."""
 
     ancestor_id: str | None
     left: DiffSide

@@ -62,11 +62,11 @@ def to_microseconds(moment: datetime) -> int:
     Raises `ValueError` for a naive one, and for one that UTC has in a year before 1 or after 9999.
     """
     if moment.tzinfo is None:
-        raise ValueError("a naive datetime has no place in history; give it a time zone")
+        raise ValueError("a datetime without a time zone is not a point in time; give it a time zone")
     since = moment - EPOCH
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     if not is_moment(microseconds):
-        raise ValueError("the time is in no year from 1 to 9999 of UTC; give another")
+        raise ValueError("the time is not in the years 1 to 9999 of UTC; give another")
     return microseconds
 
 
@@ -116,7 +116,7 @@ class Entry:
 
     @property
     def fields(self) -> JsonObject:
-        """The payload as an object. Raises `CorruptStore` where it is something else."""
+        """The payload as an object. Raises `CorruptStore` if it is something else."""
         return decode_object(self.payload)
 
     @property
@@ -186,11 +186,11 @@ def new_message(
 def entry_of_message(
     message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
 ) -> NewEntry:
-    """Return a message as an entry ready to be written, whosever form it is in; ``where`` names it in errors.
+    """Return a message as an entry ready to be written, in the form of any provider; ``where`` names it in errors.
 
-    Lone surrogates are replaced, and counted in ``surrogates_replaced``. No usage makes a message refused: what cannot
-    be counted is told in ``oddities``. Raises `InvalidEntry` naming the field, also where one that a message cannot be
-    without is missing (see `flue_py.core.messages.check_complete`).
+    Lone surrogates are replaced, and counted in ``surrogates_replaced``. A message is never refused for its
+    usage: ``oddities`` say what cannot be counted. Raises `InvalidEntry` naming the field, also if a required one is
+    missing (see `flue_py.core.messages.check_complete`).
     """
     if isinstance(message, Mapping):
         value: Mapping[str, JsonValue] = message
@@ -290,7 +290,7 @@ _PREVIEW_SEARCHED = 4000
 
 
 def message_preview(text: str) -> str | None:
-    """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None where there is none."""
+    """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None if there is none."""
     for line in text[:_PREVIEW_SEARCHED].splitlines():
         stripped = line.replace("\0", "").strip()
         if stripped:
@@ -301,7 +301,7 @@ def message_preview(text: str) -> str | None:
 def is_spoken(message: Mapping[str, JsonValue]) -> bool:
     """Return whether a message of the user says something of a person's own, rather than of a program's alone.
 
-    Pictures and other parts that are no text count as a person's; so does a message that says nothing.
+    Pictures and other parts that are not text count as a person's; so does a message that says nothing.
     """
     if message.get("isMeta") is True:
         return False
@@ -313,7 +313,7 @@ def is_spoken(message: Mapping[str, JsonValue]) -> bool:
 
 
 def message_title(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the first line of what a person said in a message of the user, as a title; None where there is none.
+    """Return the first line of what a person said in a message of the user, as a title; None if there is none.
 
     Every format, and every store, takes the title of a session without one from here: from its first such message.
     """
@@ -393,7 +393,7 @@ def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str
         usage = cast("Mapping[str, JsonValue] | None", words[0])
         calls = cast("Sequence[Mapping[str, JsonValue]]", kept[0])
     if usage is not None:
-        # The sum of several calls is read as one is, and is none where they are named.
+        # The sum of several calls is read like one call. It is not counted as a call if the calls are named.
         whole = read_reported(usage, "usage")
         return _Paid(
             paid or (read_call(usage, "usage", purpose),), dict(usage), whole.totals, _told(odd, whole.oddities)
@@ -402,7 +402,7 @@ def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str
         return _Paid((), None, NO_USAGE, ())
     oddities = [odd for number, call in enumerate(calls) for odd in read_reported(call, f"calls[{number}]").oddities]
     kept_calls: JsonObject = {"calls": [dict(call) for call in calls]}
-    # Where nobody knows what any of them used, there is no sum: they are kept as they were reported.
+    # If the usage of all of them is unknown, there is no sum: they are kept as they were reported.
     reported = kept_calls if all(call.is_unknown for call in paid) else _summed_json(paid)
     # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
     whole = read_reported(reported)
@@ -425,7 +425,7 @@ class _Paid(NamedTuple):
 def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
     """Return a sum of calls as the payload keeps it: the kinds of tokens, and the cost, that some of them reported.
 
-    None where it leaves the stored range.
+    None if it leaves the stored range.
     """
     total = NO_USAGE
     try:

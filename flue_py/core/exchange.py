@@ -168,7 +168,7 @@ class Pairing:
 
 
 def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:
-    """Return the messages of entries, None for those that are none."""
+    """Return the messages of entries, None for an entry that is not a message."""
     return [entry.fields if entry.kind == MESSAGE else None for entry in entries]
 
 

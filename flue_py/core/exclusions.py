@@ -21,7 +21,7 @@ WHOLE = None
 class Exclusion:
     """What the exclusions of a path leave out: an entry, or (``part``: a position or an id) one part of it.
 
-    ``exclusion_id`` is the entry that says so, with who was behind it and why. ``in_effect`` is False where the
+    ``exclusion_id`` is the entry that says so, with who was behind it and why. ``in_effect`` is False if the
     context would not have it anyway: it is not on the path, or was compacted away, or there is no such part.
     """
 
@@ -42,7 +42,7 @@ class Excluding(NamedTuple):
 
 
 def read_exclusion(value: JsonValue) -> Excluding | None:
-    """Return what the payload of an exclusion says; None where it says nothing that can be understood."""
+    """Return what the payload of an exclusion says; None if it says nothing that can be understood."""
     if not isinstance(value, dict) or not isinstance(entry_id := value.get("entryId"), str):
         return None
     part = value.get("part")

@@ -24,7 +24,10 @@ _WHOLE_NUMBERS = {int}
 
 
 def check_imported_session(new: NewSession) -> None:
-    """Raise `InvalidArgument` if it is not a `NewSession`, `InvalidEntry` if its metadata is no object. O(metadata)."""
+    """Raise `InvalidArgument` if it is not a `NewSession`, `InvalidEntry` if its metadata is not an object.
+
+    O(metadata).
+    """
     if not isinstance(new, NewSession):
         raise InvalidArgument(f"new: should be a NewSession, not {type(new).__name__}")
     if not isinstance(_decoded(new.metadata_text, "metadata_text"), dict):
@@ -32,7 +35,7 @@ def check_imported_session(new: NewSession) -> None:
 
 
 def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = None) -> list[NewEntry]:
-    """Return entries with the usage and the preview that their payloads say, whoever made them, and the calls of it.
+    """Return entries with the usage and the preview that their payloads say, and with the calls of that usage.
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
     say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are

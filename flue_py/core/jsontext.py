@@ -157,7 +157,7 @@ class _FastReader:
         self._read: Callable[..., object] | None = None
 
     def reader_for(self, text: str | bytes) -> Callable[..., object] | None:
-        """Return the reader; None where the standard library is to read this text."""
+        """Return the reader; None if the standard library is to read this text."""
         if self._read is None:
             self._left -= len(text)
             if self._left > 0:
@@ -170,7 +170,7 @@ _FAST = _FastReader()
 
 
 def decode_json(text: str | bytes) -> JsonValue:
-    """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` where it is no JSON."""
+    """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` if it is not JSON."""
     read = _FAST.reader_for(text)
     try:
         if read is not None:
@@ -190,7 +190,7 @@ def _refuse_constant(name: str) -> JsonValue:
 
 
 def decode_object(text: str | bytes) -> JsonObject:
-    """Return the JSON object in ``text``. Raises `CorruptStore` where it is something else."""
+    """Return the JSON object in ``text``. Raises `CorruptStore` if it is something else."""
     value = decode_json(text)
     if not isinstance(value, dict):
         raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")

@@ -22,7 +22,7 @@ class Kind(NamedTuple):
 
     says: Literal["message", "summary", "content"] | None = None
     """What the model reads of it: the message that the payload is, or the text or the parts in the field of this name,
-    as a user message. None where no context shows it."""
+    as a user message. None if no context shows it."""
     prefix: str = ""
     """The line before the summary that the model reads."""
     stands_in_place: bool = False

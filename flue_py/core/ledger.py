@@ -1,4 +1,4 @@
-"""The ledger as values: the row a paid call makes, what is asked of it, and what it answers."""
+"""The ledger as values: the row of a paid call, the questions to the ledger, and its answers."""
 
 from __future__ import annotations
 
@@ -150,9 +150,9 @@ def replaced_by(call: CallRow, names: Iterable[str], find: Callable[[str], CallR
 
 @frozen
 class Recorded:
-    """What recording a paid call did. ``is_new`` is False where it had been reported before, and nothing was changed.
+    """What recording a paid call did. ``is_new`` is False if it had been reported before, and nothing was changed.
 
-    ``picodollars`` and ``price_source`` are the ledger's: None where the cost is not known.
+    ``picodollars`` and ``price_source`` are the ledger's: None if the cost is not known.
     """
 
     provider: str
@@ -164,7 +164,7 @@ class Recorded:
 
     @property
     def usd(self) -> Decimal | None:
-        """The cost in US dollars, exact; None where it is not known."""
+        """The cost in US dollars, exact; None if it is not known."""
         return None if self.picodollars is None else picodollars_to_usd(self.picodollars)
 
 
@@ -175,8 +175,8 @@ class Recorded:
 class LedgerQuery:
     """Which rows of the ledger, and by what they are summed up (see `Store.usage`). Times are microseconds UTC.
 
-    ``session_ids`` takes what these sessions paid; an id that is nobody's adds nothing. ``project`` takes what sessions
-    paid that worked in this folder, or below it.
+    ``session_ids`` takes what these sessions paid; an id that no session ever had adds nothing. ``project`` takes what
+    sessions paid that worked in this folder, or below it.
     """
 
     session_id: str | None = None
@@ -239,8 +239,8 @@ class UsageRow:
     ``group`` says what they have in common, by dimension. A ``day`` is a `datetime.date`, a ``week`` the Monday that it
     begins with, a ``month`` text such as ``2026-11``; all in UTC. ``reasoning`` is part of ``output``.
     ``total_tokens`` is as reported, or the sum of the kinds where nothing was. ``picodollars`` sums the
-    costs that are known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those of
-    which nobody knows the tokens either: they add nothing to any of the sums. ``reported`` has a bit for each
+    costs that are known; ``unpriced_calls`` counts the calls without one, ``unknown_calls`` those
+    whose tokens are unknown, too: they add nothing to any of the sums. ``reported`` has a bit for each
     number that some of the calls reported (see `known`): a 0 of anything else is unknown.
     """
 
@@ -265,12 +265,12 @@ class UsageRow:
 
     @property
     def cost(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None where calls have no known cost, and the others none."""
+        """The sum of the known costs in US dollars, exact; None if calls have no known cost, and the others none."""
         return known_cost(self.picodollars, self.unpriced_calls)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there are calls, and nobody knows what any of them used: the tokens are then no numbers to show."""
+        """Whether there are calls, and the usage of all of them is unknown: show no tokens then."""
         return bool(self.calls) and self.unknown_calls == self.calls
 
     def plus(self, other: UsageRow) -> UsageRow:
@@ -280,7 +280,7 @@ class UsageRow:
 
     @property
     def known(self) -> dict[str, int | None]:
-        """The tokens by kind, as JSON spells it; None where there are calls and none of them reported any."""
+        """The tokens by kind, as JSON spells it; None if there are calls and none of them reported any."""
         tokens = {
             "input": self.input,
             "output": self.output,
@@ -326,7 +326,7 @@ def _json(value: str | date | None) -> str | None:
 class UsageReport:
     """What the ledger answers: a row for each group, in the order of the groups, and the sum of all.
 
-    ``on_path`` is False where ``since`` is not on the path that was asked for: the report is then empty.
+    ``on_path`` is False if ``since`` is not on the path that was asked for: the report is then empty.
     """
 
     rows: tuple[UsageRow, ...]

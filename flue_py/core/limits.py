@@ -66,12 +66,12 @@ class Limits:
             if size is not None:
                 raise InvalidEntry(
                     f"entry {position} of {len(entries)} ({entry.kind}): {size} bytes are more than "
-                    f"{self.entry_bytes}; keep what is so large elsewhere and refer to it, or open the store with "
+                    f"{self.entry_bytes}; keep large content elsewhere and refer to it, or open the store with "
                     "other limits (entry_bytes)"
                 )
 
     def check_metadata(self, text: str) -> None:
-        """Raise `InvalidArgument` where the JSON text of a session's metadata is too long."""
+        """Raise `InvalidArgument` if the JSON text of a session's metadata is too long."""
         size = self._excess(text, "", self.metadata_bytes)
         if size is not None:
             raise InvalidArgument(
@@ -80,7 +80,7 @@ class Limits:
             )
 
     def check_page(self, limit: int) -> None:
-        """Raise `InvalidArgument` where ``limit`` is no number of sessions for one page."""
+        """Raise `InvalidArgument` if ``limit`` is not a number of sessions for one page."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= self.sessions_per_page:
             raise InvalidArgument(
                 f"limit: {shown(limit)} is not a number from 1 to {self.sessions_per_page}; read page by page"
@@ -88,7 +88,7 @@ class Limits:
 
     @staticmethod
     def _excess(text: str, other: str, most: int) -> int | None:
-        """Return how many bytes two texts take, or None where that is not more than ``most``."""
+        """Return how many bytes two texts take, or None if that is not more than ``most``."""
         if _WIDEST_CHARACTER * (len(text) + len(other)) <= most:
             return None
         size = len(text.encode()) + len(other.encode())

@@ -27,7 +27,7 @@ RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "comp
 
 @frozen
 class Note:
-    """Who did something, and why. Raises `InvalidArgument` for what cannot be stored, or is too long."""
+    """Who did something, and why. Raises `InvalidArgument` if a text cannot be stored or is too long."""
 
     by: str | None = None
     why: str | None = None

@@ -38,7 +38,7 @@ class Provenance:
 class MergedRange:
     """The stretch of history that a merged summary stands for: what comes after ``after``, up to ``leaf``.
 
-    ``after`` is None where it is the whole path. ``entries`` is how many there are.
+    ``after`` is None if it is the whole path. ``entries`` is how many there are.
     """
 
     session_id: str
@@ -53,7 +53,7 @@ class MergedRange:
 
 
 def provenance_of(entry: Entry) -> Provenance | None:
-    """Return where an entry was copied from; None where it was not."""
+    """Return where an entry was copied from; None if it was not."""
     return _read_provenance(entry.extra_fields.get(PROVENANCE)) if entry.extra is not None else None
 
 
@@ -105,13 +105,13 @@ def copy_of(entry: Entry, session_id: str) -> NewEntry:
 
 
 def range_key(*parts: str | None) -> str:
-    """Return a name for a stretch of history, by which bringing it once more is told from bringing it first."""
+    """Return a name for a stretch of history, by which a repeated merge is recognised."""
     text, _ = encode_json(list(parts), "range")
     return f"merged:{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def check_whole_exchanges(path: Sequence[Entry], chosen: Collection[str]) -> None:
-    """Raise `InvalidArgument` where a tool call is chosen without its result, or a result without its call.
+    """Raise `InvalidArgument` if a tool call is chosen without its result, or a result without its call.
 
     No provider takes the one without the other. ``path`` holds the chosen entries and all between the first and the
     last of them.

@@ -361,7 +361,7 @@ def message_json(message: Message) -> JsonObject:
     """Return the JSON object a message is, the caller's to change.
 
     A parsed message gives back the keys it came with, in their order. One built in Python gives its role, then
-    the fields that were set, in the order of the class, then unknown fields. Raises `InvalidEntry` where
+    the fields that were set, in the order of the class, then unknown fields. Raises `InvalidEntry` if
     ``model_copy`` or ``model_construct``, which check nothing, put in what JSON cannot hold. Cost: O(size).
     """
     try:
@@ -371,7 +371,7 @@ def message_json(message: Message) -> JsonObject:
 
 
 def message_role(message: Mapping[str, JsonValue] | Message) -> str:
-    """Return the role of a message, typed or JSON. Raises `InvalidEntry` where JSON has none."""
+    """Return the role of a message, typed or JSON. Raises `InvalidEntry` if JSON has none."""
     if isinstance(message, MESSAGE_CLASSES):
         return message.role
     try:

@@ -22,7 +22,7 @@ def effective_pins(own: Mapping[str, str], latest: JsonObject | None) -> set[str
 
 
 def keeping_pinned(new: NewEntry, fields: JsonObject, ids: Sequence[str]) -> NewEntry:
-    """Return a compaction (``fields`` is its payload) that keeps these entries; the same one where there are none."""
+    """Return a compaction (``fields`` is its payload) that keeps these entries; the same one if there are none."""
     if not ids:
         return new
     text, _ = encode_json({**fields, "pinnedEntryIds": [*ids]}, COMPACTION)

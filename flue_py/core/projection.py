@@ -159,7 +159,7 @@ def context_of(path: Sequence[Entry], compaction: Entry | None) -> list[ContextE
 def _without_excluded(items: list[ContextEntry], path: Iterable[Entry]) -> list[ContextEntry]:
     """Return what the exclusions on the path leave of the items. The summary of a compaction always stays.
 
-    The result of a call that is left out is left out with it, also where it came after the exclusion.
+    The result of a call that is left out is left out with it, also if it came after the exclusion.
     """
     if all(entry.kind != EXCLUSION for entry in path):
         return items

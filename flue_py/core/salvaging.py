@@ -1,4 +1,4 @@
-"""What a backup tells, and what a rescue does: what could be read, and what is no longer as it was."""
+"""The reports of a backup and of a salvage: what could be read, and what has changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Loss:
     """One thing that a rescue lost or had to change.
 
     ``what`` is one of ``entry``, ``session``, ``leaf``, ``fork point``, ``mark``, ``move``, ``edit``, ``request``,
-    ``link``, ``call``, ``budget``, ``reservation`` and ``page``. ``session_id`` and ``entry_id`` are None where they do
+    ``link``, ``call``, ``budget``, ``reservation`` and ``page``. ``session_id`` and ``entry_id`` are None if they do
     not apply or are lost, too.
     """
 

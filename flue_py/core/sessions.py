@@ -44,7 +44,7 @@ class SessionInfo:
 
     ``entry_count`` and ``message_count`` count what this session itself added (retracted entries excluded);
     ``spent_tokens`` and ``spent_picodollars`` are the paid calls it reported, of which ``unpriced_calls`` are not in
-    the cost: nothing said what they cost. Of ``unknown_calls`` among them nobody knows the tokens either. ``title`` was
+    the cost because it is unknown. Of ``unknown_calls`` among them the tokens are unknown, too. ``title`` was
     given by a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by
     the entries' own times, so that an imported session was last active when its file says; of a session that has added
     none, a fork for one, it is that of its creation.
@@ -106,7 +106,7 @@ class SessionInfo:
     def shown_title(self) -> str | None:
         """What the session is known by: the title it was given, else the one that was made, its key, how it begins.
 
-        None where it has none of them: a fork is then known by what it was forked from.
+        None if it has none of them: a fork is then known by what it was forked from.
         """
         return self.title or self.auto_title or self.key or self.first_message
 
@@ -117,12 +117,12 @@ class SessionInfo:
 
     @property
     def known_spent(self) -> Decimal | None:
-        """`spent`, or None where nobody knows any of it: no call has a price, or none was told of what was said."""
+        """`spent`, or None if all of it is unknown: no call has a price, or no call was reported for the messages."""
         return None if self.is_untold else known_cost(self.spent_picodollars, self.unpriced_calls)
 
     @property
     def known_tokens(self) -> int | None:
-        """``spent_tokens``, or None where nobody knows any of them: no call told, or none is known of what was said."""
+        """``spent_tokens``, or None if all are unknown: no call reported any, or no call was reported at all."""
         return None if self.is_untold or (self.unknown_calls and not self.spent_tokens) else self.spent_tokens
 
     @property
@@ -242,7 +242,7 @@ def is_storable(text: str) -> bool:
 
 
 _CONTROLS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""What nobody types into a name: control characters but for tab and line ends."""
+"""Control characters other than tab and line ends; a person does not type them into a name."""
 
 
 def is_usable(name: str) -> bool:
@@ -290,7 +290,7 @@ def all_meant(names: Iterable[str]) -> Callable[[str, int], bool]:
 
 
 def require_meant(session_id: str, session_key: int) -> None:
-    """Raise `SessionNotFound` where the id was used again, and another session is meant."""
+    """Raise `SessionNotFound` if the id was used again, and another session is meant."""
     if not is_meant(session_id, session_key):
         raise SessionNotFound(
             session_id,
@@ -357,7 +357,7 @@ class Appended:
 
     @property
     def entry_id(self) -> str:
-        """The id of the last new entry. Raises `ValueError` where nothing was appended."""
+        """The id of the last new entry. Raises `ValueError` if nothing was appended."""
         if not self.entry_ids:
             raise ValueError("nothing was appended, so there is no entry id")
         return self.entry_ids[-1]
@@ -386,7 +386,7 @@ class ReadStamp:
 class PathRead:
     """Entries from root to leaf (or after an anchor, or the kept part of a context), with the state read.
 
-    ``entries`` is None where the caller's stamp still held. ``compaction`` is the latest one on the path, where
+    ``entries`` is None if the caller's stamp still held. ``compaction`` is the latest one on the path, where
     a context was asked for; where it has pinned entries, these come before the kept part, and with them the
     exclusions of the path up to there.
     """

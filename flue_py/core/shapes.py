@@ -51,7 +51,7 @@ _WHOLE_ANSWERS = {
 def shape_of(message: Mapping[str, JsonValue], where: str = "message") -> Shape | None:
     """Return whose form a message is in; None for ours.
 
-    Raises `InvalidEntry` where it mixes the parts of two providers, and for a whole request or response. O(parts).
+    Raises `InvalidEntry` if it mixes the parts of two providers, and for a whole request or response. O(parts).
     """
     role = message.get("role")
     if role == "toolResult":

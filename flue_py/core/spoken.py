@@ -73,7 +73,7 @@ def _next_word(text: str, at: int) -> int:
 
 
 def _end_of_insertion(text: str, at: int) -> int | None:
-    """Return where what a program wrote at a place ends; None where it wrote nothing there."""
+    """Return where what a program wrote at a place ends; None if it wrote nothing there."""
     tag = _TAG.match(text, at)
     if tag is not None:
         return _behind(text, f"</{tag['name']}>", tag.end())

@@ -1,7 +1,7 @@
 """Whole trees, as they cross from one store to another, and whether a store may take one.
 
 A tree's rows cross as they are stored: payloads packed or apart, totals and digests as they were written. Only the
-internal keys (of sessions, and of the tree) mean nothing elsewhere: whoever writes a tree gives it keys of its own.
+internal keys (of sessions, and of the tree) mean nothing elsewhere: a store that takes a tree gives it its own keys.
 The fields of the rows are named and ordered as the columns that `docs/format.md` describes.
 """
 
@@ -124,7 +124,7 @@ class LinkRow(NamedTuple):
 
 
 class MoveRow(NamedTuple):
-    """A change of a leaf that is no plain append."""
+    """A change of a leaf other than a plain append."""
 
     session_key: int
     revision: int
@@ -351,8 +351,8 @@ class FoundTree:
 class Standing:
     """How a target stands to a tree of the source.
 
-    ``missing``: it has nothing of it. ``same``: it has it as it is. ``behind``: it has a copy that nobody has written
-    to, of an earlier state; ``tree_id`` is that copy's, ``removed`` are sessions that the source has deleted since.
+    ``missing``: it has nothing of it. ``same``: it has it as it is. ``behind``: it has a copy of an earlier state,
+    which was not written to; ``tree_id`` is that copy's, ``removed`` are sessions that the source has deleted since.
     ``refused``: it has something else, as ``refusal`` says.
     """
 
@@ -413,7 +413,7 @@ def _refused(session_id: str, what: str) -> SessionExists:
 
 
 def check_is_earlier(head: TreeHead, copy: TreeCopy) -> None:
-    """Raise `SessionExists` where a copy that is behind is no earlier state of the tree.
+    """Raise `SessionExists` if a copy that is behind is not an earlier state of the tree.
 
     What a session's leaf was at is there as long as the session is: where it is missing, the source was set back, and
     has gone on in another way.

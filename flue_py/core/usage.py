@@ -44,7 +44,7 @@ COST_FIELDS = ("input", "output", "cacheRead", "cacheWrite", "total")
 
 
 TOO_LARGE = f"with its numbers a sum would be more than {MAX_AMOUNT}; they are kept, and none is counted"
-"""What is told of usage that is kept, and not counted, because a sum with it could not be stored."""
+"""The oddity of usage that is kept, and not counted, because a sum with it could not be stored."""
 
 
 class SumTooLarge(InvalidEntry):
@@ -71,7 +71,7 @@ class UsageTotals(NamedTuple):
         return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
 
     def plus(self, other: UsageTotals) -> UsageTotals:
-        """Return the sum. Raises `InvalidEntry` where one of the ten would leave the stored range."""
+        """Return the sum. Raises `InvalidEntry` if one of the ten would leave the stored range."""
         total = UsageTotals._make(map(add, self, other))
         if max(total) > MAX_AMOUNT:
             raise SumTooLarge(f"usage: the running total would exceed {MAX_AMOUNT}; check the reported numbers")
@@ -92,7 +92,7 @@ PAID_COLUMNS = ("paid_calls", "unpriced_calls", "unknown_calls", "paid_tokens", 
 class Paid(NamedTuple):
     """What paid calls come to by the ledger: how many they are, and tokens and picodollars as far as they are known.
 
-    ``unpriced_calls`` have no known cost; of ``unknown_calls`` among them nobody knows the tokens either.
+    ``unpriced_calls`` have no known cost; of ``unknown_calls`` among them the tokens are unknown, too.
     """
 
     calls: int = 0
@@ -180,10 +180,10 @@ class UsageWindow:
 
     ``usage`` is what messages and compactions report of themselves. ``paid`` is what the ledger has of the same
     entries, priced calls and those of branch summaries included: `Store.usage` of the same path gives the same.
-    ``on_path`` is False where ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
+    ``on_path`` is False if ``since`` is not an ancestor of ``leaf`` (or the leaf itself): both are then
     zero, never those of the whole history. ``since=None`` is the window over the whole path.
     ``told`` names the numbers of tokens that are 0 because they were reported, or because nothing was called; it is
-    empty unless it was asked for, as sums do not tell a reported 0 from what nobody reported.
+    empty unless it was asked for, as sums cannot show whether a 0 was reported.
     """
 
     usage: Usage
@@ -195,7 +195,7 @@ class UsageWindow:
 
     @property
     def known(self) -> dict[str, int | None]:
-        """The tokens of ``usage`` by kind, as JSON spells it; None is what nobody is known to have reported."""
+        """The tokens of ``usage`` by kind, as JSON spells it; None is a number that was not reported."""
         return self.usage.known(self.told)
 
     @property
@@ -205,12 +205,12 @@ class UsageWindow:
 
     @property
     def unpriced_calls(self) -> int:
-        """Of how many calls nobody knows the cost."""
+        """The number of calls whose cost is unknown."""
         return self.paid.unpriced_calls
 
     @property
     def unknown_calls(self) -> int:
-        """Of how many of those nobody knows the tokens either."""
+        """The number of those whose tokens are unknown, too."""
         return self.paid.unknown_calls
 
     @property
@@ -225,12 +225,12 @@ class UsageWindow:
 
     @property
     def cost(self) -> Decimal | None:
-        """The sum of the known costs in US dollars, exact; None where nobody knows it (see `known_cost`)."""
+        """The sum of the known costs in US dollars, exact; None if it is unknown (see `known_cost`)."""
         return known_cost(self.paid.picodollars, self.paid.unpriced_calls)
 
 
 def known_cost(picodollars: int, unpriced_calls: int) -> Decimal | None:
-    """Return what calls cost in US dollars, exact; None where nobody knows: calls have no known cost, and others none.
+    """Return what calls cost in US dollars, exact; None if all known costs are 0 and the cost of some is unknown.
 
     The one rule for every view: a sum of 0 that leaves calls out says nothing of what was paid.
     """
@@ -245,7 +245,7 @@ def picodollars_to_usd(picodollars: int) -> Decimal:
 def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> int:
     """Return US dollars as picodollars, rounded half up once.
 
-    A float stands for the shortest decimal that prints as it. Raises `InvalidEntry` for what is negative, not
+    A float stands for the shortest decimal that prints as it. Raises `InvalidEntry` if it is negative, not
     finite, or too large to store.
     """
     exact = _exact_amount(amount)

@@ -10,8 +10,8 @@ spellings; this is how they are read:
 - Anthropic's numbers leave out what a compaction on their side took; its ``iterations`` have everything.
 - A total that is absent is the sum of the kinds. One that was reported stays as it is.
 
-Reading never fails: an answer that was paid for is kept whatever its usage says. A number that cannot be one (negative,
-fractional, no number, beyond 64 bits) is not counted, and is told among the `oddities`. Where nothing at all is
+Reading never fails: an answer that was paid for is kept whatever its usage says. A number that cannot be a count
+(negative, fractional, beyond 64 bits, not a number) is not counted, and the `oddities` say so. If nothing at all is
 recognised, the usage is unknown, which is not the same as zero.
 """
 
@@ -57,7 +57,7 @@ class _Kind(Enum):
 
 @frozen
 class _Field:
-    """What a spelling stands for; ``holds_cache`` where whoever spells it so counts the cache as part of the input."""
+    """What a spelling stands for; ``holds_cache`` if a provider with this spelling counts the cache as input."""
 
     kind: _Kind
     holds_cache: bool = False
@@ -158,8 +158,8 @@ class ReportedUsage:
     """What a usage object says of a call.
 
     ``cache_write_1h`` is the part of the cache writes that is kept for an hour, ``reasoning`` the part of the output
-    that was reasoning. ``cost`` is in picodollars, None where none was reported. ``is_known`` is False where nothing
-    was recognised: the ten numbers are then zero because nobody knows them. ``told`` names the numbers of tokens
+    that was reasoning. ``cost`` is in picodollars, None if none was reported. ``is_known`` is False if nothing
+    was recognised: the ten numbers are then zero because they are unknown. ``told`` names the numbers of tokens
     that were reported (`PARTS`): a zero in another was not reported. ``oddities`` say what was not counted as it
     was reported, and why.
     """
@@ -188,7 +188,7 @@ def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usag
 def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tuple[JsonValue, tuple[str, ...]]:
     """Return a usage object with text in place of NaN and infinities, and which those are.
 
-    A store holds JSON only, and a paid answer is not refused for that. What holds nothing of it is returned as it is.
+    A store holds JSON only, and a paid answer is not refused for that. A value without them is returned as it is.
     """
     if isinstance(value, float) and not isfinite(value):
         word = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -197,7 +197,7 @@ def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tupl
         return value, ()
     names = list(value) if isinstance(value, Mapping) else range(len(value))
     inside = value.values() if isinstance(value, Mapping) else value
-    # A key that is no text is refused elsewhere, and may be a number too long to print.
+    # A key that is not text is refused elsewhere, and may be a number too long to print.
     places = [f"{where}.{name}" if isinstance(name, str) else f"{where}[{shown(name)}]" for name in names]
     read = [with_words_for_numbers(each, place, depth + 1) for each, place in zip(inside, places, strict=True)]
     odd = tuple(each for _, found in read for each in found)
@@ -213,7 +213,7 @@ def read_usage(value: JsonValue, where: str = "usage") -> UsageTotals:
 
 
 def sum_usage(usages: Iterable[JsonValue]) -> Usage:
-    """Return the sum of usage objects. Raises `InvalidEntry` where it leaves the stored range."""
+    """Return the sum of usage objects. Raises `InvalidEntry` if it leaves the stored range."""
     total = NO_USAGE
     for value in usages:
         total = total.plus(read_usage(value))
@@ -285,7 +285,7 @@ class _Reading:
                 self._take_cost(reported, name)
 
     def result(self) -> ReportedUsage:
-        """Return what was taken in, by our rules of what is part of what."""
+        """Return what was read, by our rules for which number includes which."""
         counts = self._counts
         read = counts.get(_Kind.CACHE_READ, 0)
         for_an_hour = counts.get(_Kind.CACHE_WRITE_1H, 0)
@@ -349,7 +349,7 @@ class _Reading:
             self._is_known = True
 
     def _cost(self) -> int | None:
-        """Return the cost: the total, or the sum of its parts; None where none was reported."""
+        """Return the cost: the total, or the sum of its parts; None if none was reported."""
         if not self._dollars:
             return None
         parts = sum(amount for part, amount in self._dollars.items() if part != "total")
@@ -417,7 +417,7 @@ def _whole_number(value: JsonValue) -> int | None:
 
 
 def _picodollars(value: JsonValue) -> int | None:
-    """Return a number of dollars in picodollars, or None for what cannot be one."""
+    """Return a number of dollars in picodollars, or None if it cannot be one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not 0 <= value <= MAX_DOLLARS:

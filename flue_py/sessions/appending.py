@@ -52,10 +52,10 @@ class Appending(Contexts, Marking):
         """Append one message below the leaf, and return where it landed.
 
         ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
-        the first result. Where another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`
-        and ``"branch"`` lands as a sibling branch, which moves nobody's leaf. Lone surrogates are replaced, and
-        counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is given; what of
-        it cannot be counted is told in ``oddities``, and refuses nothing.
+        the first result. If another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`,
+        and ``"branch"`` adds a sibling branch, without moving the stored leaf. Lone surrogates are replaced, and
+        counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is given;
+        ``oddities`` say what of it cannot be counted, which refuses nothing.
 
         A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
         importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
@@ -100,7 +100,7 @@ class Appending(Contexts, Marking):
         ``usage`` is the sum of what the summarization calls used, ``calls`` their single usages for the
         ledger. A first kept entry that would leave a tool call out and keep its result, which no provider takes, is
         moved back to the message of the call, and ``oddities`` say so; with ``keep_exchanges_whole=False`` it is not.
-        Raises `EntryNotFound` where the session sees no such first kept entry (on the path or off it),
+        Raises `EntryNotFound` if the session sees no such first kept entry (on the path or off it),
         `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
@@ -211,8 +211,8 @@ class Appending(Contexts, Marking):
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
-        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. A paid call that was
-        reported before with other numbers is told in ``call_conflicts``, and the ledger keeps the first. What entries
+        ``leaf`` is one the session then sees, or None. All or nothing, and one step of `undo`. ``call_conflicts`` has
+        the paid calls that were reported before with other numbers; the ledger keeps the first. What entries
         use is what their payloads report; one that names no paid call gets the one that its usage is of. Raises
         `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken. O(len(entries)).
         """

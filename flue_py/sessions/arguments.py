@@ -43,7 +43,7 @@ def checked_session(session: HasId | str) -> str:
 
 
 def checked_id(text: str, what: str) -> str:
-    """Return an id unchanged. Raises `InvalidArgument` for what is no string."""
+    """Return an id unchanged. Raises `InvalidArgument` if it is not a string."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{what}: {shown(text)} is not an id; ids are strings")
     return text
@@ -55,21 +55,21 @@ def checked_place(text: str | None, what: str) -> str | None:
 
 
 def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
-    """Return the choice of a leaf unchanged. Raises `InvalidArgument` for what is no id, None or `STORED`."""
+    """Return the choice of a leaf unchanged. Raises `InvalidArgument` if it is not an id, None or `STORED`."""
     if leaf is not None and not isinstance(leaf, (str, Stored)):
         raise InvalidArgument(f"{what}: {shown(leaf)} is not an id or None; ids are strings")
     return leaf
 
 
 def checked_messages(messages: Iterable[T]) -> list[T]:
-    """Return messages as a list. Raises `InvalidArgument` for a single one, and for what cannot be gone through."""
+    """Return messages as a list. Raises `InvalidArgument` for a single one, and if it is not iterable."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         raise InvalidArgument("messages: should be a sequence of messages; append_message takes a single one")
     return list(messages)
 
 
 def checked_path(path: str | PathLike[str], what: str) -> Path:
-    """Return ``path`` as a path. Raises `InvalidArgument` where it is none."""
+    """Return ``path`` as a path. Raises `InvalidArgument` if it is not a path."""
     location = fspath(path) if isinstance(path, (str, PathLike)) else None
     if not isinstance(location, str) or not location or "\0" in location:
         raise InvalidArgument(f"{what}: {shown(path)} is not the path of a file")
@@ -77,7 +77,7 @@ def checked_path(path: str | PathLike[str], what: str) -> Path:
 
 
 def checked_flag(value: bool, what: str) -> bool:
-    """Return ``value`` unchanged. Raises `InvalidArgument` where it is neither True nor False."""
+    """Return ``value`` unchanged. Raises `InvalidArgument` if it is neither True nor False."""
     if not isinstance(value, bool):
         raise InvalidArgument(f"{what}: {shown(value)} is neither True nor False")
     return value
@@ -98,13 +98,13 @@ def checked_limit(limit: int) -> int:
 
 
 def checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
-    """Raise `InvalidArgument` where ``value`` is none of ``choices``."""
+    """Raise `InvalidArgument` if ``value`` is not one of ``choices``."""
     if value not in choices:
         raise InvalidArgument(f"{what}: {shown(value)} is not one of {', '.join(choices)}")
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return ``prefix`` unchanged. Raises `InvalidArgument` where it is empty or no string."""
+    """Return ``prefix`` unchanged. Raises `InvalidArgument` if it is empty or no string."""
     if not isinstance(prefix, str) or not prefix:
         raise InvalidArgument(f"id: {shown(prefix)} is not the beginning of an id; give at least one character")
     return prefix
@@ -130,7 +130,7 @@ def checked_moment(moment: datetime) -> int:
 
 
 def checked_revision(revision: int, what: str = "after") -> int:
-    """Return ``revision`` unchanged. Raises `InvalidArgument` for what is none (0 is before the first)."""
+    """Return ``revision`` unchanged. Raises `InvalidArgument` if it is not a revision (0 is before the first)."""
     if isinstance(revision, bool) or not isinstance(revision, int) or not 0 <= revision <= _LAST_REVISION:
         raise InvalidArgument(f"{what}: {shown(revision)} is not a revision; 0 is before the first change")
     return revision

@@ -1,4 +1,4 @@
-"""Budgets in hand: what a store sets, and what a session reserves before a call and books after it."""
+"""Budgets: what a store sets, and what a session reserves before a call and books after it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BudgetedCall:
     def made(self) -> None:
         """Say that the call is being made: from here on, what is reserved counts as used unless `used` says otherwise.
 
-        Also where an error or a cancellation ends the block.
+        Also if an error or a cancellation ends the block.
         """
         self._is_made = True
 
@@ -92,9 +92,9 @@ class Budgeting(Handle):
     ) -> Reservation:
         """Set an amount aside in every budget that covers this session, all or nothing, before a call is made.
 
-        ``cost`` is in US dollars. A budget whose unit is not named sets nothing aside, and refuses only where nothing
+        ``cost`` is in US dollars. A budget whose unit is not named sets nothing aside, and refuses only if nothing
         is left in it. After ``ttl`` seconds (default 900) what is held is given back, so that what a dead process
-        reserved comes free; `prolong` a call that takes longer. Where no budget covers the session, everything is
+        reserved comes free; `prolong` a call that takes longer. If no budget covers the session, everything is
         allowed and there is nothing to settle. Raises `BudgetExceeded` with nothing changed. One transaction.
         """
         return await self._reserve(_said(tokens, cost), ttl_us(ttl))
@@ -103,7 +103,7 @@ class Budgeting(Handle):
         try:
             return await self._backend.reserve(self._ref, asked, ttl)
         except CommittedBeforeCancellation as cancelled:
-            # Nobody will hear of it, so nobody could settle it.
+            # The caller never gets the reservation, so it could not settle it.
             made = cast("Reservation", cancelled.result)
             if made.budget_ids:
                 with suppress(FlueError):
@@ -117,7 +117,7 @@ class Budgeting(Handle):
 
         What was used may be more or less than was reserved, and is booked in full; where it is not said, what was
         reserved was used. What has expired can be committed (``was_late``): the money is gone all the same. The same
-        commit again changes nothing. Raises `ReservationSettled` where it was released, or committed with other
+        commit again changes nothing. Raises `ReservationSettled` if it was released, or committed with other
         amounts, and `ReservationNotFound`. One transaction.
         """
         used = amounts_of(tokens, cost)
@@ -129,7 +129,7 @@ class Budgeting(Handle):
     async def release(self, reservation: Reservation | str) -> Reservation:
         """Give back what was set aside for a call that is not made. One transaction.
 
-        Raises `ReservationSettled` where it was released or committed before, or has expired; `ReservationNotFound`.
+        Raises `ReservationSettled` if it was released or committed before, or has expired; `ReservationNotFound`.
         """
         reservation_id = self._settling(reservation)
         if isinstance(reservation, Reservation) and not reservation.budget_ids:
@@ -159,7 +159,7 @@ class Budgeting(Handle):
     ) -> AbstractAsyncContextManager[BudgetedCall]:
         """Reserve for the length of an ``async with``, and settle at its end: the way to make a call.
 
-        The block says what the call used with ``call.used(...)``; that is booked, also where the block then fails or
+        The block says what the call used with ``call.used(...)``; that is booked, also if the block then fails or
         is cancelled. Without it, a block that ends well books what was reserved, and one that raises gives it back,
         unless it has said ``call.made()``: then something may have been spent, and what was reserved is booked.
         Raises as `reserve` does, before the block is entered.
@@ -246,7 +246,7 @@ class StoreBudgets:
     ) -> list[Budget]:
         """Return up to ``limit`` (1 to 1000) budgets in the order they were made; those of a scope and its sessions.
 
-        ``after`` is the id of the last one of the page before. Raises `BudgetNotFound` where that is gone. O(page).
+        ``after`` is the id of the last one of the page before. Raises `BudgetNotFound` if that is gone. O(page).
         """
         check_label(scope, "scope")
         checked_place(after, "after")
@@ -261,7 +261,7 @@ class StoreBudgets:
         return await self._backend.held_amounts(checked_id(budget_id, "budget_id"))
 
     async def get_reservation(self, reservation_id: str) -> Reservation | None:
-        """Return a reservation as it stands, settled or not; None where it or all of its budgets are gone. O(1)."""
+        """Return a reservation as it stands, settled or not; None if it or all of its budgets are gone. O(1)."""
         return await self._backend.get_reservation(checked_id(reservation_id, "reservation_id"))
 
 

@@ -65,7 +65,7 @@ class Contexts(Reading):
 
 
 def _last_assistant(entries: Sequence[Entry]) -> Entry | None:
-    """Return the last assistant message of the end of a path; pinned entries from before it are none of it."""
+    """Return the last assistant message of the end of a path; pinned entries from before the end do not count."""
     depth = None
     for entry in reversed(entries):
         if depth is not None and entry.depth != depth - 1:

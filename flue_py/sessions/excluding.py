@@ -113,8 +113,8 @@ class Excluding(Handle):
         """Return what the exclusions on the path to the stored leaf leave out, in the order they were made.
 
         Also those that leave nothing out (``in_effect``): of an entry that is not on the path, as an imported file may
-        have them, or was compacted away. Those before the kept part of a compaction are told of only where it has
-        pinned entries: they can leave out nothing else. The cost of the context.
+        have them, or was compacted away. Those before the kept part of a compaction are returned only if it has
+        pinned entries: they can leave out nothing else. Costs as much as the context.
         """
         async with self._turn:
             read = await self._backend.read_context(self._ref)

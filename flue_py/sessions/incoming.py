@@ -70,7 +70,7 @@ def _incoming(
     starts = [0]
     for message, shape, path in zip(messages, shapes, where, strict=True):
         if shape is not None and isinstance(message, Mapping):
-            # What is not JSON is told with the path where it was given, before it moves.
+            # Check for JSON before the conversion, so that an error names the path where the value was given.
             encode_json(message, path)
             entries += [_entry(each, path, source) for each in wire.convert(dict(message), shape, names, path)]
         else:

@@ -116,14 +116,14 @@ class Merging(Handle):
         return found
 
     async def _check_whole(self, source_id: str, chosen: Sequence[Entry]) -> None:
-        """Raise `InvalidArgument` for half an exchange; what answers what is told by all that lies between."""
+        """Raise `InvalidArgument` for half an exchange. Pairing depends on all entries in between."""
         if all(entry.kind != MESSAGE for entry in chosen):
             return
         read = await self._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
         check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
 
     async def _check_elsewhere(self, chosen: Sequence[Entry]) -> None:
-        """Raise `InvalidArgument` where the path has one of the entries themselves."""
+        """Raise `InvalidArgument` if the path has one of the entries themselves."""
         for entry in chosen:
             there = await self._backend.get_entry(self._ref, entry.id)
             if there != entry or self._leaf_id is None:
@@ -149,8 +149,8 @@ class Merging(Handle):
         (``replayed``), whatever the summary says. Nothing is counted again: what the branch cost stays where it was
         paid. ``usage`` and ``calls`` are what it took to write the summary, as for `append_branch_summary`: the ledger
         counts them under the purpose ``branch_summary``, unless the summary was there already (what was paid for all
-        that is for `record_call`). What of them cannot be counted is told in ``oddities``, and refuses nothing. Raises
-        `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, and `InvalidArgument` where there is nothing to
+        that is for `record_call`). ``oddities`` say what of them cannot be counted, which refuses nothing. Raises
+        `EntryNotFound`, `LeafConflict`, `InvalidEntry`, `CallConflict`, and `InvalidArgument` if there is nothing to
         bring back. O(forks on the paths).
         """
         checked_leaf(source_leaf, "source_leaf")

@@ -51,7 +51,7 @@ class Moving(Handle):
         by: str | None = None,
         why: str | None = None,
     ) -> Moved | None:
-        """Go back on the active path, and return the move; None where there is nothing to go back over.
+        """Go back on the active path, and return the move; None if there is nothing to go back over.
 
         ``to`` names the entry that becomes the leaf (None: before the first). ``turns`` counts the turns of the path,
         as `turns` does: n keeps turns 1 to n, -n drops the last n, 0 drops all; what is out of range is clamped.
@@ -90,10 +90,10 @@ class Moving(Handle):
         raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
     async def undo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
-        """Return the leaf to where it was before the last operation not yet undone; None where there is none.
+        """Return the leaf to where it was before the last operation not yet undone; None if there is none.
 
         Operations are appends (a batch is one), moves, retractions, imports and going back, of this session, by
-        whichever handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` where the entry to return to
+        any handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` if the entry to return to
         has been deleted. O(1).
         """
         note = Note(by, why)
@@ -102,7 +102,7 @@ class Moving(Handle):
         )
 
     async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
-        """Do again what was undone last; None where nothing was, or a new operation came since. O(1)."""
+        """Do again what was undone last; None if nothing was, or a new operation came since. O(1)."""
         note = Note(by, why)
         return await self._commit(
             lambda: self._backend.redo(self._ref, expected=self._leaf_id, note=note), self._note_move
@@ -136,7 +136,7 @@ class Moving(Handle):
     async def go_back(
         self, *, to: int, before: bool = False, by: str | None = None, why: str | None = None
     ) -> LogLine | None:
-        """Bring back what line ``to`` of the log says, and return the new line; None where it is so already.
+        """Bring back what line ``to`` of the log says, and return the new line; None if it is so already.
 
         Of a line that set the title, the metadata, the completion, a label or a pin: that value. Of every other line:
         the leaf, as it was after that revision; 0 is the session as it was created. With ``before``, both as they were

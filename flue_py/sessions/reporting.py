@@ -72,7 +72,7 @@ class Reporting(Handle):
 async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True) -> list[ReportedSession]:
     """Return a session and the closure of its task links, breadth first. Five reads a session.
 
-    A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` where
+    A task that is missing is left out, and one that is reached twice is there once. Raises `SessionNotFound` if
     the session itself is missing.
     """
     found: list[ReportedSession] = []
@@ -97,7 +97,7 @@ async def read_reported(backend: Backend, session_id: str, *, sizes: bool = True
 async def _read_one(
     backend: Backend, session_id: str, task_id: str | None, parent_id: str | None, *, sizes: bool
 ) -> ReportedSession:
-    # The row first: what is appended meanwhile is in the tree, while the leaf is one that the tree has.
+    # The row first: entries that are appended meanwhile are in the tree, and the leaf is one that the tree has.
     info = await backend.get_session(session_id)
     if info is None:
         raise SessionNotFound(session_id)
@@ -129,7 +129,7 @@ async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
 
 
 def checked_thresholds(warn_at: int, cutover_at: int) -> Thresholds:
-    """Return the two as one value. Raises `InvalidArgument` for what is no count of tokens."""
+    """Return the two as one value. Raises `InvalidArgument` if one is not a count of tokens."""
     for name, value in (("warn_at", warn_at), ("cutover_at", cutover_at)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
             raise InvalidArgument(f"{name}: {shown(value)} is not a number of tokens; use 0 for no line")

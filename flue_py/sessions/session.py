@@ -29,7 +29,7 @@ class Session(Appending, Moving, Forking, Editing, Excluding, Merging, Usage, Bu
     **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before
     ``CancelledError`` is raised. A call that is still waiting for its turn has no effect.
 
-    Every method raises `SessionNotFound` once the session has been deleted, also where its key has been used
+    Every method raises `SessionNotFound` once the session has been deleted, also if its key has been used
     again, and `StoreClosed` once the store is closed. What raises has changed nothing.
     """
 

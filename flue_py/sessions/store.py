@@ -1,4 +1,4 @@
-"""A store in hand: it makes, finds, lists, links and deletes sessions."""
+"""The public `Store`: it makes, finds, lists, links and deletes sessions."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Store(StoreUsage, StoreBudgets):
         raise AssertionError("unreachable")
 
     async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
-        """Return a handle on the session with this id; None where it is missing, or in another scope. O(1)."""
+        """Return a handle on the session with this id; None if it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
         info = await self._backend.get_session(str(checked_session(id)), scope)
         return None if info is None else self._session(info)
@@ -310,7 +310,7 @@ class Store(StoreUsage, StoreBudgets):
     ) -> Deletion:
         """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
-        One transaction. Forks survive, with what they see. A missing session, or one in another scope, is no
+        One transaction. Forks survive, with what they see. A missing session, or one in another scope, is not an
         error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).
         """
         check_label(scope, "scope")
@@ -350,5 +350,5 @@ class Store(StoreUsage, StoreBudgets):
         return await self._backend.info()
 
     async def close(self) -> None:
-        """Finish what was started and let go; leaving ``async with flue_py.open(...)`` does it. Twice is no error."""
+        """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
         await finish(self._backend.close())

@@ -166,12 +166,12 @@ class StoreUsage:
     ) -> UsageReport:
         """Return what was paid, from the ledger: the total, and a row for each group, in the order of the groups.
 
-        Without a session: of the whole store. With several: the calls they paid for; an id that is nobody's adds
+        Without a session: of the whole store. With several: the calls they paid for; an unknown id adds
         nothing. With one: the calls it paid for, also after it was deleted; ``tasks`` adds the task sessions it links
         to, and theirs, ``tree`` every session of the same tree. A handle means its own session, an id as text every
         one that ever had it. ``path``, or ``leaf``, or ``since`` take the calls of the entries on its path instead,
-        whoever paid: after ``since``, up to ``leaf``; where ``since`` is not on the path the report is empty, and says
-        so (``on_path``).
+        also if another session paid: after ``since``, up to ``leaf``; if ``since`` is not on the path, the report
+        is empty, and says so (``on_path``).
 
         ``scope``, ``provider``, ``model``, ``purpose``, ``outcome`` and ``agent`` take the calls of that value,
         ``project`` those of sessions that worked in this folder or below it, ``first_day`` and ``last_day`` those of
@@ -236,14 +236,14 @@ def checked_call(
     encode_json(dict(usage), "usage")
     for what, text in (("provider", provider), ("model", model), ("call_id", call_id)):
         if what != "call_id" and text is None:
-            raise InvalidArgument(f"{what}: should be a string, not None; leave it out where it is not known")
+            raise InvalidArgument(f"{what}: should be a string, not None; leave it out if it is unknown")
         check_label(text, what)
     check_label(agent, "agent")
     if call_id == "":
-        raise InvalidArgument("call_id: must not be empty; leave it out where there is none")
+        raise InvalidArgument("call_id: must not be empty; leave it out if there is none")
     given: dict[str, JsonValue] = {"provider": provider, "model": model, "callId": call_id}
     if oddities := read_reported(usage).oddities:
-        # There is no answer to lose here, and nothing that would keep the numbers as they were reported.
+        # No answer gets lost by refusing, and no entry would keep the numbers as they were reported.
         raise InvalidEntry(oddities[0])
     call = read_call({**usage, **{name: value for name, value in given.items() if value}}, "usage")
     return replace(

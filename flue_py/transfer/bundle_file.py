@@ -172,7 +172,7 @@ class BundleWriter:
         return counts
 
     def close(self) -> None:
-        """Let go of the file, which stays open. What failed before `end` is not told again."""
+        """Stop writing; the file stays open. An error from before `end` is not raised again."""
         with suppress(OSError):
             # Left to the garbage collector, it would write to the file after that was closed, and say so on stderr.
             self._file.close()
@@ -295,7 +295,7 @@ class _Lines:
         return some
 
     def count(self, size: int) -> None:
-        """Count bytes that the file stands for. Raises `ValueError` where they are far more than it is long."""
+        """Count bytes that the file stands for. Raises `ValueError` if they are far more than it is long."""
         self._read += size
         if self._read > self._most + _MOST_GROWTH * self._packed.tell():
             raise ValueError(f"the file stands for more than {_MOST_GROWTH} times its size")

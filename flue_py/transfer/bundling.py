@@ -138,7 +138,7 @@ async def _copies(store: Store, heads: Sequence[TreeHead]) -> AsyncIterator[Tree
 
 
 def _check_payloads(copy: TreeCopy) -> None:
-    """Raise `CorruptStore` where a payload is not what was appended. O(bytes)."""
+    """Raise `CorruptStore` if a payload is not what was appended. O(bytes)."""
     blobs = {blob.sha256: blob.data for blob in copy.blobs}
     for entry in copy.entries:
         checked_text(entry, blobs)

@@ -111,15 +111,15 @@ async def copy_store(
 ) -> CopyReport:
     """Copy every tree of ``source`` into ``target``, with what it cost, and report what was done.
 
-    Nobody has to stop: each tree is read as of one moment, and written in one transaction. Where it breaks off,
-    begin again; what is there is not copied twice. Later runs catch up: a tree that has changed in the source replaces
-    its copy, as long as nobody has written to that. A tree is refused, and reported, where the target has something
+    Both stores may be in use: each tree is read as of one moment, and written in one transaction. If it breaks off,
+    run it again; nothing is copied twice. Later runs catch up: a tree that has changed in the source replaces
+    its copy, unless that was written to. A tree is refused, and reported, if the target has something
     else under the id or key of one of its sessions, or its copy was changed; the others are copied all the same.
-    Nothing is deleted but sessions that are gone from a tree that is still there. Budgets come last, with what is
-    reserved in them: each by its id, where the source has changed it later.
+    Nothing is deleted except sessions that are gone from a tree that is still there. Budgets come last, with what is
+    reserved in them: each by its id, if the source has changed it later.
 
     ``progress`` is called often, on the event loop. With ``verify`` both stores check themselves at the end. Raises
-    `InvalidArgument` where both are the same store. O(source) at first, then O(sessions) and the trees that have
+    `InvalidArgument` if both are the same store. O(source) at first, then O(sessions) and the trees that have
     changed. One large tree at a time is in memory, or several small ones: about 1 KB for each entry beside its payload.
     """
     for what, store in (("source", source), ("target", target)):
@@ -128,11 +128,11 @@ async def copy_store(
     checked_flag(verify, "verify")
     if source is target or _is_same(await source.info(), await target.info()):
         raise InvalidArgument("source and target are the same store; name another target")
-    copying = _Copying(source.backend, target.backend, progress or _tell_nobody)
+    copying = _Copying(source.backend, target.backend, progress or _ignore_progress)
     return await copying.run(verify=verify)
 
 
-def _tell_nobody(_: CopyProgress) -> None:
+def _ignore_progress(_: CopyProgress) -> None:
     pass
 
 
@@ -311,7 +311,7 @@ class _Copying:
             self._tally.calls += await self._target.write_gone_payers(gone)
 
     async def _copy_budgets(self) -> None:
-        # What has a session's id in the target, and is none of this store's, is not to be held to its budgets.
+        # A session of the target that only has the same id as one of this store must not get its budgets.
         refused = {session.id for head in self._refused_at_last for session in head.sessions}
         after = -1
         while page := await self._source.list_whole_budgets(after, _BUDGET_PAGE):

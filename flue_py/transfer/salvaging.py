@@ -19,7 +19,7 @@ async def salvage(
     ``damaged``, with the write-ahead log beside it, is never changed; nobody may write to it meanwhile. ``new`` must
     not be there, is readable by its owner only, and appears when it is whole. Entries whose ancestors are lost become
     branches with a root of their own; nothing that is readable is left out. An entry larger than ``limits`` allow
-    (None: whatever any store may hold, 512 MiB) is not unpacked, and is a loss. Raises `InvalidArgument` where ``new``
+    (None: whatever any store may hold, 512 MiB) is not unpacked, and is a loss. Raises `InvalidArgument` if ``new``
     is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file).
     """
     return await finish(asyncio.to_thread(salvage_file, damaged, new, limits=limits))

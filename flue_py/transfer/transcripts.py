@@ -74,10 +74,10 @@ async def write_transcript(
 ) -> TranscriptReport:
     """Write the transcript of a session to a file of its owner's; with ``append`` continue the one that is there.
 
-    A file is continued from the entry that its last marker names. Where the session has left that entry's path, the
-    transcript says to which turn it went back, and goes on from there. What is in the file is never changed. Raises
-    `InvalidArgument` for a file that is there, and is neither to be continued nor to be overwritten, or is no
-    transcript of this session; `StoreUnavailable` where it cannot be read or written. O(path).
+    A file is continued from the entry that its last marker names. If the session has left that entry's path, the
+    transcript says to which turn it went back, and goes on from there. The text in the file is never changed. Raises
+    `InvalidArgument` if the file exists and neither ``append`` nor ``overwrite`` is given, or if it is not a
+    transcript of this session; `StoreUnavailable` if it cannot be read or written. O(path).
     """
     target = checked_path(path, "path")
     checked_leaf(leaf)
@@ -113,7 +113,7 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
 
 
 def _last_marker(session: Session, target: Path, text: str) -> WrittenUpTo | None:
-    """Return how far a transcript goes; None where it has no entries yet. Raises `InvalidArgument` for another's."""
+    """Return how far a transcript goes; None if it has no entries yet. Raises `InvalidArgument` for another's."""
     known = written_up_to(text)
     if known is None and text.strip() and f"`{session.id}`" not in text.partition("\n---\n")[0]:
         raise InvalidArgument(f"{target} is not a transcript of session {session.id!r}; name another file")
@@ -143,7 +143,7 @@ def _write_new(target: Path, text: str, overwrite: bool) -> None:
 
 
 def _read_text(target: Path) -> str | None:
-    """Return what is in a file, or None where there is none. Raises `StoreUnavailable`."""
+    """Return the text of a file, or None if it does not exist. Raises `StoreUnavailable`."""
     try:
         return target.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -16,7 +16,7 @@ PROVIDER = "anthropic"
 _KNOWN = frozenset({"role", "content"})
 
 EXTRA = "anthropic"
-"""The field of ``extra`` that says how a message differed from what is printed."""
+"""The field of ``extra`` that says how a message differed from the one that is printed."""
 
 CACHE_MARK = "cache_control"
 MAX_CACHE_MARKS = 4

@@ -169,7 +169,7 @@ def _call(item: JsonObject) -> JsonValue:
 
 
 def _decoded(text: str) -> JsonValue:
-    """Return arguments as the object they are; as the text they are where they are no JSON object."""
+    """Return arguments as an object, or as the given text if they are not a JSON object."""
     try:
         value: JsonValue = pydantic_core.from_json(text, allow_inf_nan=False)
     except (ValueError, TypeError):
@@ -239,7 +239,7 @@ def item_of_call(part: Mapping[str, JsonValue]) -> JsonObject | None:
 
 
 def item_of_reasoning(part: Mapping[str, JsonValue]) -> JsonObject | None:
-    """Return the item that reasoning was in a rollout; None where it has no encrypted content to be taken back by."""
+    """Return the item that reasoning was in a rollout; None if it has no encrypted content to be taken back by."""
     encrypted = part.get("thinkingSignature")
     if not isinstance(encrypted, str) or not encrypted:
         return None
@@ -279,11 +279,11 @@ def json_text(value: JsonValue) -> str:
 
 
 Counts: TypeAlias = "tuple[int | None, ...]"
-"""Numbers of tokens in the order of `TOKEN_KINDS`; None is one that nobody reported."""
+"""Numbers of tokens in the order of `TOKEN_KINDS`; None is one that was not reported."""
 
 
 def total_usage(payload: JsonObject, name: str = "total_token_usage") -> Counts | None:
-    """Return the counts that a token_count event reports; None where it has none."""
+    """Return the counts that a token_count event reports; None if it has none."""
     info = payload.get("info")
     usage = info.get(name) if isinstance(info, dict) else None
     if not isinstance(usage, dict):
@@ -303,5 +303,5 @@ def counted_tokens(counts: Counts) -> int:
 
 
 def counted_usage(counts: Counts) -> JsonObject:
-    """Return counted tokens in the engine's shape: what went through the cache is no part of the input there."""
+    """Return counted tokens in the engine's shape: the input does not include the cache there."""
     return usage_json(read_reported(dict(zip(TOKEN_KINDS, counts, strict=True))))

@@ -1,6 +1,6 @@
 """Messages of OpenAI chat, OpenAI Responses and Anthropic, one at a time, from and to ours.
 
-The form of a message is told by what only one provider has (`shape_of`). `convert` makes ours of it, with what an
+`shape_of` finds the form of a message by features that only one provider has. `convert` makes ours of it, with what an
 export needs to give the original back; `to_provider` is the way back. Whole lists, with each result behind its call,
 are what imports and exports are for.
 """

@@ -9,7 +9,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 
 
 def difference(printed: Mapping[str, JsonValue], original: Mapping[str, JsonValue]) -> JsonObject:
-    """Return what makes ``original`` of ``printed``: fields to set, and to leave out; empty where they are equal."""
+    """Return what makes ``original`` of ``printed``: fields to set, and to leave out; empty if they are equal."""
     changed = {
         name: value for name, value in original.items() if name not in printed or not _same(printed[name], value)
     }

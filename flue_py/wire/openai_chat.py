@@ -289,7 +289,7 @@ def _printed_parts(parts: Sequence[JsonObject], left: Leftovers) -> list[JsonVal
 
 
 def image_url(part: Mapping[str, JsonValue]) -> str | None:
-    """Return the URL of an image or a file part: its own, or one that holds its data; None where it has neither."""
+    """Return the URL of an image or a file part: its own, or one that holds its data; None if it has neither."""
     url, data, kind = part.get("url"), part.get("data"), part.get("mimeType")
     if isinstance(data, str):
         return f"data:{kind if isinstance(kind, str) else 'image/png'};base64,{data}"

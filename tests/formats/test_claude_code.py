@@ -312,7 +312,7 @@ def test_faults_are_named_by_line_and_never_fatal() -> None:
 
 def test_what_is_no_transcript_is_refused_and_not_recognized() -> None:
     for lines in ([], [b"\n"], [b"nothing\n"], [b'{"type":"other"}\n']):
-        with pytest.raises(UnreadableFile, match="no Claude Code transcript"):
+        with pytest.raises(UnreadableFile, match="is not a Claude Code transcript"):
             read(lines)
     assert not looks_like_claude_code(b"".join(lines_of(CODEX_REAL)), "x.jsonl")
     assert looks_like_claude_code(b"".join(lines_of(CLAUDE))[:65536], "x.jsonl")

@@ -292,7 +292,7 @@ def test_faults_are_named_by_line_and_never_fatal() -> None:
 
 def test_what_is_no_rollout_is_refused_and_not_recognized() -> None:
     for lines in ([], [b"\n"], [b"nothing\n"], [b'{"type":"other"}\n'], as_lines([said("user", "x")])):
-        with pytest.raises(UnreadableFile, match="no Codex rollout"):
+        with pytest.raises(UnreadableFile, match="is not a Codex rollout"):
             read(lines)
     assert not looks_like_codex(b"".join(lines_of(CLAUDE))[:65536], "x.jsonl")
 

@@ -142,7 +142,7 @@ def test_bytes_that_are_no_utf8_and_numbers_json_has_not_are_said(parse: Parser)
     data = b"\xef\xbb\xbf" + wrapped(parse, items).replace("\ufffd".encode(), b"\xe9")
     (parsed,) = parse(data, "list.json")
     texts = " ".join(note.text for note in parsed.report.repaired)
-    assert "no UTF-8" in texts
+    assert "not UTF-8" in texts
     assert "NaN is not a JSON number" in texts
     is_whole(parsed)
 

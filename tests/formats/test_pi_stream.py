@@ -121,7 +121,7 @@ def test_rows_whose_parents_come_much_too_late_become_roots(monkeypatch: pytest.
 
 
 def test_a_file_without_a_header_is_refused() -> None:
-    with pytest.raises(UnreadableFile, match="no pi session"):
+    with pytest.raises(UnreadableFile, match="is not a pi session"):
         read(as_lines([said("a", None)]))
-    with pytest.raises(UnreadableFile, match="no pi session"):
+    with pytest.raises(UnreadableFile, match="is not a pi session"):
         read([b"\n", b"nothing\n"])

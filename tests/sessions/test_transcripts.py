@@ -78,7 +78,7 @@ async def test_what_is_no_transcript_of_the_session_is_left_alone(
         await write_transcript(session, other_path, append=True)
     notes = tmp_path / "notes.md"
     notes.write_text("my notes")
-    with pytest.raises(InvalidArgument, match="no transcript"):
+    with pytest.raises(InvalidArgument, match="is not a transcript"):
         await write_transcript(session, notes, append=True)
     with pytest.raises(InvalidArgument, match="either"):
         await write_transcript(session, path, append=True, overwrite=True)

@@ -52,7 +52,7 @@ async def _copy(source: Place, target: Place, *, verify: bool) -> CopyReport:
 
 
 def _require_file(place: Place) -> None:
-    """Raise `StoreUnavailable` where a file is missing, which opening it would make."""
+    """Raise `StoreUnavailable` if a file is missing, which opening it would make."""
     scheme, _, path = place.target.partition(":///")
     if place.is_file or scheme.startswith("sqlite"):
         path = place.target if place.is_file else path.partition("?")[0]

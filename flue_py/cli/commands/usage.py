@@ -25,7 +25,7 @@ from flue_py.sessions.store import Store
 _day = click.DateTime(["%Y-%m-%d"])
 
 RECENT_DAYS = 30
-"""How many days the view of the whole store goes back, if nobody says otherwise."""
+"""The default number of days that the view of the whole store goes back."""
 
 
 @frozen

@@ -121,7 +121,7 @@ def stop_reason(messages: Sequence[JsonObject]) -> str | None:
 
 
 def usage_of(value: JsonValue) -> JsonObject | None:
-    """Return reported usage in the engine's shape; None where no tokens are reported. Odd numbers stay as they are."""
+    """Return reported usage in the engine's shape; None if no tokens are reported. Odd numbers stay as they are."""
     if not isinstance(value, dict):
         return None
     usage = read_reported(value)

@@ -20,7 +20,7 @@ _MERGED, _ENTRY, _ENTRY_OF_TASK = 0, 1, 2
 
 
 class Entries:
-    """Makes the entries of a file, and knows which rows became what. ``ready`` counts those to be handed over."""
+    """Makes the entries of a file, and knows which rows became what. ``ready`` counts those that can be returned."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes

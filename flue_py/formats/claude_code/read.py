@@ -9,7 +9,7 @@ What a message is followed by in the file hangs in one line below it: tool resul
 side, then progress and other rows. Only what the user says, and the next message of the model, can begin a branch.
 
 A message is complete when a row comes that cannot be part of it. Until then it and what belongs to it are held back;
-at the end of a file a message that reads like a whole answer is handed over all the same.
+at the end of a file a message that reads like a whole answer is returned all the same.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class ClaudeCodeReader:
             self._entries.emit(chain, node, row, result, rest if is_last else {}, parent=node.tail, name=name)
 
     def _node_of_calls(self, chain: Chain, row: ClaudeRow, content: list[JsonValue]) -> Node | None:
-        """Return the step of the message that made the calls; None where a compaction lies between, which stays."""
+        """Return the step of the message that made the calls; None if a compaction lies between, which stays."""
         own = None if row.parent is None else self._entries.step_of(row.parent)
         for part in content:
             tool = self._answers.tool(part.get("tool_use_id")) if isinstance(part, dict) else None

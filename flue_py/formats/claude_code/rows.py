@@ -52,7 +52,7 @@ def looks_like_claude_code(first_bytes: bytes, path: str) -> bool:
 
 @dataclass(slots=True)
 class ClaudeRow:
-    """One row, with what every row may have. ``message`` is empty where it has none."""
+    """One row, with what every row may have. ``message`` is empty if it has none."""
 
     line: int
     raw: bytes

@@ -18,7 +18,7 @@ from flue_py.formats.kit.values import read_moment
 
 
 class Entries:
-    """The entries of one rollout that were not handed over yet. ``tail`` is the one that the next hangs below."""
+    """The entries of one rollout that were not returned yet. ``tail`` is the one that the next hangs below."""
 
     def __init__(self, notes: Notes, session: NewSession, version: str, parent: TaskOf | None) -> None:
         self._notes = notes
@@ -71,7 +71,7 @@ class Entries:
         return name
 
     def emit_step(self, rows: Sequence[CodexRow], spoken: CodexRow, content: Content, *, begins: CodexRow) -> None:
-        """Hand over what several rows make, under the id of the last of them, at the time of what was spoken last."""
+        """Add the entry that several rows make, under the id of the last, at the time of the spoken one."""
         ids = [self.id_of(row) for row in rows]
         if content.calls:
             self.settle(ids[-1], begins)

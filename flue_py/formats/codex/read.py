@@ -88,7 +88,7 @@ class CodexReader:
         """Nothing has to be known in advance."""
 
     def feed(self, number: int, raw: bytes) -> None:
-        """Read a line. Raises `UnreadableFile` where the first row names no session."""
+        """Read a line. Raises `UnreadableFile` if the first row names no session."""
         row = read_codex_row(number, raw, self._notes, is_first=self._entries is None)
         if row is None:
             return
@@ -126,7 +126,7 @@ class CodexReader:
         return [] if self._entries is None else self._entries.take()
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
-        """Return what is left; what the model may not have finished is held back, unless it reads like an answer."""
+        """Return the rest; an answer that may not be complete is held back, unless it reads like a whole one."""
         entries = self._entries
         if entries is None:
             raise UnreadableFile(f"{self._name} is not a Codex rollout: it has no readable row; nothing was imported")
@@ -155,7 +155,7 @@ class CodexReader:
         return entries.take()
 
     def _book(self, entries: Entries, used: Counts, since: CodexRow) -> None:
-        """Hand over the call for tokens whose entry is not complete yet."""
+        """Add the call for tokens whose entry is not complete yet."""
         if any(used):
             name = entries.unsettled_id(since)
             entries.draft.calls.append(self._tokens.unsettled(used, since, name, self._provider, self._model))

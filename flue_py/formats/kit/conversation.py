@@ -44,7 +44,7 @@ class Said:
 def speakers_only(
     context: Iterable[ContextEntry], left: Leftovers, *, also: frozenset[str] = frozenset()
 ) -> list[Said]:
-    """Return what the model is told: messages of `SPEAKERS`, and of the roles in ``also``.
+    """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
 
     Commands of the user become text, ``custom`` messages the user's; what the user kept from the model, and other
     roles, are noted. Cost: O(messages).
@@ -68,7 +68,7 @@ def speakers_only(
 
 
 def _extra(item: ContextEntry, message: JsonObject) -> JsonObject:
-    """Return what stands beside a message, where the context shows the whole of it: it may say what is left out."""
+    """Return the ``extra`` of a message if the context shows all of it: it may hold what the message leaves out."""
     if item.entry.kind != MESSAGE or item.entry.extra is None or message != item.entry.fields:
         return {}
     return item.entry.extra_fields

@@ -158,7 +158,7 @@ def _one_by_one(text: str, notes: Notes) -> Iterator[tuple[int, JsonValue]]:
 
 
 def _end_of_value(text: str, at: int) -> int | None:
-    """Return where a value that cannot be read ends, by its brackets; None where it does not end."""
+    """Return where a value that cannot be read ends, by its brackets; None if it does not end."""
     depth = 0
     for match in _BRACKET.finditer(text, at):
         sign = match.group()

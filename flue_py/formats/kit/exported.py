@@ -1,4 +1,4 @@
-"""What an exporter is given, and what it hands over: the text of a file, and what the format had no place for."""
+"""What an exporter gets, and what it returns: the text of a file, and what the format had no place for."""
 
 from __future__ import annotations
 

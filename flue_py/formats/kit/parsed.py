@@ -1,4 +1,4 @@
-"""What a parser hands over: sessions to create, with their entries, in terms that no foreign format knows."""
+"""What a parser returns: sessions to create, with their entries, in terms that no foreign format knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a file: what a reader hands over, and how it remembers ids without remembering rows.
+"""Reading a file: what a reader returns, and how it remembers ids without remembering rows.
 
 A reader is fed the lines of a file in order. What is ready can be taken at any time, as parts of sessions, parents
 before children, so that a file of any length needs little memory. A reader does no I/O and knows no store: the same
@@ -90,7 +90,7 @@ class Draft:
 
     @property
     def has_part(self) -> bool:
-        """Whether there is something to hand over."""
+        """Whether there is something to return."""
         return bool(self.is_new or self.entries or self.leaves or self.titles or self.calls)
 
     def take(
@@ -144,7 +144,7 @@ class Reader(Protocol):
         """Look at a line (``number`` counts from 1), to know what comes later."""
 
     def feed(self, number: int, raw: bytes) -> None:
-        """Read a line. Raises `UnreadableFile` if the file is not of this format; nothing was handed over then."""
+        """Read a line. Raises `UnreadableFile` if the file is not of this format; nothing was returned before that."""
 
     def take(self) -> list[SessionPart]:
         """Return what is ready, and forget it."""
@@ -197,7 +197,7 @@ class DocumentReader:
         return [whole_session(session) for session in sessions]
 
     def finish(self, *, take_all: bool) -> list[SessionPart]:
-        """Return the sessions that were not taken. Raises `UnreadableFile` where there was none."""
+        """Return the sessions that were not taken. Raises `UnreadableFile` if there was none."""
         if not self._reports:
             raise UnreadableFile(f"{self._name} holds no session; nothing was imported")
         return self.take()

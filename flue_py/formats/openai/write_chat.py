@@ -20,7 +20,7 @@ def export_openai_chat(context: Iterable[ContextEntry]) -> Exported:
     """Return what the model sees as chat messages, every call of a tool answered right behind it.
 
     Reasoning is left out, unless it came from such a list. Images of tool results follow in a message of the user:
-    the format takes them from nobody else. Cost: O(messages).
+    the format takes them from no other role. Cost: O(messages).
     """
     left = Leftovers()
     messages: list[JsonValue] = []

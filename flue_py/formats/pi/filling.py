@@ -1,7 +1,7 @@
 """What pi asks of every message, put into messages that do not have it, and taken out again when the file comes back.
 
 A row of such a message has a field that says what was put in. Without it the zeros that pi asks for would come back as
-a cost of nothing, where nobody knows the cost.
+a cost of nothing, although the cost is unknown.
 """
 
 from __future__ import annotations

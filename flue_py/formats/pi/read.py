@@ -184,7 +184,7 @@ class PiReader:
         self._emit(row, file)
 
     def _may_come(self, entry_id: str) -> bool:
-        """Return whether an entry that was not handed over may still be."""
+        """Return whether an entry that was not returned may still be."""
         known = self._known.get(entry_id)
         return known == _WAITING or (known is None and self._announced.get(entry_id) is not None)
 

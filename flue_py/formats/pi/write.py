@@ -46,7 +46,7 @@ _SENT = frozenset({"user", "assistant", "toolResult", "bashExecution", "custom"}
 class _File:
     info: SessionInfo
     header: JsonObject | None
-    """The header of the pi file that the session came from; None where it came from none."""
+    """The header of the pi file that the session came from; None if it came from none."""
     left: Leftovers
     costs: Mapping[str, EntryCost]
     ids: set[str] = field(default_factory=set)

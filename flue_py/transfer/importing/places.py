@@ -20,7 +20,7 @@ def usual_places(format: str = AUTO) -> list[Path]:  # noqa: A002
     formats = all_formats() if format == AUTO else (find_format(format),)
     places = []
     for place in (place for each in formats for place in each.places):
-        with suppress(InvalidArgument):  # nobody's home has no sessions
+        with suppress(InvalidArgument):  # the home of no user has no sessions
             places.append(Path(in_full(place)))
     return [place for place in dict.fromkeys(places) if place.is_dir()]
 

@@ -56,7 +56,7 @@ async def import_file(
     ``format`` is ``auto`` (the file tells), or one of `flue_py.formats.registry.format_names`. A last message that may
     not be complete is held back, for a later import of the file, unless ``finish`` says that no more will come.
     ``progress`` is called with the bytes read and the bytes in all. Raises `UnreadableFile` for a file that is not of
-    the format, or not the one its session was imported from; `SessionExists` where another scope has the session.
+    the format, or not the one its session was imported from; `SessionExists` if another scope has the session.
     Cost: O(file), a few thousand rows at a time; nothing that was stored before is read.
     """
     place = checked_path(path, "path")
@@ -231,7 +231,7 @@ class _FileImport:
         target.leaf_kept = target.leaf_kept or (not follows and any(leaf in added for leaf in part.leaves))
 
     def _check_order(self, target: Target, part: SessionPart, taken: set[str]) -> None:
-        """Raise `UnreadableFile` where rows without ids of their own changed before others that were imported."""
+        """Raise `UnreadableFile` if rows without ids of their own changed before others that were imported."""
         if not self._source.format.is_chained:
             return
         is_new = [entry.id not in taken for entry in part.entries]

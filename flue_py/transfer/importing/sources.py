@@ -154,7 +154,7 @@ class ImportSource:
         return UnreadableFile(f"{self.path}: {format.failed(error)}; nothing more of it was imported")
 
     def _document(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Yield the whole file as line 1. Raises `UnreadableFile` where it is larger than the limits allow."""
+        """Yield the whole file as line 1. Raises `UnreadableFile` if it is larger than the limits allow."""
         most = self._limits.document_bytes
         if self.size > most:
             raise self._too_large(f"{self.size} bytes are more than the {most}")
@@ -220,7 +220,7 @@ class ImportSource:
             yield number, line
 
     def digest_of_first(self, count: int) -> str | None:
-        """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None where it has less."""
+        """Return the digest of the first ``count`` bytes of the file, as `digest` makes it; None if it has less."""
         if count > self.size:
             return None
         digest = blake2b(digest_size=16)

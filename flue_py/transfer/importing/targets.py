@@ -1,4 +1,4 @@
-"""A session while the parts of a file are stored in it, and what is done to it when all of them were."""
+"""A session while the parts of a file are stored in it, and what is done to it at the end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Target:
     """Of a task: the entry of its parent that its first row names as its own parent."""
 
     def note_oddities(self, told: Sequence[str], entries: Sequence[NewEntry]) -> None:
-        """Remember what was told of entries beside what their reader has told of them."""
+        """Remember the oddities of entries that the store reported and their reader did not."""
         own = set(oddities_of(entries))
         new = (oddity for oddity in told if oddity.endswith(TOO_LARGE) and oddity not in own)
         self.oddities += islice(new, max(0, _ODDITIES - len(self.oddities)))
