@@ -29,7 +29,6 @@ from flue_py.core.kinds import COMPACTION as COMPACTION  # noqa: PLC0414 - impor
 from flue_py.core.kinds import CUSTOM_MESSAGE as CUSTOM_MESSAGE  # noqa: PLC0414 - imported from here, too
 from flue_py.core.kinds import EXCLUSION as EXCLUSION  # noqa: PLC0414 - imported from here, too
 from flue_py.core.kinds import MESSAGE as MESSAGE  # noqa: PLC0414 - imported from here, too
-from flue_py.core.lazily import lazy_module
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
@@ -40,6 +39,7 @@ from flue_py.core.usage_shapes import (
     with_words_for_numbers,
 )
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import messages as models
