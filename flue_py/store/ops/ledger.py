@@ -9,8 +9,8 @@ from functools import partial
 from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
+from flue_py.core.rows import Payer
 from flue_py.core.sessions import is_storable
-from flue_py.core.trees import Payer
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import CallConflict
 from flue_py.store.ops.path_sums import renew_sums

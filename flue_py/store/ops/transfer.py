@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 
+from flue_py.core.call_rows import CallRow
+from flue_py.core.rows import Payer, RequestRow
 from flue_py.core.trees import (
-    CallRow,
     FoundTree,
     GonePayer,
-    Payer,
-    RequestRow,
     Standing,
     TreeCopy,
     TreeHead,

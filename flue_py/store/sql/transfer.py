@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypedDict
 
-from flue_py.core.trees import (
+from flue_py.core.call_rows import CallRow
+from flue_py.core.rows import (
     BlobRow,
-    CallRow,
     EditRow,
     EntryRow,
     LaneRow,
@@ -16,9 +16,9 @@ from flue_py.core.trees import (
     MoveRow,
     Payer,
     RequestRow,
-    SessionHead,
     SessionRow,
 )
+from flue_py.core.trees import SessionHead
 from flue_py.store.seam import Nothing, P, R, Row, Statement
 from flue_py.store.sql.takes import AfterCount, Id, Ids, Keys, ScopeProviderCall, Session, Tree
 
