@@ -63,7 +63,7 @@ class PostgresTransaction(Transaction):
     """A transaction under way, or a run of statements that each stand for themselves.
 
     ``loose`` says so of a read that may notice that it needs a snapshot. ``locks`` says that sessions are locked before
-    they are read for writing; whoever writes without it has to compare the revision it read (see `postgres_plans`).
+    they are read for writing; a write without it has to compare the revision it read (see `postgres_plans`).
     """
 
     def __init__(self, connection: Connection, *, locks: bool = False, loose: bool = False) -> None:
