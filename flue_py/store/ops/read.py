@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Literal, TypeVar
 
-from flue_py.core.entries import EXCLUSION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
-from flue_py.core.kinds import CONTEXT_KINDS
+from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
 from flue_py.core.projection import context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.frozen import frozen
-from flue_py.core.lazily import lazy_module
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
+from flue_py.lazy import lazy_module
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 

@@ -13,8 +13,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import StoreWarning
+from flue_py.lazy import lazy_module
 from flue_py.store.sqlite.file import BUSY_POLL_MS, run_when_free
 from flue_py.store.sqlite.owner import OpenFile
 
