@@ -29,7 +29,7 @@ def insert_calls(
 ) -> list[CallRow]:
     """Write calls into the ledger, where they are not there yet; return those that were not.
 
-    One that is there with other numbers raises `CallConflict`, or ``conflict`` is told: the ledger keeps the first.
+    One that is there with other numbers raises `CallConflict`, or calls ``conflict``: the ledger keeps the first.
     """
     if len(calls) >= _MANY and tx.is_alone:
         return _insert_many(tx, tree_id, calls, conflict)

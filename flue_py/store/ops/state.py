@@ -115,7 +115,7 @@ def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[s
 
 
 def content_digest(*parts: object) -> bytes:
-    """Return a digest of an operation's content, by which a retry is told from another operation."""
+    """Return a digest of an operation's content, which a retry has, and another operation has not."""
     try:
         text = to_json(parts)
     except ValueError:  # half of a surrogate pair, in an id that no entry can have

@@ -124,9 +124,9 @@ def printed_path(dialect: Dialect) -> Path:
 
 
 def checked_stamp(stamp: object, location: str) -> int:
-    """Return the format a stamp tells. Raises `CorruptStore` for what is no number, `FormatTooNew`."""
+    """Return the format of a stamp. Raises `CorruptStore` if it is not a number, `FormatTooNew`."""
     if not isinstance(stamp, int):
-        raise CorruptStore(f"{location} has the format stamp {stamp!r}, which is no number; restore a backup")
+        raise CorruptStore(f"{location} has the format stamp {stamp!r}, which is not a number; restore a backup")
     if stamp > FORMAT_VERSION:
         raise FormatTooNew(
             f"{location} has format {stamp}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py. "

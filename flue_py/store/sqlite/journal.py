@@ -58,7 +58,7 @@ def use_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> 
     """
     if journal_mode(connection) == WAL or not can_share_memory(path.resolve().parent):
         return
-    # Another process may be doing the same; whoever comes second finds it done.
+    # Another process may be doing the same; the second one finds it done.
     with contextlib.suppress(sqlite3.OperationalError):
         run_when_free(connection, "PRAGMA journal_mode = WAL", busy_timeout)
 
