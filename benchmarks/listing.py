@@ -28,7 +28,7 @@ from benchmarks.measuring import (
     timed_async,
 )
 from flue_py.core.listing import ORDERS, SessionOrder
-from flue_py.core.trees import SessionRow
+from flue_py.core.rows import SessionRow
 from flue_py.errors import FixTheSetup
 from flue_py.testing.postgres import PostgresServer, find_binaries
 

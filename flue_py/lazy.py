@@ -1,4 +1,7 @@
-"""Importing modules and names when they are first used: the one way in which this package puts an import off."""
+"""Importing modules and names when they are first used: the one way in which this package puts an import off.
+
+For mypy and import-linter, what is put off is imported under `TYPE_CHECKING`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from sys import modules
 from types import ModuleType
+
+
+def lazy_module(name: str) -> ModuleType:
+    """Return a stand-in for a module, which imports it at the first use of an attribute. O(1).
+
+    Raises what the import raises, at that use.
+    """
+    stand_in = ModuleType(name)
+
+    def value_named(attribute: str) -> object:
+        # Kept, so that the next use costs what it costs of the module itself.
+        value: object = getattr(import_module(name), attribute)
+        setattr(stand_in, attribute, value)
+        return value
+
+    stand_in.__dict__["__getattr__"] = value_named
+    return stand_in
 
 
 def lazy_modules(package: str) -> Callable[[str], ModuleType]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import update_wrapper
@@ -24,6 +23,7 @@ from flue_py.errors import StoreUnavailable
 from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
+from flue_py.store.files.private import make_private_folder
 
 Result = TypeVar("Result")
 Check = Callable[..., None]
@@ -130,18 +130,3 @@ def run(
 async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -> Result:
     async with flue_py.open(target, read_only=is_only_readable(target)) as store:
         return await work(store)
-
-
-def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for its owner alone. Raises `StoreUnavailable`."""
-    try:
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        for each in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                each.mkdir(mode=0o700)
-                # The umask may have taken even the owner's rights.
-                each.chmod(0o700)
-    except OSError as error:
-        raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
-    if not folder.is_dir():
-        raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database with --db")

@@ -17,8 +17,8 @@ from flue_py.compaction.content import (
 )
 from flue_py.compaction.javascript import js_json
 from flue_py.compaction.policy import DEFAULT_POLICY, CompactionPolicy, CompactionSettings
-from flue_py.core.entries import COMPACTION
 from flue_py.core.jsontext import JsonValue, utf16_length
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.projection import CONTEXT_PREFIX, ContextEntry
 from flue_py.core.usage_shapes import read_reported
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from flue_py.context.ranks import VOCABULARIES, read_ranks
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import encode_json
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import InvalidArgument
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     import tiktoken

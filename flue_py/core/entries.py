@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
-from flue_py.core.calls import PaidCall as PaidCall  # noqa: PLC0414 - it is named here by importers, too
-from flue_py.core.calls import agent_of, call_of, outcome_of, read_call, read_calls
+from flue_py.core.calls import PaidCall, agent_of, call_of, outcome_of, read_call, read_calls
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import (
     JsonObject,
@@ -23,13 +22,16 @@ from flue_py.core.jsontext import (
     encode_json,
     replace_lone_surrogates,
 )
-from flue_py.core.kinds import BRANCH_SUMMARY as BRANCH_SUMMARY  # noqa: PLC0414 - imported from here, too
-from flue_py.core.kinds import BUILT_KINDS, adds_usage, is_answer, may_be_paid
-from flue_py.core.kinds import COMPACTION as COMPACTION  # noqa: PLC0414 - imported from here, too
-from flue_py.core.kinds import CUSTOM_MESSAGE as CUSTOM_MESSAGE  # noqa: PLC0414 - imported from here, too
-from flue_py.core.kinds import EXCLUSION as EXCLUSION  # noqa: PLC0414 - imported from here, too
-from flue_py.core.kinds import MESSAGE as MESSAGE  # noqa: PLC0414 - imported from here, too
-from flue_py.core.lazily import lazy_module
+from flue_py.core.kinds import (
+    BRANCH_SUMMARY,
+    BUILT_KINDS,
+    COMPACTION,
+    EXCLUSION,
+    MESSAGE,
+    adds_usage,
+    is_answer,
+    may_be_paid,
+)
 from flue_py.core.shapes import check_is_ours
 from flue_py.core.spoken import spoken_text
 from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
@@ -40,6 +42,7 @@ from flue_py.core.usage_shapes import (
     with_words_for_numbers,
 )
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import messages as models

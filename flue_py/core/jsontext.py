@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, InvalidEntry, shown
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     import pydantic_core

@@ -17,8 +17,8 @@ from flue_py.core.exclusions import WHOLE, excluded_parts, without_parts
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, EXCLUSION, MESSAGE, SHOWN_KINDS, kind_of
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, InvalidEntry
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     from flue_py.core import messages as models

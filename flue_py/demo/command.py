@@ -13,10 +13,10 @@ from rich.text import Text
 
 import flue_py
 from flue_py.demo.story import tell
-from flue_py.errors import StoreUnavailable
 from flue_py.homes import in_full
 from flue_py.render.entries import Look
 from flue_py.render.lines import ASCII, UNICODE, printable
+from flue_py.store.files.private import make_private_folder
 
 _NEXT = "Your own are next: flue-py import auto --discover, then flue-py sessions"
 
@@ -35,7 +35,7 @@ def demo(ctx: click.Context, database: str | None) -> None:
     if database is not None:
         if "://" not in database:
             database = in_full(database)
-            _make_private_folder(Path(database).parent)
+            make_private_folder(Path(database).parent)
         console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
         asyncio.run(_tell(database, console))
         return
@@ -43,13 +43,6 @@ def demo(ctx: click.Context, database: str | None) -> None:
         path = Path(folder) / "sessions.db"
         console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
         asyncio.run(_tell(str(path), console))
-
-
-def _make_private_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
 
 
 async def _tell(database: str, console: Console) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from flue_py.core.costs import EntryCost, entry_cost
-from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.exchange import tool_calls
 from flue_py.core.jsontext import JsonObject, JsonValue
-from flue_py.core.kinds import CONTEXT_KINDS, SHOWN_KINDS
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS, MESSAGE, SHOWN_KINDS
 from flue_py.core.ledger import UsageRow
 from flue_py.core.projection import ContextEntry, project
 from flue_py.core.sessions import SessionInfo

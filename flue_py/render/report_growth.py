@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flue_py.core.calls import agent_of
-from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.told import reported_counts
 from flue_py.core.usage_shapes import read_reported
 from flue_py.render.lines import one_line

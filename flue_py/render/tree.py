@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flue_py.core.costs import EntryCost
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.sessions import SessionInfo, TaskLink
 from flue_py.core.turns import begins_turn
 from flue_py.render.branches import Plan, Run, plan_tree

@@ -8,8 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from flue_py.core.costs import window_costs
-from flue_py.core.entries import COMPACTION, MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import Deletion, SessionInfo, StoreInfo
 from flue_py.core.usage import UsageWindow, picodollars_to_usd

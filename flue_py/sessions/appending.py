@@ -7,18 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flue_py.core.calls import program_of
-from flue_py.core.entries import (
-    EXCLUSION,
-    NewEntry,
-    checked_source,
-    kept_from,
-    new_branch_summary,
-    new_compaction,
-    new_custom,
-)
+from flue_py.core.entries import NewEntry, checked_source, kept_from, new_branch_summary, new_compaction, new_custom
 from flue_py.core.exchange import Pairing
 from flue_py.core.imported import checked_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import Appended, OnConflict, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
 from flue_py.errors import InvalidEntry

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.entries import MESSAGE, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import STORED, LeafChoice, Stored
 from flue_py.sessions.arguments import checked_leaf

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from flue_py.core.entries import COMPACTION, Entry, NewEntry, new_exclusion
+from flue_py.core.entries import Entry, NewEntry, new_exclusion
 from flue_py.core.exchange import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
-from flue_py.core.kinds import CONTEXT_KINDS
+from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS
 from flue_py.core.log import Note
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import Appended

@@ -8,8 +8,9 @@ from functools import partial
 
 from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
-from flue_py.core.entries import MESSAGE, Entry, NewEntry, new_branch_summary
+from flue_py.core.entries import Entry, NewEntry, new_branch_summary
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
 from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown

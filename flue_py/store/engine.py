@@ -25,7 +25,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine  # noqa: PLC0414 -
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.util import await_only
 
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import (
     FlueError,
     InvalidArgument,
@@ -35,6 +34,7 @@ from flue_py.errors import (
     StoreUnavailable,
     shown,
 )
+from flue_py.lazy import lazy_module
 from flue_py.store.backend import Backend
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.schema.session_state import SessionState

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import InvalidArgument, MissingExtra
+from flue_py.lazy import lazy_module
 from flue_py.store.schema.ddl import Dialect, Migrated
 from flue_py.store.sqlite.migrate import migrate_file
 

@@ -51,17 +51,15 @@ class Statement(Generic[P, R]):
 
     ``takes`` names the parameters with their types, in its annotations. ``gives`` is the type of a row: a plain tuple
     type, for which the driver's own tuples are returned as they are; a named tuple or another class, made of the
-    columns in their order; or a function that reads a row. ``postgres`` is the text where PostgreSQL needs another (see
-    `sql.dialects`).
+    columns in their order; or a function that reads a row. ``postgres`` is the text for PostgreSQL, which
+    `sql.dialects` makes of that for SQLite.
     """
 
-    def __init__(
-        self, takes: Callable[P, object], gives: type[R] | Reader[R], sql: str, postgres: str | None = None
-    ) -> None:
+    def __init__(self, takes: Callable[P, object], gives: type[R] | Reader[R], sql: str, postgres: str) -> None:
         self.takes = takes
         self.gives = gives
         self.sql = sql
-        self.postgres = postgres or sql
+        self.postgres = postgres
         self.writes = sql.startswith(("INSERT", "UPDATE", "DELETE"))
         self.make: Reader[R] | None = _maker(gives)
 
@@ -254,7 +252,7 @@ class Runner(Protocol):
         """Copy the database into a file, where it is one (see `Backend.backup`)."""
         del target, overwrite, verified, progress
         raise InvalidArgument(
-            f"{self.location} is no file, so there is nothing to back up; copy it into one with flue-py copy, "
+            f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
             "or use what its server brings (pg_dump)"
         )
 

@@ -23,15 +23,13 @@ from sys import getsizeof
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 
 from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
+from flue_py.core.call_rows import CallRow
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json, unescape, utf8_length
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.sessions import is_storable
-from flue_py.core.trees import (
+from flue_py.core.rows import (
     BlobRow,
-    CallRow,
     EditRow,
     EntryRow,
-    GonePayer,
     LaneRow,
     LinkRow,
     MarkRow,
@@ -39,12 +37,9 @@ from flue_py.core.trees import (
     Payer,
     RequestRow,
     SessionRow,
-    TreeCopy,
-    call_with_unknown,
-    with_activity,
-    with_origins,
-    with_unknown_calls,
 )
+from flue_py.core.sessions import is_storable
+from flue_py.core.trees import GonePayer, TreeCopy, call_with_unknown, with_activity, with_origins, with_unknown_calls
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 
 NAME = "flue_py bundle"

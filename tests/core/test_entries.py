@@ -11,15 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flue_py.core.calls import PaidCall
 from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    MESSAGE,
     PREVIEW_LENGTH,
     Entry,
     NewEntry,
-    PaidCall,
     checked_kind,
     checked_source,
     from_microseconds,
@@ -31,6 +27,7 @@ from flue_py.core.entries import (
     to_microseconds,
 )
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE
 from flue_py.core.messages import UserMessage, parse_message
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
 from flue_py.core.usage_shapes import read_usage, reported_usage

@@ -1,7 +1,8 @@
-"""The page on architecture names every room, and every name on it exists."""
+"""The page on architecture names every room, every name on it exists, and imports are as it says."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -32,3 +33,16 @@ def test_every_format_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     names = {Path(folder).name for folder in folders_of(PACKAGE / "formats")}
     assert [name for name in names if f"`{name}/`" not in text] == []
+
+
+def test_no_module_imports_a_private_name_of_another() -> None:
+    # ruff's SLF001 sees `module._name`, but not `from module import _name`.
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {alias.name}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "flue_py"
+        for alias in node.names
+        if re.match("_(?!_)", alias.name)
+    ]
+    assert found == []

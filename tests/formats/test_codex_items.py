@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flue_py.core.entries import COMPACTION
+from flue_py.core.kinds import COMPACTION
 from flue_py.formats.anthropic.write import export_anthropic
 from flue_py.formats.codex.read import CodexReader
 from flue_py.formats.kit.exported import Exported

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 import flue_py
 import flue_py.sync
-from flue_py.core.entries import NewEntry, PaidCall, new_custom, new_message
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import NewEntry, new_custom, new_message
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import UsageTotals

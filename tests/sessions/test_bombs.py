@@ -20,7 +20,7 @@ import pytest
 import flue_py
 from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.jsontext import unescape
-from flue_py.core.trees import EntryRow
+from flue_py.core.rows import EntryRow
 from flue_py.formats.registry import format_names
 from tests.sessions.talk import user
 

@@ -250,7 +250,7 @@ answers = {
 }
 os.umask(0o777)
 answers["umask 0777"] = attempt(lambda: make("open/new.db"))
-flue_py.cli.running.make_private_folder(__import__("pathlib").Path(f"{folder}/open/a/b"))
+flue_py.store.files.private.make_private_folder(__import__("pathlib").Path(f"{folder}/open/a/b"))
 answers["folders"] = [oct(os.stat(f"{folder}/open/{name}").st_mode & 0o777) for name in ("a", "a/b")]
 print(json.dumps(answers))
 """

@@ -263,9 +263,9 @@ def interruption(url: str, monkeypatch: pytest.MonkeyPatch) -> Interruption:
     def execute(self: Connection, sql: str) -> None:
         self.wait_for(lambda driver: made.meet(driver, sql, lambda: driver.execute(sql)))
 
-    def fetch(self: Connection, sql: str, arguments: Any) -> list[Any]:
+    def fetch(self: Connection, sql: str, arguments: Any, make: Callable[[Any], Any] = tuple) -> list[Any]:
         rows = self.wait_for(lambda driver: made.meet(driver, sql, lambda: driver.fetch(sql, *arguments)))
-        return [tuple(row) for row in rows]
+        return [make(row) for row in rows]
 
     monkeypatch.setattr(Connection, "execute", execute)
     monkeypatch.setattr(Connection, "fetch", fetch)
@@ -391,9 +391,9 @@ def meddling(monkeypatch: pytest.MonkeyPatch) -> Meddling:
     """Set ``between``, and it happens once: before the next statement that returns several rows."""
     made = Meddling()
 
-    def fetch(self: Connection, sql: str, arguments: Any) -> list[Any]:
+    def fetch(self: Connection, sql: str, arguments: Any, make: Callable[[Any], Any] = tuple) -> list[Any]:
         rows = self.wait_for(lambda driver: made.meet(lambda: driver.fetch(sql, *arguments)))
-        return [tuple(row) for row in rows]
+        return [make(row) for row in rows]
 
     monkeypatch.setattr(Connection, "fetch", fetch)
     return made

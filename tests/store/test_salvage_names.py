@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.core.entries import EXCLUSION, NewEntry, new_branch_summary, new_compaction
+from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction
+from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.store.backend import Backend
 from flue_py.store.salvage.salvaging import salvage

@@ -12,12 +12,13 @@ import flue_py
 from flue_py.cli.output import Answer, joined
 from flue_py.cli.place import Place, expanded, is_only_readable
 from flue_py.cli.progress import progress_bar
-from flue_py.cli.running import command, make_private_folder
+from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Problem
 from flue_py.errors import StoreUnavailable
 from flue_py.render.lines import Line, counted, printable
 from flue_py.render.rows import store_row
+from flue_py.store.files.private import make_private_folder
 from flue_py.transfer.copying import CopyProgress, CopyReport
 
 _SHOWN = 10

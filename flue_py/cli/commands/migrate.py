@@ -9,8 +9,9 @@ import click
 
 from flue_py.cli.output import Answer, said
 from flue_py.cli.place import Place
-from flue_py.cli.running import command, make_private_folder
+from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
+from flue_py.store.files.private import make_private_folder
 from flue_py.store.migrate import dialect_of
 from flue_py.store.migrate import migrate as bring_up_to_date
 from flue_py.store.schema.ddl import Migrated, creation_sql, upgrade_sql

@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from flue_py.core.frozen import frozen
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import FixTheSetup
+from flue_py.lazy import lazy_module
 
 if TYPE_CHECKING:
     import hashlib

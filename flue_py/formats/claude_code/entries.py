@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.claude_code.chains import REMEMBERED, Chain, Node
 from flue_py.formats.claude_code.rows import CONSTANT, UNREADABLE, ClaudeRow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.sessions import NewSession
 from flue_py.errors import InvalidEntry
 from flue_py.formats.codex.rows import FORMAT, UNREADABLE, CodexRow

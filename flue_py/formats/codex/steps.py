@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from flue_py.core.calls import PaidCall, call_of
-from flue_py.core.entries import COMPACTION, MESSAGE
 from flue_py.core.ids import call_id
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION, MESSAGE
 from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.codex.rows import CodexRow
 from flue_py.formats.kit.encoding import Content, with_call

@@ -14,18 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    MESSAGE,
-    Entry,
-    NewEntry,
-    entry_of_message,
-    new_branch_summary,
-    new_compaction,
-    new_custom,
-)
+from flue_py.core.entries import Entry, NewEntry, entry_of_message, new_branch_summary, new_compaction, new_custom
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.kit.rows import is_name
 from flue_py.formats.kit.values import iso_time, read_time

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flue_py.core.entries import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.sessions import SessionInfo
 from flue_py.formats.flue.document import session_document, session_of, task_references
 from flue_py.formats.kit.exported import Exported, SessionTree, exported_json

@@ -12,9 +12,10 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from flue_py.core.entries import COMPACTION, NewEntry
+from flue_py.core.entries import NewEntry
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION
 from flue_py.core.usage_shapes import read_reported, usage_json
 from flue_py.errors import UnreadableFile
 from flue_py.formats.kit.documents import Item, items_of, read_object

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from flue_py.core.entries import MESSAGE
 from flue_py.core.exchange import Pairing, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.wire.leftovers import Leftovers
 from flue_py.wire.openai_chat import parts_of

@@ -11,18 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flue_py.core.calls import PaidCall, call_of
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    EXCLUSION,
-    MESSAGE,
-    NewEntry,
-    checked_kind,
-    entry_of_message,
-)
+from flue_py.core.entries import NewEntry, checked_kind, entry_of_message
 from flue_py.core.ids import call_id, derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.messages import validate_message
 from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, shown

@@ -10,16 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.costs import EntryCost
-from flue_py.core.entries import (
-    BRANCH_SUMMARY,
-    COMPACTION,
-    CUSTOM_MESSAGE,
-    EXCLUSION,
-    MESSAGE,
-    Entry,
-)
+from flue_py.core.entries import Entry
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
 from flue_py.formats.kit.exported import Exported, SessionTree, json_line

@@ -1,4 +1,4 @@
-"""Write a file so that only its owner can read it, from its first byte, and that has its name only when it is whole."""
+"""Files and folders for their owner alone; a file has its name only when it is whole."""
 
 from __future__ import annotations
 
@@ -13,6 +13,21 @@ from flue_py.errors import InvalidArgument, StoreUnavailable
 
 _LONGEST_NAME = 180
 _DRAWS = 100
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for its owner alone. Raises `StoreUnavailable`."""
+    try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+                # The umask may have taken even the owner's rights.
+                each.chmod(0o700)
+    except OSError as error:
+        raise StoreUnavailable(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+    if not folder.is_dir():
+        raise StoreUnavailable(f"the folder {folder} cannot be made: a file is there; name another database")
 
 
 def write_whole(target: Path, data: bytes, *, overwrite: bool = False) -> None:

@@ -13,6 +13,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.ledger import call_row, default_call_id
+from flue_py.core.rows import BlobRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.sessions import (
     Appended,
     LeafChoice,
@@ -23,7 +24,6 @@ from flue_py.core.sessions import (
     check_entry_id,
     is_storable,
 )
-from flue_py.core.trees import BlobRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid
 from flue_py.errors import InvalidEntry, LeafConflict
 from flue_py.store.collector import collector_held

@@ -351,6 +351,6 @@ def prolong_reservation(tx: Transaction, sources: Sources, reservation_id: str, 
     expires = max(found.expires_us, found.now + ttl_us)
     tx.run(budgets_sql.PROLONG, reservation_id=reservation_id, expires_at=expires)
     for key in found.keys:
-        # Its budget has changed, and whoever has a copy of it should know.
+        # Its budget has changed, and those who have a copy of it should know.
         tx.run(budgets_sql.BOOK, budget_key=key, now=found.now, used=0, freed=0)
     return _Found(tx, reservation_id, found.now).reservation

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
+from flue_py.core.rows import MarkRow
 from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
-from flue_py.core.trees import MarkRow
 from flue_py.errors import InvalidArgument
 from flue_py.store.ops.pins import group_of, pins_of
 from flue_py.store.ops.read import latest_compaction_fields

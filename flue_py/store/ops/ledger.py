@@ -9,8 +9,8 @@ from functools import partial
 from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
+from flue_py.core.rows import Payer
 from flue_py.core.sessions import is_storable
-from flue_py.core.trees import Payer
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import CallConflict
 from flue_py.store.ops.path_sums import renew_sums
@@ -29,7 +29,7 @@ def insert_calls(
 ) -> list[CallRow]:
     """Write calls into the ledger, where they are not there yet; return those that were not.
 
-    One that is there with other numbers raises `CallConflict`, or ``conflict`` is told: the ledger keeps the first.
+    One that is there with other numbers raises `CallConflict`, or calls ``conflict``: the ledger keeps the first.
     """
     if len(calls) >= _MANY and tx.is_alone:
         return _insert_many(tx, tree_id, calls, conflict)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flue_py.core.log import Note, decode_ids
+from flue_py.core.rows import MarkRow, MoveRow
 from flue_py.core.sessions import LeafChoice, Moved, MoveReason
-from flue_py.core.trees import MarkRow, MoveRow
 from flue_py.errors import CorruptStore, EntryNotFound
 from flue_py.store.ops.state import (
     content_digest,

@@ -16,8 +16,8 @@ def renew_sums(tx: Transaction, tree_id: int, session_key: int | None = None) ->
 
     Appending writes sums once and for all, since a call is booked together with its entry. They are derived again where
     a later report took the place of a call, and where a tree was copied into a store that knew some of its calls.
-    ``session_key`` is the session whose state this transaction changes anyway; whoever knows the state of another one
-    has to read it again. O(tree).
+    ``session_key`` is the session whose state this transaction changes anyway; a state of another one that is
+    known elsewhere has to be read again. O(tree).
     """
     sessions: dict[int, str] = dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=tree_id))
     for session_id in sessions.values():

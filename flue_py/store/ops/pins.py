@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from flue_py.core.entries import COMPACTION, NewEntry
+from flue_py.core.entries import NewEntry
 from flue_py.core.exchange import Pairing, answered_id, called_ids, messages_of
 from flue_py.core.jsontext import JsonObject, decode_object
-from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
 from flue_py.core.pins import effective_pins, keeping_pinned
 from flue_py.store.ops.read import latest_compaction_fields, named_on_path, path_stretch
 from flue_py.store.ops.state import find_visible

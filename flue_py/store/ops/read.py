@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 from typing import Literal, TypeVar
 
-from flue_py.core.entries import EXCLUSION, Entry
+from flue_py.core.entries import Entry
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
-from flue_py.core.kinds import CONTEXT_KINDS
+from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
 from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
 from flue_py.core.projection import context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
@@ -157,7 +157,7 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
                 rows = _rows_of_path(tx, state, position, first - 1, read_sql.LANE_BODIES, read_sql.SPANS_BODIES)
                 messages = _messages(tx, state.tree_id, rows, summary_depth)
     if messages is None:
-        # What is pinned, excluded or damaged is told by ids, which are not among the bodies.
+        # What is pinned, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
         read = read_context(tx, session_id, leaf, None)
         messages = [item.data for item in context_of(read.entries or (), read.compaction)]

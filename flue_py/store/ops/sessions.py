@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.log import NO_NOTE, Edit, Note
+from flue_py.core.rows import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
     LeafChoice,
     NewSession,
@@ -19,7 +20,6 @@ from flue_py.core.sessions import (
     is_storable,
     require_meant,
 )
-from flue_py.core.trees import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.ops.state import (
     content_digest,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from flue_py.core.jsontext import to_json
+from flue_py.core.rows import RequestRow
 from flue_py.core.sessions import LeafChoice, Stored, check_name, is_storable, require_meant
-from flue_py.core.trees import RequestRow
 from flue_py.errors import CorruptStore, EntryNotFound, IdempotencyConflict, SessionNotFound
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Transaction
@@ -115,7 +115,7 @@ def taken_ids(tx: Transaction, state: SessionState, ids: Iterable[str]) -> set[s
 
 
 def content_digest(*parts: object) -> bytes:
-    """Return a digest of an operation's content, by which a retry is told from another operation."""
+    """Return a digest of an operation's content, which a retry has, and another operation has not."""
     try:
         text = to_json(parts)
     except ValueError:  # half of a surrogate pair, in an id that no entry can have

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 
+from flue_py.core.call_rows import CallRow
+from flue_py.core.rows import Payer, RequestRow
 from flue_py.core.trees import (
-    CallRow,
     FoundTree,
     GonePayer,
-    Payer,
-    RequestRow,
     Standing,
     TreeCopy,
     TreeHead,
@@ -219,7 +218,7 @@ def _keys_here(tx: Transaction, copy: TreeCopy, standing: Standing, there: Mappi
 def _known_payer(tx: Transaction, session_id: str, calls: Iterable[CallRow]) -> tuple[int, int] | None:
     """Return the key and the tree under which this store knows who paid, a session that is gone; None if it does not.
 
-    An id may have been used again: whoever paid none of these calls is somebody else.
+    An id may have been used again: a payer of none of these calls is another session.
     """
     for call in calls:
         owner = tx.first(transfer_sql.OWNER_OF_CALL, **_identity(call))
@@ -260,7 +259,7 @@ def _write_sessions(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int], th
     for row in rows:
         if row.id in there:
             tx.run(transfer_sql.UPDATE_SESSION, **row._asdict())
-            # Changes nothing, but wakes whoever watches the session, where that is done by a statement.
+            # Changes nothing, but wakes the watchers of the session if that is done by a statement.
             tx.run(sessions_sql.UPDATE_REVISION, revision=row.revision, at=row.updated_at, session_key=row.session_key)
     stamp = (transfer_sql.COPY_KEY, transfer_sql.COPY_OPERATION, copy.head.fingerprint)
     _insert(

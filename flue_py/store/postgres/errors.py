@@ -39,7 +39,7 @@ _UNAVAILABLE = {
     "25006": "the server is read-only (a standby, or default_transaction_read_only)",
     "53100": "the server's disk is full",
     "53200": "the server is out of memory",
-    "3D000": "there is no such database",
+    "3D000": "the database does not exist",
     "42501": "the role lacks a privilege it needs",
     "28000": "the server refuses this role",
     "28P01": "the server refuses this role's password",

@@ -27,7 +27,7 @@ _UNLOCK = f"SELECT pg_advisory_unlock_shared(hashtextextended($1::text, {WATCH_S
 
 
 class Listener:
-    """Wakes those who watch a session after each commit to it, whoever made it."""
+    """Wakes those who watch a session after each commit to it, by any program."""
 
     def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection[Any]]]) -> None:
         self._connect = connect

@@ -289,7 +289,7 @@ class PostgresRunner(Runner):
         return result
 
     def _keep_states(self, tx: PostgresTransaction) -> None:
-        """Remember sessions as a commit left them. One that is old is found out by whoever builds on it."""
+        """Remember sessions as a commit left them. A write that builds on an old one notices it."""
         for session_id in tx.locked - tx.states.keys():
             self._states.pop(session_id, None)
         if len(self._states) > MAX_KNOWN_STATES:

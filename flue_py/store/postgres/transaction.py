@@ -39,9 +39,9 @@ class Connection:
         """Run a command without parameters."""
         self.wait_for(lambda driver: driver.execute(sql))
 
-    def fetch(self, sql: str, arguments: Sequence[object]) -> list[Row]:
-        """Run a statement with numbered parameters; return its rows."""
-        return [tuple(row) for row in self.wait_for(lambda driver: driver.fetch(sql, *arguments))]
+    def fetch(self, sql: str, arguments: Sequence[object], make: Callable[[Row], Any] = tuple) -> list[Any]:
+        """Run a statement with numbered parameters; return what ``make`` makes of each row."""
+        return [make(row) for row in self.wait_for(lambda driver: driver.fetch(sql, *arguments))]
 
 
 _RANDOM_BITS = 11
@@ -63,7 +63,7 @@ class PostgresTransaction(Transaction):
     """A transaction under way, or a run of statements that each stand for themselves.
 
     ``loose`` says so of a read that may notice that it needs a snapshot. ``locks`` says that sessions are locked before
-    they are read for writing; whoever writes without it has to compare the revision it read (see `postgres_plans`).
+    they are read for writing; a write without it has to compare the revision it read (see `postgres_plans`).
     """
 
     def __init__(self, connection: Connection, *, locks: bool = False, loose: bool = False) -> None:
@@ -94,10 +94,7 @@ class PostgresTransaction(Transaction):
         return _new_key()
 
     def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
-        sql, arguments = statement.numbered, _arguments(statement, parameters)
-        make = statement.make or tuple
-        found = self.connection.wait_for(lambda driver: driver.fetch(sql, *arguments))
-        return [cast("R", make(row)) for row in found]
+        return self.connection.fetch(statement.numbered, _arguments(statement, parameters), statement.make or tuple)
 
     def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
         sql, arguments = statement.numbered, _arguments(statement, parameters)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flue_py.core.entries import MESSAGE
+from flue_py.core.kinds import MESSAGE
 from flue_py.core.ledger import TOKEN_COLUMNS
 from flue_py.core.salvaging import Loss
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals

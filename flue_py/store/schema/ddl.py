@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.frozen import frozen
-from flue_py.core.lazily import lazy_module
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, InvalidArgument
+from flue_py.lazy import lazy_module
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 
@@ -124,9 +124,9 @@ def printed_path(dialect: Dialect) -> Path:
 
 
 def checked_stamp(stamp: object, location: str) -> int:
-    """Return the format a stamp tells. Raises `CorruptStore` for what is no number, `FormatTooNew`."""
+    """Return the format of a stamp. Raises `CorruptStore` if it is not a number, `FormatTooNew`."""
     if not isinstance(stamp, int):
-        raise CorruptStore(f"{location} has the format stamp {stamp!r}, which is no number; restore a backup")
+        raise CorruptStore(f"{location} has the format stamp {stamp!r}, which is not a number; restore a backup")
     if stamp > FORMAT_VERSION:
         raise FormatTooNew(
             f"{location} has format {stamp}, this flue_py reads up to {FORMAT_VERSION}; upgrade flue_py. "

@@ -135,4 +135,4 @@ def decode_payload(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise CorruptStore(f"a stored payload is no text ({error}); run verify() to find it") from error
+        raise CorruptStore(f"a stored payload is not text ({error}); run verify() to find it") from error

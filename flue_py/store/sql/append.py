@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from flue_py.core.usage import Paid
-from flue_py.store.seam import Nothing, Statement
-from flue_py.store.sql.dialects import announcing, per_dialect
+from flue_py.store.sql.dialects import announced, statement
 from flue_py.store.sql.takes import Tree
 
 
@@ -49,16 +48,12 @@ ACTIVE_SINCE = (
     "active_at = CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
     " entries e WHERE e.session_key = :session_key AND e.revision < :revision))) THEN active_at ELSE :newest END"
 )
-UPDATE_AFTER_APPEND = per_dialect(
-    UpdateAfterAppend,
-    Nothing,
-    lambda dialect: (
-        "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
-        " entry_count = entry_count + :entry_count,"
-        " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
-        + ", ".join(f"{name} = {name} + :{name}" for name in Spending.__annotations__)
-        + f", {ACTIVE_SINCE}"
-        " WHERE session_key = :session_key" + announcing(dialect)
-    ),
+UPDATE_AFTER_APPEND = announced(UpdateAfterAppend)(
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+    " entry_count = entry_count + :entry_count,"
+    " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
+    + ", ".join(f"{name} = {name} + :{name}" for name in Spending.__annotations__)
+    + f", {ACTIVE_SINCE}"
+    " WHERE session_key = :session_key"
 )
-LAST_LANE = Statement(Tree, tuple[int | None], "SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")
+LAST_LANE = statement(Tree, tuple[int | None])("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")

@@ -1,13 +1,11 @@
-"""What differs between the databases in SQL: one function or constant for each difference."""
+"""What differs between the databases in SQL: pieces of statements, as SQLite and as PostgreSQL has them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
 
-from flue_py.store.seam import P, R, Reader, Statement
+from flue_py.store.seam import Nothing, P, R, Reader, Statement
 
-Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 # What sets our advisory keys apart from those of other programs in the same database.
 WATCH_SEED = 7_161_021
 CHANNEL = "flue_py"
@@ -15,84 +13,83 @@ ANNOUNCEMENT = (
     f"CASE WHEN pg_try_advisory_xact_lock(hashtextextended(id, {WATCH_SEED})) THEN NULL"
     f" ELSE pg_notify('{CHANNEL}', id) END"
 )
+_POSTGRES: dict[str, str] = {}
 
 
-def per_dialect(
-    takes: Callable[P, object], gives: type[R] | Reader[R], text: Callable[[Dialect], str]
-) -> Statement[P, R]:
-    """Return the statement whose text is made for each dialect."""
-    return Statement(takes, gives, text("sqlite"), text("postgresql"))
+def _piece(sqlite: str, postgres: str) -> str:
+    """Return a piece as SQLite has it, and have PostgreSQL's written in its place for PostgreSQL."""
+    _POSTGRES[sqlite] = postgres
+    return sqlite
 
 
-def in_keys(column: str, dialect: Dialect) -> str:
-    """Whether a column is one of the numbers of the JSON array ``:keys``.
+def for_postgres(sql: str) -> str:
+    """Return a statement for SQLite as PostgreSQL has it."""
+    for sqlite, postgres in _POSTGRES.items():
+        sql = sql.replace(sqlite, postgres)
+    return sql
 
-    PostgreSQL takes a set of rows for a hundred, and then reads whole tables for the one that is there; not an array.
+
+def statement(takes: Callable[P, object], gives: type[R] | Reader[R]) -> Callable[[str], Statement[P, R]]:
+    """Return what makes a statement of a text for SQLite."""
+    return lambda sql: Statement(takes, gives, sql, for_postgres(sql))
+
+
+def announced(takes: Callable[P, object]) -> Callable[[str], Statement[P, Nothing]]:
+    """Return what makes a statement that writes to sessions, and that wakes their watchers at commit on PostgreSQL.
+
+    SQLite has no such thing; its watchers look. A watcher holds a shared advisory lock on the session while it listens.
+    If there is none, nothing is sent: all commits that notify wait for each other in one queue of the whole database.
     """
-    if dialect == "sqlite":
-        return f"{column} IN (SELECT CAST(value AS BIGINT) FROM json_each(:keys))"
-    return f"{column} = ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:keys AS json))))"
+    return lambda sql: Statement(takes, Nothing, sql, f"{for_postgres(sql)} RETURNING {ANNOUNCEMENT}")
 
 
-def numbers(dialect: Dialect) -> str:
-    """The numbers of the JSON array ``:keys``, as rows."""
-    if dialect == "sqlite":
-        return "SELECT CAST(value AS BIGINT) AS number FROM json_each(:keys)"
-    return "SELECT CAST(value AS BIGINT) AS number FROM json_array_elements_text(CAST(:keys AS json)) AS value"
-
-
-def in_ids(column: str, dialect: Dialect) -> str:
-    """Whether a column is one of the texts of the JSON array ``:ids``."""
-    if dialect == "sqlite":
-        return f"{column} IN (SELECT value FROM json_each(:ids))"
-    return f"{column} = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))"
-
-
-def tails_in(dialect: Dialect) -> str:
-    """The ends of lanes that a JSON array of [tree, lane, depth to keep] names, as rows."""
-    if dialect == "sqlite":
-        items = [f"json_extract(value, '$[{index}]')" for index in range(3)]
-        source = "json_each(:tails)"
-    else:
-        items = [f"value->>{index}" for index in range(3)]
-        source = "json_array_elements(CAST(:tails AS json))"
-    columns = zip(items, ("tree_id", "lane_id", "low"), strict=True)
-    return "SELECT " + ", ".join(f"CAST({item} AS BIGINT) AS {name}" for item, name in columns) + f" FROM {source}"
-
-
-def same_as_column(dialect: Dialect, text: str) -> str:
-    """A text that a recursive query starts from, compared as the column it goes on with."""
-    return text if dialect == "sqlite" else f'{text} COLLATE "C"'
-
-
-def stored_bytes(dialect: Dialect, column: str) -> str:
-    """A text as the bytes that are stored, which may be no valid text."""
-    return f"CAST({column} AS BLOB)" if dialect == "sqlite" else f"convert_to({column}, 'UTF8')"
-
-
-def storage_class(dialect: Dialect, column: str) -> str:
-    """How SQLite stores a value, whatever the column declares; PostgreSQL holds its columns to it."""
-    return f"typeof({column})" if dialect == "sqlite" else "CAST('text' AS TEXT)"
-
-
-def announcing(dialect: Dialect) -> str:
-    """Tell whoever watches the session, at commit (SQLite has no such thing; its watchers look).
-
-    A watcher holds a shared advisory lock on the session while it listens. Where nobody does, nothing is sent:
-    all commits that notify wait for each other in one queue of the whole database.
-    """
-    return "" if dialect == "sqlite" else f" RETURNING {ANNOUNCEMENT}"
-
-
+# Whether the column before it is one of the numbers of the JSON array ``:keys``, or one of the texts of ``:ids``.
+# PostgreSQL takes a set of rows for a hundred, and then reads whole tables for the one that is there; not an array.
+IN_KEYS = _piece(
+    "IN (SELECT CAST(value AS BIGINT) FROM json_each(:keys))",
+    "= ANY (ARRAY(SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:keys AS json))))",
+)
+IN_IDS = _piece(
+    "IN (SELECT value FROM json_each(:ids))", "= ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))"
+)
+# The entries of a tree that ``:ids`` names. CROSS JOIN keeps SQLite from looking each entry up in the array.
+ENTRIES_BY_ID = _piece(
+    "json_each(:ids) AS asked CROSS JOIN entries e ON e.tree_id = :tree_id AND e.id = asked.value",
+    "entries e WHERE e.tree_id = :tree_id"
+    " AND e.id = ANY (ARRAY(SELECT value FROM json_array_elements_text(CAST(:ids AS json))))",
+)
+# The numbers of ``:keys``, as rows.
+NUMBERS = _piece(
+    "SELECT CAST(value AS BIGINT) AS number FROM json_each(:keys)",
+    "SELECT CAST(value AS BIGINT) AS number FROM json_array_elements_text(CAST(:keys AS json)) AS value",
+)
+# A text that a recursive query starts from is compared as the column that it goes on with.
+ID = _piece("CAST(:id AS TEXT)", 'CAST(:id AS TEXT) COLLATE "C"')
+IDS = _piece("value FROM json_each(:ids)", 'value COLLATE "C" FROM json_array_elements_text(CAST(:ids AS json))')
+# Each pair of a JSON array, to be joined, and its two texts. CROSS JOIN keeps SQLite from going through the array for
+# each row of the other table.
+PAIRS_OF_IDS = _piece("json_each(:ids) AS pair CROSS JOIN", "json_array_elements(CAST(:ids AS json)) AS pair JOIN")
+PAIRS_OF_KEYS = _piece("json_each(:keys) AS pair JOIN", "json_array_elements(CAST(:keys AS json)) AS pair JOIN")
+FIRST_OF_PAIR = _piece("json_extract(pair.value, '$[0]')", "(pair.value ->> 0)")
+SECOND_OF_PAIR = _piece("json_extract(pair.value, '$[1]')", "(pair.value ->> 1)")
+# The ends of lanes that a JSON array of [tree, lane, depth to keep] names, as rows; and the entries in them.
+_TAILS = "SELECT CAST({} AS BIGINT) AS tree_id, CAST({} AS BIGINT) AS lane_id, CAST({} AS BIGINT) AS low FROM {}"
+_SQLITE_TAILS = _TAILS.format(*(f"json_extract(value, '$[{place}]')" for place in range(3)), "json_each(:tails)")
+_POSTGRES_TAILS = _TAILS.format("value->>0", "value->>1", "value->>2", "json_array_elements(CAST(:tails AS json))")
+IN_TAIL = "e.tree_id = t.tree_id AND e.lane_id = t.lane_id AND e.depth > t.low"
+# SQLite counts each entry that it deletes by itself.
+DELETE_TAILS = _piece(
+    f"DELETE FROM entries WHERE rowid IN (SELECT e.rowid FROM ({_SQLITE_TAILS}) t JOIN entries e ON {IN_TAIL})"
+    " RETURNING tree_id, blob, 1",
+    f"WITH gone AS (DELETE FROM entries e USING ({_POSTGRES_TAILS}) t WHERE {IN_TAIL}"
+    " RETURNING e.tree_id, e.blob) SELECT g.tree_id, g.blob, COUNT(*) FROM gone g GROUP BY g.tree_id, g.blob",
+)
+TAILS = _piece(_SQLITE_TAILS, _POSTGRES_TAILS)
+# A payload as the bytes that are stored, which may be no valid text.
+PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')")
+# How SQLite stores a payload, whatever the column declares; PostgreSQL holds its columns to it.
+PAYLOAD_STORAGE = _piece("typeof(e.payload)", "CAST('text' AS TEXT)")
+# Where a text begins in another: a function.
+PLACE_IN = _piece("instr", "strpos")
 # What PostgreSQL does with a blob that is there: it is locked, so that who deletes it meanwhile sees its new use.
 LOCK_BLOB_THAT_IS_THERE = " ON CONFLICT (tree_id, sha256) DO UPDATE SET size = excluded.size"
-
-
-def payload_in(dialect: Dialect, text: str) -> str:
-    """A text that reads payloads as the bytes that are stored, in the words of a dialect."""
-    return text.replace(stored_bytes("sqlite", "e.payload"), stored_bytes(dialect, "e.payload"))
-
-
-def reading(takes: Callable[P, object], gives: type[R] | Reader[R], text: str) -> Statement[P, R]:
-    """Return a statement that reads payloads, written for SQLite (see `payload_in`)."""
-    return per_dialect(takes, gives, lambda dialect: payload_in(dialect, text))

@@ -12,7 +12,7 @@ from flue_py.core.usage import PAID_COLUMNS, Paid
 from flue_py.core.usage_shapes import PARTS
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row, Statement
-from flue_py.store.sql.dialects import in_keys, per_dialect
+from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
 from flue_py.store.sql.parts import PAID, WITH_HELD, columns
 from flue_py.store.sql.takes import Held, Ids, Keys, ScopeProviderCall, Tree
 
@@ -24,16 +24,10 @@ IdsScope = TypedDict("IdsScope", {"ids": str, "scope": str})
 UpdateSums = TypedDict(
     "UpdateSums",
     {
-        "tree_id": int,
-        "lane_id": int,
-        "depth": int,
-        "paid_calls": int,
-        "unpriced_calls": int,
-        "unknown_calls": int,
-        "paid_tokens": int,
-        "paid_cost": int,
+        "tree_id": int, "lane_id": int, "depth": int,
+        "paid_calls": int, "unpriced_calls": int, "unknown_calls": int, "paid_tokens": int, "paid_cost": int,
     },
-)
+)  # fmt: skip
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
 LedgerSums = TypedDict(
     "LedgerSums",
@@ -57,42 +51,21 @@ def _entry_cost(row: Row) -> tuple[str, EntryCost]:
 
 _CALL = columns("g", CallRow._fields)
 
-FIND_CALL = Statement(
-    ScopeProviderCall,
-    CallRow,
-    f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id",
+FIND_CALL = statement(ScopeProviderCall, CallRow)(
+    f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
 )
 
-DELETE_CALL = Statement(
-    SessionScopeProviderCall,
-    Nothing,
+DELETE_CALL = statement(SessionScopeProviderCall, Nothing)(
     "DELETE FROM ledger WHERE scope = :scope AND provider = :provider AND call_id = :call_id"
-    " AND session_key = :session_key",
+    " AND session_key = :session_key"
 )
-CALLS_OF_ENTRY = Statement(
-    SessionEntry,
-    CallRow,
+CALLS_OF_ENTRY = statement(SessionEntry, CallRow)(
     f"SELECT {_CALL} FROM ledger g"
-    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id",
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
 )
-
-
-def _found_calls(pairs: str, join: str, provider: str, call_id: str) -> str:
-    """The calls of a scope that a JSON array of [provider, call id] names."""
-    return (
-        f"SELECT {_CALL} FROM {pairs} {join} ledger g ON g.scope = :scope AND g.provider = {provider}"
-        f" AND g.call_id = {call_id}"
-    )
-
-
-# CROSS JOIN keeps SQLite from going through the array for each call of the scope.
-FIND_CALLS = Statement(
-    IdsScope,
-    CallRow,
-    _found_calls(
-        "json_each(:ids) AS pair", "CROSS JOIN", "json_extract(pair.value, '$[0]')", "json_extract(pair.value, '$[1]')"
-    ),
-    _found_calls("json_array_elements(CAST(:ids AS json)) AS pair", "JOIN", "(pair.value ->> 0)", "(pair.value ->> 1)"),
+FIND_CALLS = statement(IdsScope, CallRow)(
+    f"SELECT {_CALL} FROM {PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {FIRST_OF_PAIR}"
+    f" AND g.call_id = {SECOND_OF_PAIR}"
 )
 
 REFUSE_KNOWN_CALLS = " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0"
@@ -101,64 +74,39 @@ REFUSE_KNOWN_CALLS = " ON CONFLICT (scope, provider, call_id) DO UPDATE SET tota
 SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
 
 # What the sums of a tree's paths are derived from, where calls came into the ledger, or left it, after their entries.
-PATHS = Statement(
-    Tree,
-    _path,
+PATHS = statement(Tree, _path)(
     f"SELECT e.lane_id, e.depth, e.session_key, e.id, {PAID} FROM entries e WHERE e.tree_id = :tree_id"
-    " ORDER BY e.depth, e.lane_id",
+    " ORDER BY e.depth, e.lane_id"
 )
-FORKS = Statement(
-    Tree,
-    tuple[int, int | None, int],
-    "SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id",
+FORKS = statement(Tree, tuple[int, int | None, int])(
+    "SELECT l.lane_id, l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id"
 )
-BOOKED_CALLS = Statement(
-    Tree,
-    CallRow,
+BOOKED_CALLS = statement(Tree, CallRow)(
     f"SELECT {_CALL} FROM ledger_sessions n"
     " JOIN ledger g ON g.session_key = n.session_key"
-    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL",
+    " WHERE n.tree_id = :tree_id AND g.tree_id = :tree_id AND g.entry_id IS NOT NULL"
 )
-UPDATE_SUMS = Statement(
-    UpdateSums,
-    Nothing,
+UPDATE_SUMS = statement(UpdateSums, Nothing)(
     f"UPDATE entries SET {', '.join(f'{name} = :{name}' for name in PAID_COLUMNS)}"
-    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth",
+    " WHERE tree_id = :tree_id AND lane_id = :lane_id AND depth = :depth"
 )
-OUTDATE_STATES = Statement(
-    TreeSession,
-    Nothing,
-    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key",
+OUTDATE_STATES = statement(TreeSession, Nothing)(
+    "UPDATE sessions SET revision = revision + 1 WHERE tree_id = :tree_id AND session_key <> :session_key"
 )
 
-PAYERS_OF = Statement(
-    Ids,
-    tuple[str, int, int | None],
-    "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
-    " WHERE n.session_id IN (SELECT value FROM json_each(:ids))",
-    "SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n"
-    " WHERE n.session_id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
+PAYERS_OF = statement(Ids, tuple[str, int, int | None])(
+    f"SELECT n.session_id, n.session_key, n.tree_id FROM ledger_sessions n WHERE n.session_id {IN_IDS}"
 )
-TREES_OF = Statement(
-    Ids,
-    tuple[str, int, int],
-    "SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id IN (SELECT value FROM json_each(:ids))",
-    "SELECT s.id, s.session_key, s.tree_id FROM sessions s"
-    " WHERE s.id = ANY (ARRAY(SELECT json_array_elements_text(CAST(:ids AS json))))",
+TREES_OF = statement(Ids, tuple[str, int, int])(
+    f"SELECT s.id, s.session_key, s.tree_id FROM sessions s WHERE s.id {IN_IDS}"
 )
-PAYERS_OF_TREES = per_dialect(
-    Keys,
-    tuple[int],
-    lambda dialect: f"SELECT n.session_key FROM ledger_sessions n WHERE {in_keys('n.tree_id', dialect)}",
-)
+PAYERS_OF_TREES = statement(Keys, tuple[int])(f"SELECT n.session_key FROM ledger_sessions n WHERE n.tree_id {IN_KEYS}")
 
 # A call is booked on the entry that its payer added. An id may be used again once its entry was deleted, with the
 # session that had added it: what another session adds under it later is another entry.
 # A call is found by who paid for it, its entry by its id. CROSS JOIN keeps SQLite to this order, in which there are
 # indexes: any other looks through all calls of a tree for each of its entries.
-ENTRY_COSTS = Statement(
-    Held,
-    _entry_cost,
+ENTRY_COSTS = statement(Held, _entry_cost)(
     f"{WITH_HELD}, reach(lane_id, high) AS (SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id)"
     " SELECT g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(COALESCE(SUM(g.cost), 0) AS BIGINT)"
     " FROM ledger_sessions n CROSS JOIN ledger g CROSS JOIN entries e CROSS JOIN reach r"
@@ -167,7 +115,7 @@ ENTRY_COSTS = Statement(
     " AND r.lane_id = e.lane_id AND r.high >= e.depth"
     " AND NOT EXISTS (SELECT 1 FROM marks m"
     "  WHERE m.session_key = :session_key AND m.entry_id = g.entry_id AND m.kind = 'retracted')"
-    " GROUP BY g.entry_id",
+    " GROUP BY g.entry_id"
 )
 
 # Where the active paths run: of each lane of the trees concerned, the deepest entry that is on one.
@@ -199,6 +147,7 @@ _BRANCH = (
 )
 # Whole days since 1970, rounded down before it, too.
 _DAY = f"(g.at - ((g.at % {DAY_US}) + {DAY_US}) % {DAY_US}) / {DAY_US}"
+_BY_KEYS = f"g.session_key {IN_KEYS}"
 _GROUPS = {"session": "n.session_id", "project": "n.project", "branch": _BRANCH, "day": _DAY}
 
 
@@ -245,16 +194,16 @@ def ledger_sums(
         )
     grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
 
-    def text(keys: str) -> str:
-        of_trees = f" AND s.tree_id IN (SELECT g.tree_id FROM ledger g WHERE {keys})" if by_keys else ""
-        start = (_PATH if on_path else _ACTIVE.format(of_trees=of_trees)) if needs_entry else ""
-        where = " AND ".join([*conditions, keys] if by_keys else conditions)
-        return f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
+    of_trees = f" AND s.tree_id IN (SELECT g.tree_id FROM ledger g WHERE {_BY_KEYS})" if by_keys else ""
+    start = (_PATH if on_path else _ACTIVE.format(of_trees=of_trees)) if needs_entry else ""
+    where = " AND ".join([*conditions, _BY_KEYS] if by_keys else conditions)
 
     def read(row: Row) -> tuple[Row, list[int]]:
         return row[: len(groups)], [int(number or 0) for number in row[len(groups) :]]
 
-    return per_dialect(LedgerSums, read, lambda dialect: text(in_keys("g.session_key", dialect)))
+    return statement(LedgerSums, read)(
+        f"{start}SELECT {', '.join([*groups, *counts, *sums])} FROM ledger g{joins} WHERE {where}{grouped}"
+    )
 
 
 def _halved() -> list[str]:

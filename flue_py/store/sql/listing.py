@@ -8,7 +8,7 @@ from typing import TypedDict
 from flue_py.core.listing import Ordering, SessionOrder
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Statement
-from flue_py.store.sql.dialects import Dialect, per_dialect
+from flue_py.store.sql.dialects import PLACE_IN, for_postgres, statement
 from flue_py.store.sql.sessions import SESSION
 
 SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
@@ -40,6 +40,7 @@ _SORTED_BY: dict[SessionOrder, str] = {
 _COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
 _SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
 _WHERE = {
+    "title": f"{PLACE_IN}({_SHOWN_TITLE}, :title_part) > 0",
     "scope": "s.scope = :scope",
     "kind": "s.kind = :kind",
     "key": "s.key = :key",
@@ -67,40 +68,30 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
     Unless it ``is_first``, it begins behind the session with ``last_number`` (``last_text``, for titles) and
     ``last_key``.
     """
-    return per_dialect(Page, SessionInfo, lambda dialect: _session_page(ordering, filters, dialect, is_first=is_first))
-
-
-def _session_page(ordering: Ordering, filters: frozenset[str], dialect: Dialect, *, is_first: bool) -> str:
     value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
-    found = "instr" if dialect == "sqlite" else "strpos"
-    conditions = ["s.trashed_at IS NULL"]
-    conditions += [
-        f"{found}({_SHOWN_TITLE}, :title_part) > 0" if name == "title" else _WHERE[name] for name in sorted(filters)
-    ]
+    conditions = ["s.trashed_at IS NULL", *(_WHERE[name] for name in sorted(filters))]
     if not is_first:
         last = "last_text" if ordering.order == "title" else "last_number"
         below = "<" if ordering.descending else ">"
         # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
         conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
+    page = f"SELECT {SESSION} FROM sessions s {tail}"
+    if ordering.order not in _COUNTED:
+        return statement(Page, SessionInfo)(page)
     # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
-    if ordering.order not in _COUNTED or dialect == "postgresql":
-        return f"SELECT {SESSION} FROM sessions s {tail}"
-    return (
+    by_index = (
         f"SELECT {SESSION} FROM sessions s WHERE s.session_key IN"
         f" (SELECT s.session_key FROM sessions s {tail}) ORDER BY {value} {way}, s.session_key {way}"
     )
+    return Statement(Page, SessionInfo, by_index, for_postgres(page))
 
 
-SESSION_IDS_FROM = Statement(
-    SessionIdsFrom,
-    tuple[str],
+SESSION_IDS_FROM = statement(SessionIdsFrom, tuple[str])(
     "SELECT s.id FROM sessions s WHERE s.id >= :prefix AND s.id < :end_prefix AND s.trashed_at IS NULL"
-    " ORDER BY s.id LIMIT :count",
+    " ORDER BY s.id LIMIT :count"
 )
-ENTRY_IDS_FROM = Statement(
-    EntryIdsFrom,
-    tuple[str],
+ENTRY_IDS_FROM = statement(EntryIdsFrom, tuple[str])(
     "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
-    " ORDER BY e.id LIMIT :count",
+    " ORDER BY e.id LIMIT :count"
 )

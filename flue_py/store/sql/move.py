@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, TypedDict
 
 from flue_py.store.schema.session_state import Position
-from flue_py.store.seam import Nothing, Row, Statement
-from flue_py.store.sql.dialects import announcing, per_dialect
+from flue_py.store.seam import Row
+from flue_py.store.sql.dialects import announced, statement
 from flue_py.store.sql.parts import WITH_SPANS, place_of
 from flue_py.store.sql.rows import position_of
 from flue_py.store.sql.takes import TreeEntry, TreeLane, TreeLaneDepth
@@ -43,72 +43,48 @@ class LastMove(NamedTuple):
     to_id: str | None
 
 
-UPDATE_LEAF = per_dialect(
-    UpdateLeaf,
-    Nothing,
-    lambda dialect: (
-        "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
-        " entry_count = entry_count + :entry_count,"
-        " message_count = message_count + :message_count WHERE session_key = :session_key" + announcing(dialect)
-    ),
+UPDATE_LEAF = announced(UpdateLeaf)(
+    "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"
+    " entry_count = entry_count + :entry_count,"
+    " message_count = message_count + :message_count WHERE session_key = :session_key"
 )
-ENTRY_POSITION = Statement(
-    TreeEntry,
-    _found_entry,
+ENTRY_POSITION = statement(TreeEntry, _found_entry)(
     f"SELECT e.id, e.session_key, e.kind, {place_of('e', 'l')}"
     " FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE e.tree_id = :tree_id AND e.id = :entry_id",
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
-ID_AT = Statement(
-    TreeLaneDepth,
-    tuple[str],
-    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth",
+ID_AT = statement(TreeLaneDepth, tuple[str])(
+    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
 )
 # Whether an entry lies on the path to a place.
-IS_ON_PATH = Statement(
-    IsOnPath,
-    tuple[int],
-    WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1",
+IS_ON_PATH = statement(IsOnPath, tuple[int])(
+    WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
 )
-CHILD_IN_LANE = Statement(
-    TreeLaneDepth,
-    tuple[str, int, int, int],
+CHILD_IN_LANE = statement(TreeLaneDepth, tuple[str, int, int, int])(
     "SELECT e.id, e.lane_id, e.depth, l.owner_key FROM entries e"
     " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth",
+    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
 )
-CHILDREN_IN_OTHER_LANES = Statement(
-    TreeLaneDepth,
-    tuple[str, int, int, int],
+CHILDREN_IN_OTHER_LANES = statement(TreeLaneDepth, tuple[str, int, int, int])(
     "SELECT e.id, e.lane_id, e.depth, l.owner_key FROM lanes l"
     " JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = :depth"
-    " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1",
+    " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1"
 )
-LAST_MOVE = Statement(
-    SessionRevision,
-    LastMove,
+LAST_MOVE = statement(SessionRevision, LastMove)(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
-    " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1",
+    " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
 )
-LAST_APPEND = Statement(
-    SessionRevision,
-    tuple[int | None],
-    "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision",
+LAST_APPEND = statement(SessionRevision, tuple[int | None])(
+    "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
 )
-FIRST_OF_REVISION = Statement(
-    SessionRevision,
-    tuple[str, int, int],
+FIRST_OF_REVISION = statement(SessionRevision, tuple[str, int, int])(
     "SELECT e.id, e.lane_id, e.depth FROM entries e"
-    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal LIMIT 1",
+    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal LIMIT 1"
 )
-LAST_OF_REVISION = Statement(
-    SessionRevision,
-    tuple[str, int, int],
+LAST_OF_REVISION = statement(SessionRevision, tuple[str, int, int])(
     "SELECT e.id, e.lane_id, e.depth FROM entries e"
-    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal DESC LIMIT 1",
+    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal DESC LIMIT 1"
 )
-PARENT_LANE = Statement(
-    TreeLane,
-    tuple[int | None, int],
-    "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id",
+PARENT_LANE = statement(TreeLane, tuple[int | None, int])(
+    "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
-from flue_py.store.sql.dialects import stored_bytes
+from flue_py.store.sql.dialects import PAYLOAD_BYTES
 from flue_py.store.sql.rows import StoredEntry
 
 
@@ -14,7 +14,7 @@ def columns(table: str, names: tuple[str, ...]) -> str:
 
 POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
 # A payload is read as bytes: its digest is made of them, and they may be no valid text any more.
-PAYLOAD = f"e.digest, {stored_bytes('sqlite', 'e.payload')} AS payload, e.packed, e.blob"
+PAYLOAD = f"e.digest, {PAYLOAD_BYTES} AS payload, e.packed, e.blob"
 ENTRY = f"{columns('e', StoredEntry._fields[:-4])}, {PAYLOAD}"
 TOTALS = columns("e", TOTAL_COLUMNS)
 PAID = columns("e", PAID_COLUMNS)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict
 from flue_py.core.sessions import MoveReason
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import P, Row, Statement
-from flue_py.store.sql.dialects import in_ids, payload_in, per_dialect, reading
+from flue_py.store.sql.dialects import IN_IDS, statement
 from flue_py.store.sql.parts import (
     ENTRY,
     EPOCH,
@@ -59,31 +59,25 @@ def _session_and_compaction(row: Row) -> tuple[SessionState, int, Compaction | N
 
 
 # Both ends of a usage window, whose difference it is where they lie in one lane.
-WINDOW = Statement(
-    EntryId,
-    _window,
+WINDOW = statement(EntryId, _window)(
     f"SELECT s.session_key, s.leaf, {columns('a', POSITION)}, {columns('e', POSITION)} FROM sessions s"
     " JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
     " JOIN entries a ON a.tree_id = s.tree_id AND a.id = :entry_id" + LIVING + " AND NOT EXISTS (SELECT 1 FROM marks m"
-    " WHERE m.session_key = s.session_key AND m.entry_id = :entry_id AND m.kind = 'retracted')",
+    " WHERE m.session_key = s.session_key AND m.entry_id = :entry_id AND m.kind = 'retracted')"
 )
-ENTRY_BY_ID = reading(
-    TreeEntry, StoredEntry, f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+ENTRY_BY_ID = statement(TreeEntry, StoredEntry)(
+    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 # A path as its stretches, leaf side first.
-SPANS = Statement(TreeLaneDepth, tuple[int, int], WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
+SPANS = statement(TreeLaneDepth, tuple[int, int])(WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
 # A path in one lane is one range; one over several lanes is the union of their ranges, in no order.
-LANE_RANGE = reading(
-    LaneRange,
-    StoredEntry,
+LANE_RANGE = statement(LaneRange, StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
-    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth",
+    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_RANGE = reading(
-    Stretch,
-    StoredEntry,
+SPANS_RANGE = statement(Stretch, StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.depth > :low_depth"
-    " WHERE s.high > :low_depth",
+    " WHERE s.high > :low_depth"
 )
 # The same for the messages alone: nothing is fetched that a message is not made of.
 # (A message's kind and time are not: NULL for ten thousand of them is quicker than their values.)
@@ -94,29 +88,25 @@ _BODY = (
 )
 
 
-def _bodies(takes: Callable[P, object], text: str) -> Statement[P, StoredBody]:
-    return reading(takes, tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None], text)
+def _bodies(takes: Callable[P, object]) -> Callable[[str], Statement[P, StoredBody]]:
+    return statement(takes, tuple[int, str | None, int | None, bytes, bytes | None, bytes | None, bytes | None])
 
 
-LANE_BODIES = _bodies(
-    LaneRange,
+LANE_BODIES = _bodies(LaneRange)(
     f"SELECT {_BODY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
-    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth",
+    " AND e.depth > :low AND e.depth <= :high ORDER BY e.depth"
 )
-SPANS_BODIES = _bodies(
-    Stretch,
+SPANS_BODIES = _bodies(Stretch)(
     WITH_SPANS + f"SELECT {_BODY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.depth > :low_depth"
-    " WHERE s.high > :low_depth",
+    " WHERE s.high > :low_depth"
 )
 _COMPACTION = f"e.depth, e.lane_id, e.id, {PAYLOAD}"
 _LATEST_COMPACTION = (
     f"SELECT {_COMPACTION} FROM spans s JOIN entries e ON {IN_SPAN} WHERE e.kind = 'compaction'"
     " ORDER BY e.depth DESC LIMIT 1"
 )
-LATEST_COMPACTION = reading(TreeLaneDepth, Compaction, WITH_SPANS + _LATEST_COMPACTION)
-SESSION_AND_COMPACTION = reading(
-    Id,
-    _session_and_compaction,
+LATEST_COMPACTION = statement(TreeLaneDepth, Compaction)(WITH_SPANS + _LATEST_COMPACTION)
+SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
     "WITH RECURSIVE spans(tree_id, lane_id, low, high, parent_lane) AS ("
     "  SELECT l.tree_id, l.lane_id, l.fork_depth, e.depth, l.parent_lane FROM sessions s"
     "   JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf"
@@ -125,62 +115,43 @@ SESSION_AND_COMPACTION = reading(
     "  UNION ALL SELECT s.tree_id, l.lane_id, l.fork_depth, s.low, l.parent_lane FROM spans s"
     "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
     f") SELECT {EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob, {STATE}{STATE_FROM}"
-    f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + LIVING,
+    f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + LIVING
 )
 # The depth of an entry on a path, above a place of it.
-DEPTH_ON_PATH = Statement(
-    TreeLaneDepthEntry,
-    tuple[int],
+DEPTH_ON_PATH = statement(TreeLaneDepthEntry, tuple[int])(
     WITH_SPANS + f"SELECT e.depth FROM entries e JOIN spans s ON {IN_SPAN}"
-    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth",
+    " WHERE e.tree_id = :tree_id AND e.id = :entry_id AND e.depth < :depth"
 )
 # Entries on a path that are named, and its exclusions, up to a depth.
-NAMED_ON_PATH = per_dialect(
-    NamedOnPath,
-    StoredEntry,
-    lambda dialect: (
-        WITH_SPANS + f"SELECT {payload_in(dialect, ENTRY)} FROM entries e JOIN spans s ON {IN_SPAN}"
-        f" WHERE e.tree_id = :tree_id AND {in_ids('e.id', dialect)} AND e.depth <= :last_depth"
-    ),
+NAMED_ON_PATH = statement(NamedOnPath, StoredEntry)(
+    WITH_SPANS + f"SELECT {ENTRY} FROM entries e JOIN spans s ON {IN_SPAN}"
+    f" WHERE e.tree_id = :tree_id AND e.id {IN_IDS} AND e.depth <= :last_depth"
 )
-EXCLUSIONS_ON_PATH = reading(
-    ExclusionsOnPath,
-    StoredEntry,
+EXCLUSIONS_ON_PATH = statement(ExclusionsOnPath, StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} AND e.kind = 'exclusion'"
-    " WHERE e.depth <= :last_depth",
+    " WHERE e.depth <= :last_depth"
 )
-PATH_STRETCH = reading(
-    PathStretch,
-    StoredEntry,
+PATH_STRETCH = statement(PathStretch, StoredEntry)(
     WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
-    " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth",
+    " AND e.depth > :low_depth AND e.depth <= :last_depth WHERE s.high > :low_depth AND s.low < :last_depth"
 )
-TURNS = reading(
-    TreeLaneDepth,
-    StoredEntry,
-    WITH_SPANS
-    + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'",
+TURNS = statement(TreeLaneDepth, StoredEntry)(
+    WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN} WHERE e.kind = 'message' AND e.role = 'user'"
 )
-BLOB_DATA = Statement(
-    TreeBlob, tuple[bytes], "SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256"
+BLOB_DATA = statement(TreeBlob, tuple[bytes])(
+    "SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256"
 )
-HELD_SPANS = Statement(
-    Held,
-    tuple[int, int, int | None, int],
+HELD_SPANS = statement(Held, tuple[int, int, int | None, int])(
     f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth), l.parent_lane, l.fork_depth FROM held h"
     " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id"
-    " GROUP BY h.lane_id, l.parent_lane, l.fork_depth",
+    " GROUP BY h.lane_id, l.parent_lane, l.fork_depth"
 )
-MOVES_AFTER = Statement(
-    SessionRevisionLast,
-    LeafMove,
+MOVES_AFTER = statement(SessionRevisionLast, LeafMove)(
     "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.at FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
-    " ORDER BY m.revision",
+    " ORDER BY m.revision"
 )
-ENTRIES_OF_REVISIONS = reading(
-    SessionRevisionLast,
-    StoredEntry,
+ENTRIES_OF_REVISIONS = statement(SessionRevisionLast, StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.session_key = :session_key AND e.revision > :revision"
-    " AND e.revision <= :last_revision ORDER BY e.revision, e.ordinal",
+    " AND e.revision <= :last_revision ORDER BY e.revision, e.ordinal"
 )

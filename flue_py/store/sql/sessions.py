@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import TypedDict
 
 from flue_py.core.sessions import SessionInfo
-from flue_py.store.seam import Nothing, Statement
-from flue_py.store.sql.dialects import announcing, in_keys, per_dialect
+from flue_py.store.seam import Nothing
+from flue_py.store.sql.dialects import IN_KEYS, announced, statement
 from flue_py.store.sql.takes import Id, Keys, Tree
 
 ScopeKey = TypedDict("ScopeKey", {"scope": str, "key": str})
@@ -21,42 +21,30 @@ UpdateCompleted = TypedDict("UpdateCompleted", {"session_key": int, "completed_a
 _NAMED = {"leaf_id": "leaf", "metadata_text": "metadata", "spent_picodollars": "spent_cost"}
 SESSION_COLUMNS = tuple(_NAMED.get(each.name, each.name.replace("_us", "_at")) for each in fields(SessionInfo))
 SESSION = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
-SESSION_BY_ID = Statement(
-    Id, SessionInfo, f"SELECT {SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL"
+SESSION_BY_ID = statement(Id, SessionInfo)(
+    f"SELECT {SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL"
 )
-SESSION_BY_KEY = Statement(
-    ScopeKey,
-    SessionInfo,
+SESSION_BY_KEY = statement(ScopeKey, SessionInfo)(
     f"SELECT {SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
-    " AND s.trashed_at IS NULL",
+    " AND s.trashed_at IS NULL"
 )
-SESSION_IDS = Statement(Tree, tuple[int, str], "SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
+SESSION_IDS = statement(Tree, tuple[int, str])("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
 # For databases with several writers; both read again afterwards, because what they waited for may have changed.
-LOCK_SESSION = Statement(Id, tuple[int], "SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
-UPDATE_REVISION = per_dialect(
-    UpdateRevision,
-    Nothing,
-    lambda dialect: (
-        "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
-        + announcing(dialect)
-    ),
+LOCK_SESSION = statement(Id, tuple[int])("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
+UPDATE_REVISION = announced(UpdateRevision)(
+    "UPDATE sessions SET revision = :revision, updated_at = :at WHERE session_key = :session_key"
 )
-UPDATE_TITLE = Statement(UpdateTitle, Nothing, "UPDATE sessions SET title = :title WHERE session_key = :session_key")
-UPDATE_AUTO_TITLE = Statement(
-    UpdateAutoTitle, Nothing, "UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key"
+UPDATE_TITLE = statement(UpdateTitle, Nothing)("UPDATE sessions SET title = :title WHERE session_key = :session_key")
+UPDATE_AUTO_TITLE = statement(UpdateAutoTitle, Nothing)(
+    "UPDATE sessions SET auto_title = :auto_title WHERE session_key = :session_key"
 )
-UPDATE_METADATA = Statement(
-    UpdateMetadata, Nothing, "UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key"
+UPDATE_METADATA = statement(UpdateMetadata, Nothing)(
+    "UPDATE sessions SET metadata = :metadata WHERE session_key = :session_key"
 )
-UPDATE_COMPLETED = Statement(
-    UpdateCompleted, Nothing, "UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key"
+UPDATE_COMPLETED = statement(UpdateCompleted, Nothing)(
+    "UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key"
 )
 # In order of key, so that two who lock the same sessions do not wait for each other.
-LOCK_SESSIONS = per_dialect(
-    Keys,
-    tuple[int],
-    lambda dialect: (
-        f"SELECT s.session_key FROM sessions s WHERE {in_keys('s.session_key', dialect)}"
-        " ORDER BY s.session_key FOR UPDATE"
-    ),
+LOCK_SESSIONS = statement(Keys, tuple[int])(
+    f"SELECT s.session_key FROM sessions s WHERE s.session_key {IN_KEYS} ORDER BY s.session_key FOR UPDATE"
 )

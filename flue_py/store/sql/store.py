@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from flue_py.store.seam import Nothing, Statement
+from flue_py.store.seam import Nothing
+from flue_py.store.sql.dialects import statement
 
 Name = TypedDict("Name", {"name": str})
 NumberName = TypedDict("NumberName", {"number": int, "name": str})
 
-READ_STATE = Statement(Name, tuple[int], "SELECT value FROM flue_store WHERE name = :name")
-WRITE_STATE = Statement(NumberName, Nothing, "UPDATE flue_store SET value = :number WHERE name = :name")
-COUNTS = Statement(
-    Nothing,
-    tuple[int, int, int],
-    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)",
+READ_STATE = statement(Name, tuple[int])("SELECT value FROM flue_store WHERE name = :name")
+WRITE_STATE = statement(NumberName, Nothing)("UPDATE flue_store SET value = :number WHERE name = :name")
+COUNTS = statement(Nothing, tuple[int, int, int])(
+    "SELECT (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM ledger)"
 )
 # PostgreSQL alone.
-DATABASE_SIZE = Statement(Nothing, tuple[int], "SELECT pg_database_size(current_database())")
-SYNCHRONOUS_COMMIT = Statement(Nothing, tuple[str], "SELECT current_setting('synchronous_commit')")
+DATABASE_SIZE = statement(Nothing, tuple[int])("SELECT pg_database_size(current_database())")
+SYNCHRONOUS_COMMIT = statement(Nothing, tuple[str])("SELECT current_setting('synchronous_commit')")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from flue_py.core.lanes import Lane
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS, Paid, UsageTotals
 from flue_py.store.schema.ledger_sums import all_tokens
-from flue_py.store.seam import Nothing, Row, Statement
-from flue_py.store.sql.dialects import per_dialect, storage_class, stored_bytes
+from flue_py.store.seam import Nothing, Row
+from flue_py.store.sql.dialects import PAYLOAD_BYTES, PAYLOAD_STORAGE, statement
 from flue_py.store.sql.parts import PAID, TOTALS
 from flue_py.store.sql.takes import TreeLane
 
@@ -68,116 +68,84 @@ def _booked(row: Row) -> tuple[int, int, str, Paid]:
     return tree_id, session_key, entry_id, Paid._make(paid)
 
 
-ALL_BLOBS = Statement(Nothing, tuple[int, bytes, int, bytes], "SELECT b.tree_id, b.sha256, b.size, b.data FROM blobs b")
-INTEGRITY_CHECK = Statement(Nothing, tuple[str], "PRAGMA integrity_check")
-FOREIGN_KEY_CHECK = Statement(Nothing, tuple[str, int | None, str, int], "PRAGMA foreign_key_check")
+ALL_BLOBS = statement(Nothing, tuple[int, bytes, int, bytes])("SELECT b.tree_id, b.sha256, b.size, b.data FROM blobs b")
+INTEGRITY_CHECK = statement(Nothing, tuple[str])("PRAGMA integrity_check")
+FOREIGN_KEY_CHECK = statement(Nothing, tuple[str, int | None, str, int])("PRAGMA foreign_key_check")
 # Numbers that are compared or counted on are cast: SQLite may hold anything in them, which then is a wrong number.
-ALL_SESSIONS = Statement(
-    Nothing,
-    StoredSession,
+ALL_SESSIONS = statement(Nothing, StoredSession)(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
     " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at, s.created_at,"
-    " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key",
+    " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
-ALL_LANES = Statement(
-    Nothing,
-    Lane,
+ALL_LANES = statement(Nothing, Lane)(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
-    " ORDER BY l.tree_id, l.fork_depth, l.lane_id",
+    " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
 )
-LANE_ENTRIES = per_dialect(
-    TreeLane,
-    _stored_entry,
-    lambda dialect: (
-        "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
-        f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {stored_bytes(dialect, 'e.payload')},"
-        f" e.packed, e.blob, {storage_class(dialect, 'e.payload')}, {TOTALS}, {PAID} FROM entries e"
-        " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
-    ),
+LANE_ENTRIES = statement(TreeLane, _stored_entry)(
+    "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
+    f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {PAYLOAD_BYTES},"
+    f" e.packed, e.blob, {PAYLOAD_STORAGE}, {TOTALS}, {PAID} FROM entries e"
+    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
 )
-COUNT_ENTRIES = Statement(Nothing, tuple[int], "SELECT COUNT(*) FROM entries")
-LANELESS_ENTRIES = Statement(
-    Nothing,
-    tuple[str],
+COUNT_ENTRIES = statement(Nothing, tuple[int])("SELECT COUNT(*) FROM entries")
+LANELESS_ENTRIES = statement(Nothing, tuple[str])(
     "SELECT e.id FROM entries e LEFT JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE l.lane_id IS NULL",
+    " WHERE l.lane_id IS NULL"
 )
-NAMELESS_CALLS = Statement(
-    Nothing,
-    tuple[str],
+NAMELESS_CALLS = statement(Nothing, tuple[str])(
     "SELECT g.call_id FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
-    " WHERE n.session_key IS NULL",
+    " WHERE n.session_key IS NULL"
 )
-UNUSED_BLOBS = Statement(
-    Nothing,
-    tuple[bytes],
+UNUSED_BLOBS = statement(Nothing, tuple[bytes])(
     "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"
-    " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)",
+    " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)"
 )
-ALL_RETRACTED = Statement(
-    Nothing, tuple[int, str], "SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'"
+ALL_RETRACTED = statement(Nothing, tuple[int, str])(
+    "SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'"
 )
-LAST_REVISIONS = Statement(
-    Nothing,
-    tuple[int, int],
-    "SELECT m.session_key, CAST(MAX(m.revision) AS BIGINT) FROM leaf_moves m GROUP BY m.session_key",
+LAST_REVISIONS = statement(Nothing, tuple[int, int])(
+    "SELECT m.session_key, CAST(MAX(m.revision) AS BIGINT) FROM leaf_moves m GROUP BY m.session_key"
 )
-LAST_KEY = Statement(Nothing, tuple[int | None], "SELECT MAX(s.session_key) FROM sessions s")
-DANGLING_MARKS = Statement(
-    Nothing,
-    tuple[str, str, str],
+LAST_KEY = statement(Nothing, tuple[int | None])("SELECT MAX(s.session_key) FROM sessions s")
+DANGLING_MARKS = statement(Nothing, tuple[str, str, str])(
     "SELECT s.id, m.entry_id, m.kind FROM marks m JOIN sessions s ON s.session_key = m.session_key"
-    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL",
+    " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL"
 )
-BOOKED_CALLS = Statement(
-    Nothing,
-    _booked,
+BOOKED_CALLS = statement(Nothing, _booked)(
     "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT),"
     f" CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0)"
-    " FROM ledger g WHERE g.entry_id IS NOT NULL GROUP BY g.tree_id, g.session_key, g.entry_id",
+    " FROM ledger g WHERE g.entry_id IS NOT NULL GROUP BY g.tree_id, g.session_key, g.entry_id"
 )
-LEDGER_SUMS = Statement(
-    Nothing,
-    tuple[int, int, int, int, int],
+LEDGER_SUMS = statement(Nothing, tuple[int, int, int, int, int])(
     f"SELECT g.session_key, CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0),"
-    " COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT) FROM ledger g GROUP BY g.session_key",
+    " COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT) FROM ledger g GROUP BY g.session_key"
 )
-STRAY_PAYERS = Statement(
-    Nothing,
-    tuple[str, int | None, int],
+STRAY_PAYERS = statement(Nothing, tuple[str, int | None, int])(
     "SELECT n.session_id, n.tree_id, MIN(g.tree_id) FROM ledger_sessions n JOIN ledger g"
     " ON g.session_key = n.session_key AND (n.tree_id IS NULL OR g.tree_id <> n.tree_id)"
-    " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key",
+    " GROUP BY n.session_key, n.session_id, n.tree_id ORDER BY n.session_key"
 )
-STRAY_PROJECTS = Statement(
-    Nothing,
-    tuple[str, str | None, str | None],
+STRAY_PROJECTS = statement(Nothing, tuple[str, str | None, str | None])(
     "SELECT n.session_id, n.project, s.cwd FROM ledger_sessions n JOIN sessions s ON s.session_key = n.session_key"
-    " WHERE n.project <> s.cwd ORDER BY n.session_key",
+    " WHERE n.project <> s.cwd ORDER BY n.session_key"
 )
-STRAY_BUDGETS = Statement(
-    Nothing,
-    tuple[str, str | None],
+STRAY_BUDGETS = statement(Nothing, tuple[str, str | None])(
     "SELECT b.id, b.session_id FROM budgets b LEFT JOIN sessions s ON s.id = b.session_id AND s.scope = b.scope"
-    " WHERE b.session_id IS NOT NULL AND s.session_key IS NULL ORDER BY b.budget_key",
+    " WHERE b.session_id IS NOT NULL AND s.session_key IS NULL ORDER BY b.budget_key"
 )
-BUDGET_SUMS = Statement(
-    Nothing,
-    tuple[str, int, int, int, int],
+BUDGET_SUMS = statement(Nothing, tuple[str, int, int, int, int])(
     "SELECT b.id, b.reserved, b.spent,"
     " COALESCE(CAST(SUM(CASE WHEN r.state = 'held' THEN r.amount END) AS BIGINT), 0),"
     " b.seeded + COALESCE(CAST(SUM(CASE WHEN r.state = 'committed' THEN r.used END) AS BIGINT), 0)"
     " FROM budgets b LEFT JOIN reservations r ON r.budget_key = b.budget_key"
-    " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key",
+    " GROUP BY b.budget_key, b.id, b.reserved, b.spent, b.seeded ORDER BY b.budget_key"
 )
 ROWS_OF_NO_SESSION = {
-    table: Statement(
-        Nothing,
-        tuple[int, int, str | None, str | None],
+    table: statement(Nothing, tuple[int, int, str | None, str | None])(
         f"SELECT t.{column}, COUNT(*), MIN({example}), (SELECT MIN(n.session_id) FROM ledger_sessions n"
         f" WHERE n.session_key = t.{column}) FROM {table} t LEFT JOIN sessions s ON s.session_key = t.{column}{join}"
-        f" WHERE s.session_key IS NULL GROUP BY t.{column} ORDER BY t.{column}",
+        f" WHERE s.session_key IS NULL GROUP BY t.{column} ORDER BY t.{column}"
     )
     for table, column, example, join in (
         ("lanes", "owner_key", "e.id", " LEFT JOIN entries e ON e.tree_id = t.tree_id AND e.lane_id = t.lane_id"),

@@ -20,7 +20,7 @@ from flue_py.store.sqlite.unwritable import connect_for_reading, why_not_writabl
 
 
 class Told:
-    """A function that is told of progress, on a thread. What it raises is kept in ``error`` and ends the backup.
+    """A function that is called with progress, on a thread. What it raises is kept in ``error`` and ends the backup.
 
     On its way it is one of our errors: a driver's would be taken for the database's, and no future carries a
     StopIteration.

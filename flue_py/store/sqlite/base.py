@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.core.lazily import lazy_module
 from flue_py.core.salvaging import BackupReport
 from flue_py.core.sessions import Problem
+from flue_py.lazy import lazy_module
 from flue_py.store import ops
 from flue_py.store.seam import Runner
 

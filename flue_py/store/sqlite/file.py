@@ -120,7 +120,7 @@ def check_magic(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
             connection.execute("PRAGMA user_version")
     except sqlite3.Error as error:
-        # What else is wrong is told when the database is opened, its log included.
+        # Other faults are reported when the database is opened, its log included.
         if primary_code(error) == sqlite3.SQLITE_NOTADB:
             raise _no_database(path) from error
 
@@ -274,7 +274,7 @@ def begin_immediate(
 ) -> None:
     """Take the write lock, retrying with jitter for up to ``busy_timeout`` seconds, and while anybody wants it.
 
-    SQLite's own busy handler polls in lock step and starves whoever waits longest, hence the jitter.
+    SQLite's own busy handler polls in lock step and starves the one that waits longest, hence the jitter.
     """
     run_when_free(connection, "BEGIN IMMEDIATE", busy_timeout, is_wanted)
 

@@ -13,8 +13,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import StoreWarning
+from flue_py.lazy import lazy_module
 from flue_py.store.sqlite.file import BUSY_POLL_MS, run_when_free
 from flue_py.store.sqlite.owner import OpenFile
 
@@ -58,7 +58,7 @@ def use_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> 
     """
     if journal_mode(connection) == WAL or not can_share_memory(path.resolve().parent):
         return
-    # Another process may be doing the same; whoever comes second finds it done.
+    # Another process may be doing the same; the second one finds it done.
     with contextlib.suppress(sqlite3.OperationalError):
         run_when_free(connection, "PRAGMA journal_mode = WAL", busy_timeout)
 

@@ -115,7 +115,7 @@ class MemoryRunner(RunnerOnSqlite):
                 await self._changed.wait()
 
     def _notify(self) -> None:
-        """Wake whoever waits for a change, and arm a new event for those who come later."""
+        """Wake those who wait for a change, and arm a new event for those who come later."""
         self._changes += 1
         event, self._changed = self._changed, asyncio.Event()
         event.set()

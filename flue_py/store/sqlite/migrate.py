@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flue_py.core.lazily import lazy_module
 from flue_py.errors import CorruptStore, NotAStore, StoreUnavailable
+from flue_py.lazy import lazy_module
 from flue_py.store.files.private import Part
 from flue_py.store.schema.ddl import (
     Migrated,

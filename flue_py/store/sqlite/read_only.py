@@ -56,7 +56,7 @@ class ReadOnlyRunner(SqliteRunner):
         self._post(self._ended.set_result, None)
 
     def _require_readable(self) -> None:
-        """Raise `StoreUnavailable` and others of ours for what is no store of the current format."""
+        """Raise `StoreUnavailable` and others of ours if the file is not a store of the current format."""
         check_magic(self._path)
         require_not_inherited(self._path)
         require_not_lost(self._path)

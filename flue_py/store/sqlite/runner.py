@@ -272,7 +272,7 @@ class SqliteRunner(RunnerOnFile):
         self._threads[0].join()
 
     def _notify(self) -> None:
-        """Wake whoever waits for a change, and arm a new event for those who come later."""
+        """Wake those who wait for a change, and arm a new event for those who come later."""
         self._changes += 1
         event, self._committed = self._committed, asyncio.Event()
         event.set()
@@ -478,7 +478,7 @@ class SqliteRunner(RunnerOnFile):
         return connect(self._absolute_path, self._durability, read_only=True, timeout=self._busy_timeout)
 
     def _translated(self, error: BaseException) -> BaseException:
-        """Return what a caller is told of an error, with the driver's as its cause."""
+        """Return the error that a caller gets, with the driver's as its cause."""
         if not isinstance(error, (sqlite3.Error, MemoryError)):
             return _raisable(error)
         ours = translate(error, self._path)

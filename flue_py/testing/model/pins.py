@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.entries import COMPACTION, NewEntry
+from flue_py.core.entries import NewEntry
 from flue_py.core.exchange import group_ids, messages_of
 from flue_py.core.jsontext import decode_object
-from flue_py.core.kinds import SHOWN_KINDS
+from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
 from flue_py.core.pins import effective_pins, keeping_pinned
 from flue_py.core.projection import latest_compaction
 from flue_py.core.sessions import LeafChoice, Stored

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from flue_py.core.call_rows import CallRow
-from flue_py.core.entries import EXCLUSION, Entry
+from flue_py.core.entries import Entry
+from flue_py.core.kinds import EXCLUSION
 from flue_py.core.listing import (
     ANY_SESSION,
     LAST_ACTIVE_FIRST,

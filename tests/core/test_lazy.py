@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from flue_py.core.lazily import lazy_module
+from flue_py.lazy import lazy_module
 
 
 def test_a_module_is_imported_at_its_first_use_and_no_sooner(monkeypatch: pytest.MonkeyPatch) -> None:

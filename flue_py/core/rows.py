@@ -1,0 +1,169 @@
+"""Rows as they are stored and as they cross to another store, a named tuple for each table.
+
+The fields are named and ordered as the columns that `docs/format.md` describes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class SessionRow(NamedTuple):
+    """A session."""
+
+    session_key: int
+    id: str
+    scope: str
+    key: str | None
+    title: str | None
+    kind: str
+    task_depth: int
+    forked_from_session: str | None
+    forked_from_entry: str | None
+    leaf: str | None
+    revision: int
+    metadata: str
+    cwd: str | None
+    config_path: str | None
+    completed_at: int | None = None
+    trashed_at: int | None = None
+    entry_count: int = 0
+    message_count: int = 0
+    first_message: str | None = None
+    spent_tokens: int = 0
+    spent_cost: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    auto_title: str | None = None
+    unpriced_calls: int = 0
+    active_at: int = 0
+    unknown_calls: int = 0
+
+
+class LaneRow(NamedTuple):
+    """A lane. Its id is kept: it is unique in the tree only."""
+
+    lane_id: int
+    owner_key: int
+    parent_lane: int | None
+    fork_depth: int
+
+
+class EntryRow(NamedTuple):
+    """An entry; exactly one of ``payload``, ``packed`` and ``blob`` is set. ``session_key`` may name no session."""
+
+    lane_id: int
+    depth: int
+    id: str
+    kind: str
+    role: str | None
+    source: str | None
+    session_key: int
+    revision: int
+    ordinal: int
+    created_at: int
+    counted: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    total_tokens: int
+    input_cost: int
+    output_cost: int
+    cache_read_cost: int
+    cache_write_cost: int
+    total_cost: int
+    digest: bytes
+    blob: bytes | None
+    packed: bytes | None
+    extra: str | None
+    payload: str | None
+    paid_calls: int = 0
+    unpriced_calls: int = 0
+    unknown_calls: int = 0
+    paid_tokens: int = 0
+    paid_cost: int = 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes of payload the row itself holds."""
+        return len(self.packed or b"") if self.payload is None else len(self.payload.encode())
+
+
+class BlobRow(NamedTuple):
+    """A payload that is stored apart: its SHA-256, its size, and its text as a zlib stream."""
+
+    sha256: bytes
+    size: int
+    data: bytes
+
+
+class LinkRow(NamedTuple):
+    """A link from a session of the tree to a task session, of any tree or missing."""
+
+    parent_key: int
+    position: int
+    task_id: str
+    child_id: str
+    entry_id: str | None = None
+
+
+class MoveRow(NamedTuple):
+    """A change of a leaf other than a plain append."""
+
+    session_key: int
+    revision: int
+    from_entry: str | None
+    to_entry: str | None
+    reason: str
+    undoes: int | None
+    moved_by: str | None
+    at: int
+    why: str | None = None
+
+
+class EditRow(NamedTuple):
+    """A change of what a session says of itself: its title, its metadata, its marks."""
+
+    session_key: int
+    revision: int
+    what: str
+    entry_id: str | None
+    before: str | None
+    after: str | None
+    edited_by: str | None
+    why: str | None
+    at: int
+
+
+class RequestRow(NamedTuple):
+    """An operation that was asked for with an idempotency key. ``result`` is JSON text."""
+
+    session_key: int
+    idempotency_key: str
+    operation: str
+    digest: bytes
+    result: str
+
+
+class MarkRow(NamedTuple):
+    """A session's mark on an entry."""
+
+    session_key: int
+    entry_id: str
+    kind: str
+    value: str | None
+    at: int
+
+
+class Payer(NamedTuple):
+    """Who paid: the key that the ledger's rows name, and the id of that session, which may be gone.
+
+    ``task_of`` is, of one that is gone, the session above that it was a task of (see `owners_of_tasks`). ``project`` is
+    the folder that it worked in at its first paid call.
+    """
+
+    session_key: int
+    session_id: str
+    task_of: str | None = None
+    project: str | None = None
