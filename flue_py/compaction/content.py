@@ -1,4 +1,4 @@
-"""Reading messages whose shape nobody has checked: what is odd is passed over, never an error."""
+"""Reading messages that have not been checked: anything unexpected is skipped, never an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUMMARIZED_ROLES = (USER, ASSISTANT, TOOL_RESULT)
 def content_parts(message: Message, policy: CompactionPolicy) -> list[Mapping[str, JsonValue]]:
     """Return the content parts of a message in order; text given as a plain string is one text part.
 
-    A plain string in any other than a user message is read only with ``policy.read_plain_text``.
+    In messages that are not a user's, a plain string is read only with ``policy.read_plain_text``.
     """
     content = message.get("content")
     if isinstance(content, str):
@@ -34,6 +34,6 @@ def content_parts(message: Message, policy: CompactionPolicy) -> list[Mapping[st
 
 
 def string_field(part: Mapping[str, JsonValue], name: str) -> str:
-    """Return a field that should be a string; the empty string where it is missing or something else."""
+    """Return a field that should be a string; the empty string if it is missing or not a string."""
     value = part.get(name)
     return value if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
 """When a session's input has grown so much that it is time to warn, or to compact.
 
-A cycle goes from one compaction to the next. What is counted are the input tokens of all calls of the cycle, cached
-ones included: ``session.aggregate_usage_since(compaction.id)`` is that window, so that any compaction begins anew.
+A cycle goes from one compaction to the next. The input tokens of all its calls are counted, cached ones included:
+``session.aggregate_usage_since(compaction.id)`` returns that window, so each compaction starts a new count.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ContextSignal: TypeAlias = Literal["ok", "warn", "cutover"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextBudget:
-    """From how many input tokens of a cycle on to warn, and to compact; 0 is never.
+    """The numbers of input tokens in a cycle at which to warn, and to compact; 0 switches it off.
 
     ``can_compact`` says whether the session has compaction at all. Raises `InvalidArgument` for an amount that is
-    not a number of tokens, and for a ``cutover_at`` if nothing can be compacted.
+    not a number of tokens, and for a ``cutover_at`` above 0 without ``can_compact``.
     """
 
     warn_at: int = 0
@@ -48,9 +48,9 @@ def input_tokens(usage: Usage) -> int:
 def context_signal(budget: ContextBudget, cycle: UsageWindow, *, before: UsageWindow | None = None) -> ContextSignal:
     """Return what to do after a call: go on, warn, or compact before the next one.
 
-    ``cycle`` is the window since the latest compaction, ``before`` the one of the last time this was asked (None:
-    never). ``warn`` is returned once a cycle, by the call that reaches the limit; ``cutover`` until there is a
-    compaction. A ``before`` that began at another compaction is of another cycle, and counts for nothing.
+    ``cycle`` is the window since the latest compaction, ``before`` the one given the last time (None: there was none).
+    ``warn`` is returned once in a cycle, after the call that reaches the limit; ``cutover`` after every call until
+    there is a compaction. A ``before`` of another cycle is ignored.
     """
     now = input_tokens(cycle.usage)
     if 0 < budget.cutover_at <= now:

@@ -1,4 +1,4 @@
-"""How large is the context, and is it time: estimates in tokens."""
+"""Estimates, in tokens, of how large a context is, and whether it is time to compact it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ContextEstimate:
     """The size of a context in tokens.
 
     ``usage_tokens`` is what the provider counted up to and including message ``last_usage_index``,
-    ``trailing_tokens`` the estimate of what follows, ``tokens`` their sum. ``last_usage_index`` is None where
+    ``trailing_tokens`` the estimate of what follows, ``tokens`` their sum. ``last_usage_index`` is None if
     no message reports usage; everything is then estimated.
     """
 
@@ -45,7 +45,7 @@ class ContextEstimate:
 
 
 def estimate_tokens(message: Message, policy: CompactionPolicy = DEFAULT_POLICY) -> int:
-    """Return about how many tokens a message takes: its UTF-16 code units by four, rounded up.
+    """Return about how many tokens a message takes: its UTF-16 code units divided by four, rounded up.
 
     Text, thinking, and tool calls (name and arguments as compact JSON) count their length, an image in a tool
     result `IMAGE_UNITS`; other parts and other roles count nothing. Cost: O(size of the message).
@@ -72,9 +72,9 @@ def estimate_tokens(message: Message, policy: CompactionPolicy = DEFAULT_POLICY)
 def calculate_context_tokens(usage: Mapping[str, JsonValue]) -> int:
     """Return how large the context was in the call that reported ``usage``.
 
-    That is ``totalTokens``, or where it is zero or missing the sum of ``input``, ``output``, ``cacheRead`` and
-    ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. What is not a finite number counts
-    zero.
+    That is ``totalTokens``, or, if it is zero or missing, the sum of ``input``, ``output``, ``cacheRead`` and
+    ``cacheWrite``; usage in a provider's own shape is read as the ledger reads it. Anything but a finite number counts
+    as zero.
     """
     total = _count(usage.get("totalTokens"))
     return (
@@ -99,10 +99,11 @@ def estimate_context_tokens(
 ) -> ContextEstimate:
     """Return the size of a context: the last reported usage plus an estimate of what follows it.
 
-    Aborted and failed assistant messages report nothing. What a compaction kept reports the context from before it,
-    and is not believed: pass the items of `Session.build_context_entries`, which tell exactly what is older. Of plain
-    messages below a compaction's summary, those count as newer whose ``timestamp`` says so. ``usage_from`` is the index
-    of the first message whose report is believed, for a caller that knows it. Cost: O(messages after the last report).
+    Reports of aborted and failed assistant messages are ignored, and so are those of messages older than the latest
+    compaction, which were kept by it: they are of the context before it. Pass the items of
+    `Session.build_context_entries`, which say exactly which are older; plain messages are compared by ``timestamp``.
+    ``usage_from`` is the index of the first message whose report counts, for a caller that knows it.
+    Cost: O(messages after the last report).
     """
     if usage_from is None:
         usage_from = usage_start(context) if policy.ignore_older_usage else 0
@@ -118,7 +119,7 @@ def estimate_context_tokens(
 
 
 def usage_start(context: Sequence[Message] | Sequence[ContextEntry]) -> int:
-    """Return the index of the first message that is newer than the latest compaction; 0 where there is none."""
+    """Return the index of the first message that is newer than the latest compaction; 0 if there is none."""
     if not context:
         return 0
     first = context[0]

@@ -1,8 +1,8 @@
 """Text as JavaScript measures and prints it.
 
-Estimates and summaries follow an implementation in JavaScript, where a string is a row of UTF-16 code units
-and ``JSON.stringify`` has its own way with numbers and keys. A difference of one unit can move a cut, so the
-rules are kept to the letter here and nowhere else.
+Estimates and summaries follow an implementation in JavaScript, where a string is a sequence of UTF-16 code units
+and ``JSON.stringify`` has rules of its own for numbers and keys. A difference of one unit can move a cut, so this
+module follows those rules exactly.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def js_json(value: PropertyValue, depth: int = 0) -> str:
     """Return ``value`` as ``JSON.stringify`` prints it: compact, nothing escaped beyond what JSON requires.
 
     Numbers are doubles, array-index keys come first in their objects, and lone surrogates are escaped. What
-    JSON cannot hold prints as ``null``. Raises `InvalidEntry` for what is nested deeper than `MAX_JSON_DEPTH`, as
-    no entry can be. Cost: O(size).
+    JSON cannot hold is printed as ``null``. Raises `InvalidEntry` for nesting deeper than `MAX_JSON_DEPTH`, which
+    no entry can have. Cost: O(size).
     """
     if isinstance(value, str):
         return js_string(value)
@@ -69,7 +69,7 @@ def js_string(text: str) -> str:
 
 
 def js_number(value: float) -> str:
-    """Return a number as JavaScript prints the double nearest to it; ``null`` for what is not finite.
+    """Return a number as JavaScript prints the double nearest to it; ``null`` if that is not finite.
 
     The digits are the shortest that read back as the same double, as in Python; the layout differs: ``1.0`` is
     ``1``, ``1e-05`` is ``0.00001``, ``1e+20`` is a 1 and twenty zeros.
@@ -125,5 +125,5 @@ def utf16_sort_key(text: str) -> bytes:
 
 
 def _joined_pairs(text: str) -> str:
-    """Return ``text`` with halves of a pair that stand side by side made one character, as UTF-16 has them."""
+    """Return ``text`` with the two halves of each surrogate pair joined to one character, as UTF-16 has them."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -2,8 +2,8 @@
 
 The end of the context is kept word for word; what comes before it goes to a summarizer. Messages are counted
 from the end until the budget is used up, and the cut is made at the first user or assistant message from
-there on that does not part a tool call from its result. A tool result is never the first message kept: its
-call would be gone. Where the first kept message is not a user message, the cut splits a turn, and the beginning
+there on that does not separate a tool call from its result. A tool result is never the first message kept: its
+call would be gone. If the first kept message is not a user message, the cut splits a turn, and the beginning
 of that turn is summarized on its own.
 """
 
@@ -102,11 +102,11 @@ def prepare_compaction(
     previous: PreviousCompaction | None = None,
     policy: CompactionPolicy = DEFAULT_POLICY,
 ) -> CompactionPlan | None:
-    """Return the plan for a context, or None where nothing before the cut is new.
+    """Return the plan for a context, or None if nothing before the cut is new.
 
     ``messages`` is the whole context. With ``previous``, its first kept message is where the new part begins;
-    what comes before it is not summarized again. Whether a compaction is due is another question, see
-    `should_compact`. Cost: O(messages), and O(text) of those that are counted.
+    what comes before it is not summarized again. `should_compact` says whether a compaction is
+    due. Cost: O(messages), and O(text) of those that are counted.
     """
     start = previous.first_kept_index if previous else 0
     cut_points = [n for n in range(start, len(messages)) if _is_cut_point(messages[n])]
@@ -129,7 +129,7 @@ def _plan(
     released: Sequence[int] = (),
     usage_from: int | None = None,
 ) -> CompactionPlan | None:
-    """Return the plan; ``pinned`` and ``released`` are indices of what is kept wherever it is, or no longer."""
+    """Return the plan; ``pinned`` and ``released`` are indices: always kept, no longer kept."""
     start = previous.first_kept_index if previous else 0
     budget = settings.keep_recent_tokens - sum(estimate_tokens(messages[index], policy) for index in pinned)
     cut = _find_cut(messages, start, cut_points, budget, policy, pinned)
@@ -164,7 +164,7 @@ def _find_cut(
     policy: CompactionPolicy,
     pinned: frozenset[int],
 ) -> int | None:
-    """Return the index of the first message to keep; None without a cut point. What is pinned counts already."""
+    """Return the index of the first message to keep; None without a cut point. ``budget`` is without the pinned."""
     if not cut_points:
         return None
     kept = 0
@@ -179,7 +179,7 @@ def _find_cut(
 
 
 def _turn_start(messages: Sequence[Message], start: int, cut: int) -> int | None:
-    """Return where the turn begins that a cut splits; None where it splits none that began after ``start``."""
+    """Return where the turn that a cut splits begins; None if it splits none that began after ``start``."""
     if messages[cut].get("role") == USER:
         return None
     return next((n for n in range(cut, start - 1, -1) if messages[n].get("role") == USER), None)
@@ -258,12 +258,11 @@ def plan_session_compaction(
 ) -> SessionCompactionPlan | NoCompaction:
     """Return the plan for a session's context, or why there is none.
 
-    ``items`` is the context as the session projects it, ``latest`` what `Session.latest_compaction` returns: where
-    there is one, the item made from it comes first, and everything after it is either pinned by it (``carried``, which
-    is read from its entry), kept by it or newer. The entry of the first kept item is always a message. ``pinned`` are
-    the entries that are kept
-    wherever they are (`Session.pins`): they are not summarized, and count as kept; what ``latest`` had pinned and is
-    pinned no more is summarized now. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
+    ``items`` is the context as the session projects it, ``latest`` what `Session.latest_compaction` returns. If there
+    is one, its item comes first, and each item after it is pinned by it (``carried``, which is read from its entry),
+    kept by it, or newer. The entry of the first kept item is always a message. ``pinned`` are the entries that are kept
+    wherever they are (`Session.pins`): they are not summarized, and count as kept. Entries that ``latest`` had pinned
+    and that are no longer pinned are summarized now. Each item's ``data`` is read once. Cost: as `prepare_compaction`.
     """
     messages = [item.data for item in items]
     if isinstance(latest, Entry):

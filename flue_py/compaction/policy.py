@@ -38,15 +38,15 @@ class CompactionPolicy:
     """A split turn with no history before it carries the previous summary on. Off: it is lost."""
 
     cut_before_large_tail: bool = True
-    """Where the budget is used up inside the tool results that end the context, the cut is at the message that
-    asked for them. Off: such a context is never compacted."""
+    """If the budget is used up inside the tool results at the end of the context, the cut is at the message that
+    called the tools. Off: such a context is never compacted."""
 
     ignore_zero_usage: bool = True
-    """An assistant message that reports zero tokens in all is passed over in search of one that reports some.
-    Off: it makes everything up to it count nothing."""
+    """An assistant message that reports zero tokens in total is ignored, and an earlier report is used.
+    Off: everything up to it counts as zero."""
 
     ignore_older_usage: bool = True
-    """Usage that was reported before the latest compaction is not believed: that context is gone. Off: it is, and a
+    """Usage that was reported before the latest compaction is ignored: that context is gone. Off: it counts, and a
     compaction is due again right after a compaction."""
 
     read_plain_text: bool = True
@@ -62,18 +62,18 @@ class CompactionPolicy:
     a branch summary. Off: it is not compacted then, for the reason ``first_kept_not_message``."""
 
     keep_exchanges_whole: bool = True
-    """A cut never falls between a tool call and its result, also where other messages lie between the two. Off: the
-    result stays without its call."""
+    """A cut never falls between a tool call and its result, even if other messages are between them. Off: a
+    result may be kept without its call."""
 
     refuse_blank_summary: bool = True
     """A summary of nothing but white space is a failed call. Off: it takes the place of the history."""
 
     stop_at_failed_call: bool = True
-    """After a failed summarizer call no other is made. Off: the second of two is made all the same."""
+    """After a failed summarizer call no other is made. Off: the second of two is still made."""
 
 
 DEFAULT_POLICY = CompactionPolicy()
-"""What sessions use: every known fault of the reference mended."""
+"""What sessions use: every known fault of the reference is fixed."""
 
 FAITHFUL_POLICY = CompactionPolicy(
     keep_previous_summary=False,

@@ -15,12 +15,12 @@ TOOL_RESULT_UNITS = 2_000
 
 
 def serialize_conversation(messages: Sequence[Message], policy: CompactionPolicy = DEFAULT_POLICY) -> str:
-    """Return messages as labelled paragraphs, so that a model summarizes them rather than going on.
+    """Return messages as labelled paragraphs, so that a model summarizes them rather than continuing the conversation.
 
     An assistant message gives up to three: its thinking, its text, its tool calls. Messages without text,
     images and unknown roles give none. A tool result over 2,000 UTF-16 code units is cut there and says how
-    many units are missing; where that would halve a character, the default policy cuts before it. Cost:
-    O(text), but a long tool result costs O(its length) only to be measured.
+    many units are missing; where that would split a surrogate pair, the default policy cuts before it. Cost:
+    O(text); of a long tool result, only the length is taken beyond the cut.
     """
     paragraphs: list[str] = []
     for message in messages:
@@ -115,7 +115,7 @@ def appended_file_lists(lists: FileLists) -> str:
 
 
 def listed_files(details: Mapping[str, JsonValue] | None) -> FileLists:
-    """Return the lists that a compaction stored, in their stored order; what is odd in them is passed over."""
+    """Return the lists that a compaction stored, in their stored order; anything that is not a string is skipped."""
     fields = details if isinstance(details, Mapping) else {}
     return FileLists(_strings(fields.get("readFiles")), _strings(fields.get("modifiedFiles")))
 

@@ -43,7 +43,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class SummaryReply:
-    """A summarizer's answer: its text, and the usage it reported (camelCase), or None where it reported none."""
+    """A summarizer's answer: its text, and the usage it reported (camelCase), or None."""
 
     text: str
     usage: JsonObject | None = None
@@ -102,7 +102,7 @@ async def summarize(plan: CompactionPlan, complete: Complete, *, focus: str | No
     """Return the summary for a plan, made by one or two calls to ``complete``.
 
     The calls are made one after the other, the history's first. Raises `SummaryFailed` from the error of a
-    failed call; cancellation and other exceptions that are no errors pass through. A caller that wants two
+    failed call; cancellation, and other exceptions that are not an `Exception`, pass through. A caller that wants two
     calls to run at the same time makes those of `summary_requests` and hands the replies to `finish_summary`.
     """
     answers: list[tuple[SummaryKind, SummaryReply]] = []
@@ -131,7 +131,7 @@ def finish_summary(plan: CompactionPlan, replies: Sequence[SummaryReply]) -> Com
     """Return the summary made of the replies to `summary_requests`, in the order of the requests.
 
     Raises `SummaryFailed` for a blank reply (with the policy's ``refuse_blank_summary``) and `InvalidArgument`
-    where there is not one reply for each request.
+    if there is not one reply for each request.
     """
     kinds = _request_kinds(plan)
     if len(replies) != len(kinds):

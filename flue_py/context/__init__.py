@@ -1,4 +1,4 @@
-"""From projected entries to what one agent is sent."""
+"""Counting the tokens of what a model is sent."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ _loading = Lock()
 class TokenCount:
     """A number of tokens, and how far to trust it.
 
-    ``is_estimate`` is False where every part was text counted with the model's own vocabulary (the fixed
-    overhead of messages included). ``encoding`` names that vocabulary, or is None where none is known.
+    ``is_estimate`` is False if every part was text counted with the model's own vocabulary; the fixed overhead of
+    messages does not make it an estimate. ``encoding`` names that vocabulary, or is None if none is known.
     """
 
     tokens: int
@@ -169,11 +169,11 @@ def load_encoding(name: str) -> Encoding:
 
 
 def slices(text: str, limit: int = SLICE_CHARS) -> list[str]:
-    """Return ``text`` as consecutive slices of at most ``limit`` characters, cut where it costs nothing.
+    """Return ``text`` as consecutive slices of at most ``limit`` characters, cut where it keeps the count.
 
     Joined they are ``text`` again. Each cut is before a blank that follows a visible character, or after a
-    line end that a visible character other than a slash follows; only where a slice has no such place is it
-    cut at full length. Cost: O(length).
+    line end before a visible character other than a slash. A slice without such a place is cut at full length,
+    which can change the count. Cost: O(length).
     """
     return [text] if len(text) <= limit else _slice_pattern(limit).findall(text)
 

@@ -55,7 +55,7 @@ def checked_place(text: str | None, what: str) -> str | None:
 
 
 def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
-    """Return the choice of a leaf unchanged. Raises `InvalidArgument` if it is not an id, None or `STORED`."""
+    """Return the choice of a leaf unchanged. Raises `InvalidArgument` unless it is an id, None or `STORED`."""
     if leaf is not None and not isinstance(leaf, (str, Stored)):
         raise InvalidArgument(f"{what}: {shown(leaf)} is not an id or None; ids are strings")
     return leaf
@@ -130,7 +130,7 @@ def checked_moment(moment: datetime) -> int:
 
 
 def checked_revision(revision: int, what: str = "after") -> int:
-    """Return ``revision`` unchanged. Raises `InvalidArgument` if it is not a revision (0 is before the first)."""
+    """Return ``revision`` unchanged. Raises `InvalidArgument` if it is not one (0 is before the first)."""
     if isinstance(revision, bool) or not isinstance(revision, int) or not 0 <= revision <= _LAST_REVISION:
         raise InvalidArgument(f"{what}: {shown(revision)} is not a revision; 0 is before the first change")
     return revision

@@ -129,7 +129,7 @@ async def source_of(backend: Backend, info: SessionInfo) -> SessionInfo | None:
 
 
 def checked_thresholds(warn_at: int, cutover_at: int) -> Thresholds:
-    """Return the two as one value. Raises `InvalidArgument` if one is not a count of tokens."""
+    """Return the two as one value. Raises `InvalidArgument` if one is not a number of tokens."""
     for name, value in (("warn_at", warn_at), ("cutover_at", cutover_at)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
             raise InvalidArgument(f"{name}: {shown(value)} is not a number of tokens; use 0 for no line")

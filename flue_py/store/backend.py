@@ -68,7 +68,7 @@ class Backend:
     they differ; ``expected=STORED`` takes whatever is stored. A read with ``leaf`` is of the path to it: ``STORED`` is
     the stored leaf, None is no entry, and any other must be an entry that the session sees (`EntryNotFound`).
 
-    Order: what is "in order of id" is sorted by code point, so that it is the same on every database.
+    Order: "in order of id" means by code point, so that it is the same on every database.
 
     Repeating: a read can be repeated. A write is done once more by each call, unless its docstring says otherwise. With
     an ``idempotency_key`` the second call of the same content returns the first result and changes nothing; other
@@ -77,7 +77,7 @@ class Backend:
     Errors: `SessionNotFound` for a session that is missing or deleted, unless the method returns None for it;
     `InvalidArgument` for a text to be written that cannot be stored; `StoreClosed` after `close`; and those of the
     database: `StoreBusy`, `OutcomeUnknown`, `StoreUnavailable`, `CorruptStore`. A caller who is cancelled while a
-    commit is under way is told when it is done, by `CommittedBeforeCancellation`.
+    commit is under way gets `CommittedBeforeCancellation` when it is done.
 
     Cost: in rows read and written, each found by an index. No method's cost grows with the history unless it says so.
     """
@@ -143,7 +143,7 @@ class Backend:
         completed_us: int | None | Stored = STORED,
         note: Note = NO_NOTE,
     ) -> SessionInfo:
-        """Change what is named, leave the rest, count one revision, log it, and return the session.
+        """Change the fields that are given, count one revision, log it, and return the session.
 
         ``metadata_text`` may be a function: it gets the stored metadata and returns the new ones, in the same
         transaction. It may be called more than once, and what it raises is raised here. Setting the same values again
@@ -169,7 +169,7 @@ class Backend:
 
         A second call with the same (parent, task_id) returns the same child, and changes nothing. Raises
         `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
-        that is no task. O(1).
+        that is not a task. O(1).
         """
         return await self._runner.write(
             lambda tx: ops.sessions.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key, max_depth),
@@ -206,7 +206,7 @@ class Backend:
     async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
-        Several parents, cycles and missing children are no error. A session that is missing, or is in another scope
+        Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope
         than the one named, deletes nothing: so does a second call. Ledger rows stay. Budgets of these sessions go; what
         they have reserved in others stays, to be settled or to expire. With ``dry_run`` it only says what would go.
         Raises nothing of its own. O(rows deleted), a constant number of statements.
@@ -259,7 +259,7 @@ class Backend:
 
         A ``parent_id`` of None is a root; any other must be an entry that the session sees or an earlier one of the
         same call. ``leaf`` must be one that the session then sees, or None. Nothing is written if there are no entries
-        and the leaf is there already. A paid call that was reported before with other numbers is told in
+        and the leaf is there already. A paid call that was reported before with other numbers is named in
         ``call_conflicts``, and the ledger keeps the first, unless the call says that it ``replaces`` that one, and this
         session paid it. Raises `LeafConflict`, `EntryNotFound`, and `InvalidEntry` for an id that is taken: so does a
         second call. O(entries).
@@ -349,8 +349,8 @@ class Backend:
         """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
 
         A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
-        (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if all of
-        them are so already, no revision is written. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no
+        (``pinnedEntryIds``); those of the latest compaction stay pinned until they are unpinned. Idempotent: if nothing
+        changes, no revision is written. Raises `EntryNotFound`, and `InvalidArgument` for a kind that no
         context has. O(entries from the call to its last result, and the session's pins).
         """
         return await self._runner.write(
@@ -481,7 +481,7 @@ class Backend:
         Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
         the leaf as it was then, as a move that can be undone; entries on its path that were retracted since come back
         (and undoing it retracts them again). With ``before``: as it was before that line. 0 is the session as it was
-        created. A second call changes nothing. Raises `InvalidArgument` for a revision that was not yet,
+        created. A second call changes nothing. Raises `InvalidArgument` for a revision that does not exist yet,
         `EntryNotFound` for a leaf or a marked entry that has been deleted, `LeafConflict` if a leaf is to be moved.
         O(1); with retractions, O(entries the session has retracted).
         """
@@ -502,8 +502,8 @@ class Backend:
     async def notifications(self, session_id: str) -> AsyncIterator[None]:
         """Yield at once, then whenever the session has changed, in this process or another.
 
-        Several changes may be told of once. Ends when the store is closed. A session that is missing or deleted is no
-        error. Raises nothing of its own. O(1) for each write that may concern it.
+        One wake-up may stand for several changes. Ends when the store is closed. The session may be missing
+        or deleted. Raises nothing of its own. O(1) for each write that may concern it.
         """
         last: int | None = -1
         async for _ in self._runner.wakeups(session_id):
@@ -541,15 +541,15 @@ class Backend:
         return await self._runner.read(lambda tx: ops.ledger.calls_of_entry(tx, session_id, entry_id))
 
     async def read_ledger(self, query: LedgerQuery) -> UsageReport:
-        """Sum up the paid calls that the query means, by the groups it names; rows in order of those, None first.
+        """Return the sums of the paid calls that the query selects, by its groups; rows in order of those, None first.
 
-        Sessions that were deleted are answered for. Raises `SessionNotFound` only for one that never was or never paid,
-        or that is asked for its path and is gone. O(calls of the sessions meant), or O(ledger) if none is named.
+        Deleted sessions are included. Raises `SessionNotFound` only for one that never existed or never paid, or, if
+        the query is about its path, was deleted. O(calls of the sessions selected), or O(ledger) if none is named.
         """
         return await self._runner.read(lambda tx: ops.usage.read_ledger(tx, query))
 
     async def read_entry_costs(self, session_id: str) -> dict[str, EntryCost]:
-        """Return what the ledger has of the entries that the session sees, by entry id, whoever paid for them.
+        """Return what was paid for the entries that the session sees, by entry id, whichever session paid.
 
         In no order. Left out are entries that paid for nothing, or whose calls were reported first by others. Raises
         nothing of its own. One statement, O(calls of the tree).
@@ -563,7 +563,7 @@ class Backend:
     async def set_budget(self, new: NewBudget) -> Budget:
         """Make a budget, or change what the one of the same target and unit allows, and return it.
 
-        One that is there goes on with what it has counted: a second call changes nothing but its time.
+        An existing one keeps what it has counted: a second call changes nothing but its time.
         ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
         `InvalidArgument` if that is too much to be stored. O(1); O(calls of the target) for ``spent="ledger"``.
         """
@@ -589,7 +589,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.budgets.covering_budgets(tx, self._sources, session_id))
 
     async def held_amounts(self, budget_id: str) -> list[HeldAmount]:
-        """Return what is held in a budget: what expires first comes first, of equals the lower reservation id.
+        """Return what is held in a budget: in order of expiry, then of reservation id.
 
         Raises `BudgetNotFound`. O(reservations in the budget).
         """
@@ -619,8 +619,8 @@ class Backend:
     async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:
         """Book what was used, in full, and give back what was set aside.
 
-        An amount that is not said is the one that was set aside. An expired reservation is booked, too: what was spent
-        is gone all the same. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
+        An amount that is left out is the one that was set aside. An expired reservation is booked, too: it has
+        been spent. The same commit again changes nothing and returns the same. Raises `ReservationSettled` if
         it was released, or committed with other amounts, `ReservationNotFound`, and `InvalidArgument` if the sum would
         leave 64 bits. O(its budgets).
         """
@@ -637,7 +637,7 @@ class Backend:
         return await self._runner.write(ops.budgets.Releasing(self._sources, reservation_id), repeatable=True)
 
     async def prolong_reservation(self, reservation_id: str, ttl_us: int) -> Reservation:
-        """Hold a reservation for at least so long from now; it never ends sooner than it did.
+        """Hold a reservation for at least ``ttl_us`` from now; its end never becomes earlier.
 
         Raises as `release_reservation` does. O(its budgets).
         """
@@ -657,14 +657,14 @@ class Backend:
         return await self._runner.read(lambda tx: ops.transfer.list_trees(tx, after, limit))
 
     async def read_whole_tree(self, tree_id: int) -> TreeCopy | None:
-        """Return everything there is of a tree, as of one moment (`TreeCopy` says the order); None if it is gone.
+        """Return everything that is stored of a tree, as of one moment (`TreeCopy` says the order); None if it is gone.
 
         Raises nothing of its own. O(tree), in time and in memory: about 1 KB for each entry beside its payload.
         """
         return await self._runner.read(lambda tx: ops.transfer.read_whole_tree(tx, tree_id))
 
     async def compare_trees(self, heads: Sequence[TreeHead]) -> list[Standing]:
-        """Return how this store stands to each of these trees of another one, in the order given.
+        """Return how each of these trees of another store compares with this store, in the order given.
 
         Raises nothing of its own. Two statements, O(their sessions).
         """
@@ -716,7 +716,7 @@ class Backend:
     # -- the store itself -----------------------------------------------------------------------------------
 
     async def verify(self) -> VerifyReport:
-        """Re-derive everything that is stored twice, and name what disagrees.
+        """Recompute everything that is stored twice, and return what disagrees.
 
         First what the database's own checks find, then entries by lane, then sessions in the order they were made, then
         the ledger and the budgets, then what is left over. Raises nothing of its own: a store that cannot be read to
@@ -726,7 +726,7 @@ class Backend:
         try:
             report = await self._runner.read(ops.verify.verify)
         except CorruptStore as error:
-            # A text that is no text stops whoever reads its row.
+            # A text column that is not valid UTF-8 raises in whatever reads its row.
             counts = await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True) or (0, 0, 0)
             found = Problem("unreadable rows", "the store", f"{error}; nothing more was checked; rescue it by salvage")
             return VerifyReport(counts[0], counts[1], [*storage, found])
@@ -739,10 +739,10 @@ class Backend:
 
         The file is readable by its owner alone, and appears under its name when it is whole. With ``verified`` it does
         so only if `verify` finds nothing in it (`CorruptStore`). ``progress`` is told of pages copied and pages in all.
-        Raises `InvalidArgument` if ``target`` is there, unless ``overwrite``, and for a store that is no file.
+        Raises `InvalidArgument` if ``target`` is there, unless ``overwrite``, and for a store that is not a file.
         O(store).
         """
-        # Refused where the store is closed, or its file is no longer in place, as everything is.
+        # Raises, as every call does, if the store is closed or its file is no longer there.
         await self._runner.read(lambda tx: tx.first(store_sql.COUNTS), loose=True)
         return await self._runner.backup(target, overwrite=overwrite, verified=verified, progress=progress)
 
@@ -765,7 +765,7 @@ class Backend:
         )
 
     async def close(self) -> None:
-        """Finish what was started, refuse what comes later (`StoreClosed`), and let go; a second call does nothing.
+        """Finish the calls under way, refuse later ones (`StoreClosed`), and close; a second call does nothing.
 
         Raises nothing of its own. O(1).
         """
