@@ -118,7 +118,7 @@ def _rates(model: str, fields: Mapping[object, object], tokens: int, where: str)
     for name, amount in fields.items():
         kind = _KINDS.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise InvalidPrices(f"{where}: model {model!r}: {shown(name)} is none of {', '.join(_KINDS)}, per")
+            raise InvalidPrices(f"{where}: model {model!r}: {shown(name)} is not one of {', '.join(_KINDS)}, per")
         try:
             rates[kind] = per_token(amount, tokens)  # type: ignore[arg-type]  # checked there
         except ValueError as error:

@@ -294,7 +294,7 @@ async def test_what_cannot_be_imported_is_refused_in_words(tmp_path: Path) -> No
             await import_file(store, tmp_path / "missing.jsonl")
         with pytest.raises(UnreadableFile, match="cannot be read"):
             await import_file(store, tmp_path)
-        with pytest.raises(InvalidArgument, match="none of pi"):
+        with pytest.raises(InvalidArgument, match="one of pi"):
             await import_file(store, tmp_path, "word")
         wrong: Any = 7
         for arguments in ((wrong, "auto"), (tmp_path, wrong)):

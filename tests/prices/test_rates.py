@@ -78,7 +78,7 @@ def test_a_cost_beyond_what_is_stored_is_refused() -> None:
         ([Decimal("1e-99999"), 1], "is not a price"),
         ([10**10, 1], "is not a price"),
         ({"input": 1}, "no price of output"),
-        ({"input": 1, "output": 1, "cache": 2}, "'cache' is none of"),
+        ({"input": 1, "output": 1, "cache": 2}, "'cache' is not one of"),
         ({"input": 1, "output": 1, "per": 10}, "per: 10 is neither"),
         ({"input": 1, "output": 1, "per": True}, "per: True is neither"),
         (7, "is 7; write"),

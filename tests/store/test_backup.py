@@ -227,7 +227,7 @@ async def test_a_backup_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 async def test_what_is_no_file_says_what_to_use_instead(tmp_path: Path, new_database: NewDatabase) -> None:
     async with flue_py.open(":memory:") as store:
-        with pytest.raises(InvalidArgument, match="is no file"):
+        with pytest.raises(InvalidArgument, match="is not a file"):
             await store.backup(tmp_path / "b.db")
     async with flue_py.open(new_database()) as store:
         with pytest.raises(InvalidArgument, match="pg_dump"):
