@@ -6,7 +6,7 @@ walks: what really runs for one append, one context, one fork, one deletion and 
 begins when the call is made and ends when it returns. It counts the files and functions of flue_py that ran, how often
 a function of one file called one of another, transactions, and calls of SQL in them.
 
-With a revision of git, or the folder of a checkout, it prints only what names the examples there, to be compared:
+With a revision of git, or the folder of a checkout, it prints the same of what is there, without the walks:
 ``python -m benchmarks.shape 2c5b4ff``.
 """
 
@@ -69,14 +69,38 @@ def inner_imports(source: str) -> int:
     )
 
 
-def print_sizes() -> None:
+def public_names(source: str) -> int:
+    """Return how many names the ``__all__`` of a module has."""
+    return sum(
+        len(statement.value.elts)
+        for statement in ast.parse(source).body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.List)
+        if ast.unparse(statement.targets[0]) == "__all__"
+    )
+
+
+def sources_of(where: str) -> dict[str, str]:
+    """Return the modules of flue_py in the folder of a checkout, or in a revision, by path."""
+    if Path(where).is_dir():
+        package = Path(where) / "flue_py"
+        return {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
+    command = ["git", "-C", str(PACKAGE.parent), "archive", where, "flue_py"]
+    archive = subprocess.run(command, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {
+            member.name.removeprefix("flue_py/"): file.read().decode()
+            for member in tar
+            if member.name.endswith(".py") and (file := tar.extractfile(member)) is not None
+        }
+
+
+def print_sizes(sources: dict[str, str]) -> None:
     """Print how much code there is, by room."""
-    sources = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
     sizes = {path: code_lines(source) for path, source in sources.items()}
     rooms: Counter[str] = Counter()
     modules: Counter[str] = Counter()
     for path, size in sizes.items():
-        room = path.parts[0] if len(path.parts) > 1 else "."
+        room = _room(path)
         rooms[room] += size
         modules[room] += 1
     print("| room | modules | code lines |\n| --- | --- | --- |")
@@ -84,12 +108,14 @@ def print_sizes() -> None:
         print(f"| {room} | {modules[room]} | {rooms[room]:,} |")
     print(f"| without testing | {modules.total() - modules['testing']} | {rooms.total() - rooms['testing']:,} |")
     largest = sorted(sizes, key=lambda path: -sizes[path])[:3]
-    print("\nlargest modules: " + ", ".join(f"{path.as_posix()} ({sizes[path]})" for path in largest))
-    inner = sum(
-        inner_imports(text) for path, text in sources.items() if path.parts[0] not in ("cli", "demo", "testing")
-    )
+    print("\nlargest modules: " + ", ".join(f"{path} ({sizes[path]})" for path in largest))
+    inner = sum(inner_imports(text) for path, text in sources.items() if _room(path) not in ("cli", "demo", "testing"))
     print(f"imports inside functions, without cli, demo and testing: {inner}")
-    print(f"public names of flue_py: {len(flue_py.__all__)}\n")
+    print(f"public names of flue_py: {public_names(sources['__init__.py'])}\n")
+
+
+def _room(path: str) -> str:
+    return path.partition("/")[0] if "/" in path else "."
 
 
 # -- what a maintainer touches ----------------------------------------------------------------------------------------
@@ -103,24 +129,6 @@ ADDITIONS = {
 """What can be added: the word that names one that is there, and the folder in which the word means that."""
 
 LATER = ("a framework adapter", "a step of the context pipeline")
-
-
-def sources_of(where: str) -> dict[str, str]:
-    """Return the modules of flue_py in the folder of a checkout, or in a revision, by path; without testing."""
-    if Path(where).is_dir():
-        package = Path(where) / "flue_py"
-        found = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
-    else:
-        command = ["git", "-C", str(PACKAGE.parent), "archive", where, "flue_py"]
-        archive = subprocess.run(command, check=True, capture_output=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            members = [member for member in tar if member.name.endswith(".py")]
-            found = {
-                member.name.removeprefix("flue_py/"): file.read().decode()
-                for member in members
-                if (file := tar.extractfile(member)) is not None
-            }
-    return {path: text for path, text in found.items() if not path.startswith("testing/")}
 
 
 def names(source: str, word: str) -> bool:
@@ -140,15 +148,16 @@ def additions(sources: dict[str, str]) -> dict[str, tuple[int, int]]:
     """Return how many modules name each example, and how many of these are its own, named for it."""
     counts = {}
     for addition, (word, folder) in ADDITIONS.items():
-        found = [path for path, text in sources.items() if path.startswith(folder) and names(text, word)]
+        product = [path for path in sources if path.startswith(folder) and _room(path) != "testing"]
+        found = [path for path in product if names(sources[path], word)]
         counts[addition] = (len(found), sum(word in path for path in found))
     return counts
 
 
-def print_additions(where: str) -> None:
+def print_additions(sources: dict[str, str]) -> None:
     """Print what a maintainer touches, measured by the modules that name an example."""
     print("| a maintainer adds | modules that name the one there | its own | others |\n| --- | --- | --- | --- |")
-    for addition, (named, own) in additions(sources_of(where)).items():
+    for addition, (named, own) in additions(sources).items():
         print(f"| {addition} (as {ADDITIONS[addition][0]}) | {named} | {own} | {named - own} |")
     for addition in LATER:
         print(f"| {addition} | there is none yet | | |")
@@ -244,12 +253,12 @@ PI_FILE: tuple[flue_py.JsonObject, ...] = (
 
 
 def main() -> None:
-    """Print the sizes, what a maintainer touches, and the walks; of another checkout, what a maintainer touches."""
+    """Print the sizes, what a maintainer touches, and the walks; of another checkout or revision, all but the walks."""
+    sources = sources_of(sys.argv[1] if len(sys.argv) > 1 else str(PACKAGE.parent))
+    print_sizes(sources)
+    print_additions(sources)
     if len(sys.argv) > 1:
-        print_additions(sys.argv[1])
         return
-    print_sizes()
-    print_additions(str(PACKAGE.parent))
     print("| walk | files | functions | jumps between files | transactions | SQL calls |\n| --- " + "| --- " * 5 + "|")
     with TemporaryDirectory() as folder:
         for name, row in asyncio.run(walks(Path(folder))).items():

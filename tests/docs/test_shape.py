@@ -52,7 +52,7 @@ async def test_a_walk_counts_what_one_call_runs(tmp_path: Path) -> None:
 
 
 def test_sizes_are_printed_by_room(capsys: pytest.CaptureFixture[str]) -> None:
-    shape.print_sizes()
+    shape.print_sizes(shape.sources_of(str(shape.PACKAGE.parent)))
 
     printed = capsys.readouterr().out
     rooms = {path.name for path in shape.PACKAGE.iterdir() if (path / "__init__.py").exists()}
@@ -76,6 +76,6 @@ def test_what_can_be_added_is_counted_by_an_example_that_is_there(capsys: pytest
     others = {addition: named - own for addition, (named, own) in counts.items()}
     assert others["a transcript format"] == 1
     assert others["a command"] <= 2
-    shape.print_additions(str(shape.PACKAGE.parent))
+    shape.print_additions(shape.sources_of(str(shape.PACKAGE.parent)))
     printed = capsys.readouterr().out
     assert all(f"| {addition} " in printed for addition in (*shape.ADDITIONS, *shape.LATER))
