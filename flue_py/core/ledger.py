@@ -9,11 +9,11 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import REPORTED, PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.rows import CallRow
 from flue_py.core.sessions import STORED, LeafChoice
 from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.core.usage_shapes import PARTS

@@ -13,12 +13,12 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import decode_object
 from flue_py.core.rows import (
     BlobRow,
+    CallRow,
     EditRow,
     EntryRow,
     LaneRow,

@@ -8,7 +8,6 @@ from datetime import date, datetime
 from os.path import normpath
 from typing import cast
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall, checked_tag, ledger_name, program_of, read_call
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import NewEntry
@@ -28,6 +27,7 @@ from flue_py.core.ledger import (
     differences,
     number_of,
 )
+from flue_py.core.rows import CallRow
 from flue_py.core.sessions import STORED, LeafChoice, Stored, check_label
 from flue_py.core.told import told_by
 from flue_py.core.usage import UsageWindow

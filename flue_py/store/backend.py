@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import PaidCall
 from flue_py.core.costs import EntryCost
 from flue_py.core.entries import Entry, NewEntry
@@ -19,6 +18,7 @@ from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import NO_NOTE, LogLine, Note
+from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
     Appended,

@@ -40,10 +40,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z_0-9]+)")
 
 
 class Nothing(TypedDict):
-    pass
-
-
-"""What a statement takes that has no parameters, and what one gives that only writes."""
+    """What a statement takes that has no parameters, and what one gives that only writes."""
 
 
 class Statement(Generic[P, R]):

@@ -23,11 +23,11 @@ from sys import getsizeof
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 
 from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
-from flue_py.core.call_rows import CallRow
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json, unescape, utf8_length
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.rows import (
     BlobRow,
+    CallRow,
     EditRow,
     EntryRow,
     LaneRow,

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from os import urandom
 from typing import cast
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.ledger import call_row, default_call_id
-from flue_py.core.rows import BlobRow, LaneRow, MoveRow, Payer, RequestRow
+from flue_py.core.rows import BlobRow, CallRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.sessions import (
     Appended,
     LeafChoice,

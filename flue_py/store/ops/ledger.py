@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.ledger import CallId, Recorded, call_row, differences, replaced_by
-from flue_py.core.rows import Payer
+from flue_py.core.rows import CallRow, Payer
 from flue_py.core.sessions import is_storable
 from flue_py.core.usage import MAX_AMOUNT, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import CallConflict

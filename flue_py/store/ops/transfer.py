@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
 
-from flue_py.core.call_rows import CallRow
-from flue_py.core.rows import Payer, RequestRow
+from flue_py.core.rows import CallRow, Payer, RequestRow
 from flue_py.core.trees import (
     FoundTree,
     GonePayer,

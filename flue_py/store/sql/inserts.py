@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
-from flue_py.core.call_rows import CallRow
 from flue_py.core.rows import (
     BlobRow,
+    CallRow,
     EditRow,
     EntryRow,
     LaneRow,

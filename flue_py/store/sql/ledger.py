@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TypedDict
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.costs import EntryCost
 from flue_py.core.ledger import DAY_US, TOKEN_COLUMNS, Dimension
+from flue_py.core.rows import CallRow
 from flue_py.core.usage import PAID_COLUMNS, Paid
 from flue_py.core.usage_shapes import PARTS
 from flue_py.store.schema.ledger_sums import all_tokens

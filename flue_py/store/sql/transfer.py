@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypedDict
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.rows import (
     BlobRow,
+    CallRow,
     EditRow,
     EntryRow,
     LaneRow,

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from flue_py.core.budgets import Amounts, Budget, NewBudget
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import read_call
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.ledger import LedgerQuery
-from flue_py.core.rows import EditRow, EntryRow, SessionRow
+from flue_py.core.rows import CallRow, EditRow, EntryRow, SessionRow
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.trees import TreeCopy
 from flue_py.errors import BudgetExceeded, IdempotencyConflict

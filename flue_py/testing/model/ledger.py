@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from datetime import date
 from typing import TypeAlias
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.costs import NO_CALLS, EntryCost
 from flue_py.core.ledger import Dimension, LedgerQuery, UsageReport, day_of, period_of, summed, usage_report
+from flue_py.core.rows import CallRow
 from flue_py.core.sessions import Stored, all_meant, is_meant
 from flue_py.errors import SessionNotFound
 from flue_py.testing.model.reads import ModelReads

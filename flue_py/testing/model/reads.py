@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.entries import Entry
 from flue_py.core.kinds import EXCLUSION
 from flue_py.core.listing import (
@@ -21,6 +20,7 @@ from flue_py.core.listing import (
 )
 from flue_py.core.log import LogLine
 from flue_py.core.projection import context_of, latest_compaction, pinned_ids
+from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
     Change,

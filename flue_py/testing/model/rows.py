@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import NamedTuple, cast
 
 from flue_py.core.budgets import Covers, ReservationState, Unit
-from flue_py.core.call_rows import CallRow
 from flue_py.core.entries import Entry
 from flue_py.core.log import (
     LOGGED_IDS,
@@ -23,7 +22,7 @@ from flue_py.core.log import (
     Note,
     make_line,
 )
-from flue_py.core.rows import EditRow
+from flue_py.core.rows import CallRow, EditRow
 from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, SessionInfo, Stored, TaskLink
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.errors import EntryNotFound, LeafConflict

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
@@ -20,6 +19,7 @@ from flue_py.core.kinds import MESSAGE
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.log import NO_NOTE, Edit, Note, row_value
+from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
     Appended,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flue_py.core.call_rows import CallRow
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import CallId, call_row, is_part_of
+from flue_py.core.rows import CallRow
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
 from flue_py.errors import CallConflict, shown
 from flue_py.formats.kit.streaming import SessionPart
