@@ -14,7 +14,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sqlite.file import check_magic, translated
-from flue_py.store.sqlite.migrate import format_of
+from flue_py.store.sqlite.migrate import format_of, is_finished
 from flue_py.store.sqlite.owner import OpenFile, forget_file, require_not_inherited, require_not_lost
 from flue_py.store.sqlite.runner import SqliteRunner
 from flue_py.store.sqlite.unwritable import ReadingConnection, Stamps, connect_for_reading, stamps_of, why_not_writable
@@ -62,12 +62,14 @@ class ReadOnlyRunner(SqliteRunner):
         require_not_lost(self._path)
         with translated(self._path), closing(self._connect_reader()) as connection:
             found = format_of(connection, self._path)
+            is_current = found == FORMAT_VERSION and is_finished(connection)
         if found is None:
             raise NotAStore(f"{self._path} is empty; open it for writing to make a store of it")
-        if found < FORMAT_VERSION:
+        if not is_current:
+            early = "" if found < FORMAT_VERSION else "an early form of "
             raise StoreUnavailable(
-                f"{self._path} has format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; open it "
-                "once where it can be written to, or a copy of it"
+                f"{self._path} has {early}format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
+                "open it once where it can be written to, or a copy of it"
             )
 
     def _connect_reader(self) -> ReadingConnection:
