@@ -768,15 +768,24 @@ class Backend:
         )
 
     def turn(self) -> AbstractAsyncContextManager[object]:
-        """Return a lock by which calls happen one after the other, in call order; it belongs to one session handle."""
+        """Return a lock, by which the calls of one session handle happen one after the other, in call order.
+
+        Raises nothing of its own. O(1).
+        """
         return self._runner.turn()
 
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so."""
+        """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so.
+
+        Raises nothing of its own. O(1), beside the work.
+        """
         return await self._runner.finish(work)
 
     async def call_blocking(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns that blocks or takes long, called where it holds up nobody else."""
+        """Return what a function returns that blocks or takes long, called where it holds up nobody else.
+
+        Raises nothing of its own. O(1), beside the function.
+        """
         return await self._runner.call_blocking(function)
 
     async def close(self) -> None:

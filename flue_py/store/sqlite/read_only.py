@@ -13,7 +13,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sqlite.file import check_magic, translated
-from flue_py.store.sqlite.migrate import format_of
+from flue_py.store.sqlite.migrate import format_of, is_finished
 from flue_py.store.sqlite.owner import OpenFile, require_not_inherited, require_not_lost
 from flue_py.store.sqlite.runner import SqliteRunner
 from flue_py.store.sqlite.store_file import Reader, StoreFile
@@ -44,12 +44,14 @@ class ReadOnlyFile(StoreFile):
         require_not_lost(self.path)
         with translated(self.path), closing(self.connect()) as connection:
             found = format_of(connection, self.path)
+            is_current = found == FORMAT_VERSION and is_finished(connection)
         if found is None:
             raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
-        if found < FORMAT_VERSION:
+        if not is_current:
+            early = "" if found < FORMAT_VERSION else "an early form of "
             raise StoreUnavailable(
-                f"{self.path} has format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; open it "
-                "once where it can be written to, or a copy of it"
+                f"{self.path} has {early}format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
+                "open it once where it can be written to, or a copy of it"
             )
         self._file = OpenFile(self._absolute_path, self)
 
