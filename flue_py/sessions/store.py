@@ -47,7 +47,6 @@ from flue_py.sessions.arguments import (
     optional,
 )
 from flue_py.sessions.budgeting import StoreBudgets
-from flue_py.sessions.handle import finish
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
@@ -343,7 +342,8 @@ class Store(StoreUsage, StoreBudgets):
         checked_flag(verify, "verify")
         if progress is not None and not callable(progress):
             raise InvalidArgument(f"progress: {shown(progress)} is not a function")
-        return await finish(self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
+        copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
+        return await self._backend.finish(copying)
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""
@@ -351,4 +351,4 @@ class Store(StoreUsage, StoreBudgets):
 
     async def close(self) -> None:
         """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
-        await finish(self._backend.close())
+        await self._backend.finish(self._backend.close())

@@ -14,7 +14,7 @@ from alembic import command
 from sqlalchemy import create_engine
 
 import flue_py
-from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
+from flue_py.errors import CorruptStore, FormatTooNew, NotAStore, StoreUnavailable
 from flue_py.store.schema import ddl, printing
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 from flue_py.store.sqlite import migrate
@@ -158,6 +158,27 @@ async def test_an_older_database_is_backed_up_and_upgraded_without_loss(tmp_path
     for copy in (path, backup):
         with closing(sqlite3.connect(copy)) as connection:
             assert connection.execute("SELECT what FROM kept").fetchall() == [("a year of work",)]
+
+
+@pytest.mark.anyio
+async def test_an_early_store_of_this_format_is_backed_up_and_finished(tmp_path: Path) -> None:
+    path = tmp_path / "early.db"
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        command.upgrade(ddl.alembic_config(connection), "0003")
+        connection.exec_driver_sql("UPDATE flue_store SET value = 3 WHERE name = 'format'")
+    engine.dispose()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    with pytest.raises(StoreUnavailable, match="has an early form of format 3, and must be upgraded"):
+        async with flue_py.open(path, read_only=True):
+            pass
+    async with flue_py.open(path) as store:
+        assert (await store.verify()).problems == []
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(ddl.HEAD,)]
+    assert (tmp_path / "early.db.format-3.bak").exists()
 
 
 def test_a_failed_upgrade_leaves_the_old_database_as_it_was(tmp_path: Path) -> None:

@@ -351,8 +351,8 @@ async def test_an_older_database_is_upgraded_without_loss(new_database: NewDatab
 LATER = '''
 """A format to come.
 
-Revision: 0004
-Follows: 0003
+Revision: 0005
+Follows: 0004
 """
 
 from __future__ import annotations
@@ -360,8 +360,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -373,7 +373,7 @@ def upgrade() -> None:
 def later_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version of this package, whose format has a migration more."""
     shutil.copytree(ddl.migrations_directory(), tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "migrations" / "versions" / "0004_colours.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0005_colours.py").write_text(LATER)
     monkeypatch.setattr(ddl, "migrations_directory", lambda: tmp_path / "migrations")
     for module in (stamps, ddl, postgres_format):
         monkeypatch.setattr(module, "FORMAT_VERSION", 4)
@@ -393,7 +393,7 @@ async def test_a_store_with_rows_is_upgraded_to_a_later_format(
     done = await prepare(url)
     assert (done.found, await stamp(url)) == (3, 4)
     assert await query(url, "SELECT lane_id, colour FROM lanes ORDER BY 1") == [(1, "blue"), (2, "blue")]
-    assert await query(url, "SELECT version_num FROM alembic_version") == [("0004",)]
+    assert await query(url, "SELECT version_num FROM alembic_version") == [("0005",)]
     assert (await prepare(url)).found == 4
 
 

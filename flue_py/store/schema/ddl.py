@@ -1,7 +1,7 @@
 """The SQL that makes a store, in either dialect: run by `migrate` and `postgres_format`, printed for review.
 
 A new database is made from the schema; an older one is upgraded by alembic. Both ways lead to the same tables, which
-the tests compare by what the catalogs say. Migration NNNN makes format NNNN.
+the tests compare by what the catalogs say. Migration NNNN makes format NNNN, and 0004 finishes format 3.
 """
 
 from __future__ import annotations
@@ -32,8 +32,14 @@ else:
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-HEAD = f"{FORMAT_VERSION:04}"
+REVISIONS = {1: "0001", 2: "0002", 3: "0004"}
+"""The alembic revision at which each format is complete. Early stores of format 3 are at 0003."""
+
+HEAD = REVISIONS[FORMAT_VERSION]
 """The alembic revision of this format."""
+
+FINISHED_BY = "attachments"
+"""A table that a store of format 3 has once it is at the last revision."""
 
 STATEMENT_END = ";\n\n"
 """What stands behind each statement of a printed schema, and nowhere within one."""
@@ -290,7 +296,7 @@ def upgrade_sql(dialect: Dialect, found: int) -> str:
         raise InvalidArgument(f"format {found} is not one that this flue_py knows: there are 1 to {FORMAT_VERSION}")
     if found == FORMAT_VERSION:
         return f"-- Format {found} is the current one: there is nothing to do.\n"
-    script = alembic_sql(dialect, f"{found:04}:head")
+    script = alembic_sql(dialect, f"{REVISIONS[found]}:head")
     return f"-- Upgrades a store from format {found} to {FORMAT_VERSION}, in one transaction.\n\n{script}"
 
 

@@ -1,3 +1,14 @@
+CREATE TABLE attachments (
+    tree_id BIGINT NOT NULL,
+    lane_id BIGINT NOT NULL,
+    depth BIGINT NOT NULL,
+    place BIGINT NOT NULL,
+    sha256 BYTEA NOT NULL,
+    CONSTRAINT pk_attachments PRIMARY KEY (tree_id, lane_id, depth, place)
+);
+
+CREATE INDEX ix_attachments_sha256 ON attachments (tree_id, sha256);
+
 CREATE TABLE blobs (
     tree_id BIGINT NOT NULL,
     sha256 BYTEA NOT NULL,
@@ -268,5 +279,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0003');
+INSERT INTO alembic_version (version_num) VALUES ('0004');
 

@@ -210,6 +210,20 @@ blobs = Table(
     PrimaryKeyConstraint("tree_id", "sha256"),
 )
 
+# Which large base64 text of an entry's payload is stored once per tree, in `blobs`, and where it was cut out of it.
+attachments = Table(
+    "attachments",
+    metadata,
+    Column("tree_id", BigInteger, nullable=False),
+    Column("lane_id", BigInteger, nullable=False),
+    Column("depth", BigInteger, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("tree_id", "lane_id", "depth", "place"),
+    Index("ix_attachments_sha256", "tree_id", "sha256"),
+    sqlite_with_rowid=False,
+)
+
 leaf_moves = Table(
     "leaf_moves",
     metadata,

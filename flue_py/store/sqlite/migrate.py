@@ -16,6 +16,7 @@ from flue_py.errors import CorruptStore, NotAStore, StoreUnavailable
 from flue_py.lazy import lazy_module
 from flue_py.store.files.private import Part
 from flue_py.store.schema.ddl import (
+    FINISHED_BY,
     Migrated,
     checked_stamp,
     run_migrations,
@@ -87,11 +88,11 @@ def _connect_and_prepare(
 def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
     """Bring a SQLite database to the current format; return what was done.
 
-    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: four
+    Raises `FormatTooNew`, `NotAStore`, `CorruptStore`; driver errors as they are. O(1) where it is current: five
     reads, no write.
     """
     found = format_of(connection, path)
-    if found == FORMAT_VERSION:
+    if found == FORMAT_VERSION and is_finished(connection):
         try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
     if journal_mode(connection) != WAL:
@@ -108,7 +109,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         connection.execute("ROLLBACK")
         raise
     commit(connection, busy_timeout)
-    if found is not None and found < FORMAT_VERSION:
+    if found is not None and not (found == FORMAT_VERSION and is_finished(connection)):
         return _upgrade(connection, path, found, busy_timeout)
     return Migrated(str(path), found)
 
@@ -127,6 +128,12 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     if row is None:
         raise NotAStore(f"{path} has no format stamp; it is not a database of flue_py")
     return checked_stamp(row[0], str(path))
+
+
+def is_finished(connection: sqlite3.Connection) -> bool:
+    """Return whether a store of the current format has all of it: early ones lack the last migration."""
+    row = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (FINISHED_BY,)).fetchone()
+    return row is not None
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -158,7 +165,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeou
     try:
         with engine.begin() as target:
             now = format_of(connection, path)
-            if now == found:
+            if now == found and not is_finished(connection):
                 backup = _back_up(path, found, busy_timeout)
                 run_migrations(target)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
