@@ -108,7 +108,7 @@ class Store(StoreUsage, StoreBudgets):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
-        id: str | None = None,  # noqa: A002 - what the field calls it
+        id: str | None = None,
     ) -> Session:
         """Create a session with an empty history, and return a handle on it.
 
@@ -167,7 +167,7 @@ class Store(StoreUsage, StoreBudgets):
                     raise
         raise AssertionError("unreachable")
 
-    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
+    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:
         """Return a handle on the session with this id; None if it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
         info = await self._backend.get_session(str(checked_session(id)), scope)
