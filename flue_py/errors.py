@@ -104,7 +104,12 @@ def shown(value: object) -> str:
 
 
 class FlueError(Exception):
-    """The root of every error this library raises."""
+    """The root of every error this library raises.
+
+    ``operation`` is the number, from 0, of the operation of a batch (`Store.atomic`) that raised it; None outside one.
+    """
+
+    operation: int | None = None
 
 
 class RetryOrRebase(FlueError):

@@ -281,13 +281,23 @@ async def write_what_fits(
         try:
             return await write(entries), entries
         except SumTooLarge:
-            counted = [place for place, entry in enumerate(entries) if entry.counted and _most(entry)]
-            if not counted:
+            fewer = without_largest(entries, tries)
+            if fewer is None:
                 raise
-            largest = max(counted, key=lambda place: _most(entries[place]))
-            left_out = {largest} if tries < _SINGLY else set(counted)
-            entries = [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
-            tries += 1
+            entries, tries = fewer, tries + 1
+
+
+def without_largest(entries: Sequence[NewEntry], tries: int) -> list[NewEntry] | None:
+    """Return entries of which the one that reports the most is not counted; after several tries, all of them are not.
+
+    None if none of them is counted.
+    """
+    counted = [place for place, entry in enumerate(entries) if entry.counted and _most(entry)]
+    if not counted:
+        return None
+    largest = max(counted, key=lambda place: _most(entries[place]))
+    left_out = {largest} if tries < _SINGLY else set(counted)
+    return [_uncounted(entry) if place in left_out else entry for place, entry in enumerate(entries)]
 
 
 def with_oddities(appended: Appended, entries: Sequence[NewEntry]) -> Appended:

@@ -81,9 +81,3 @@ class Editing(Handle):
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
         work = partial(self._backend.update_session, self._ref, completed_us=moment, expected=seen, note=note)
         return await self._commit(work, self._note_row)
-
-    def _note_row(self, info: SessionInfo) -> None:
-        self._info = info
-        # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
-        if info.leaf_id == self._leaf_id:
-            self._revision = info.revision

@@ -1,8 +1,11 @@
 """A handle on one session: its lock, the leaf it builds on, and how a change is committed."""
 
+# ruff: noqa: SLF001 - the functions below are the handle's own, and no methods of every session
+
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -10,6 +13,7 @@ from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
+from flue_py.core.operations import Left, Outcome
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import (
     NOTHING_SEEN,
@@ -180,6 +184,12 @@ class Handle:
         if result.entry_ids and (not result.replayed or result.revision > self._revision):
             self._note(result.entry_ids[-1] if result.on_branch else result.leaf_id, result.revision)
 
+    def _note_row(self, info: SessionInfo) -> None:
+        self._info = info
+        # The leaf stays the one this handle has seen, so that what another writer added is not built on unseen.
+        if info.leaf_id == self._leaf_id:
+            self._revision = info.revision
+
     def _note_read(self, read: PathRead, leaf: LeafChoice) -> None:
         if isinstance(leaf, Stored):
             self._note(read.stored_leaf_id, read.revision)
@@ -187,3 +197,37 @@ class Handle:
     def _note_move(self, moved: Moved | None) -> None:
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
+
+
+def is_of(handle: Handle, backend: Backend) -> bool:
+    """Return whether a handle is on a session of this store."""
+    return handle._backend is backend
+
+
+@asynccontextmanager
+async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
+    """Wait for the turns of several handles, in one order for everybody, so that no two wait for each other."""
+    async with AsyncExitStack() as turns:
+        for handle in sorted(handles, key=lambda handle: (handle.id, id(handle))):
+            await turns.enter_async_context(handle._turn)
+        yield
+
+
+def take_over(handle: Handle, outcome: Outcome) -> None:
+    """Let a handle know what an operation on its session came to, or the session that it is now a handle on."""
+    if isinstance(outcome, Appended):
+        handle._note_append(outcome)
+    elif isinstance(outcome, Moved):
+        handle._note_move(outcome)
+    elif isinstance(outcome, SessionInfo):
+        if handle._ref.session_key == outcome.session_key:
+            handle._note_row(outcome)
+            return
+        handle._info, handle._ref = outcome, outcome.ref
+        handle._note(outcome.leaf_id, outcome.revision)
+
+
+def take_over_revision(handle: Handle, left: Left | None) -> None:
+    """Let a handle know the revision of its session, unless that has a leaf which the handle has not seen."""
+    if left is not None and left.leaf_id == handle._leaf_id:
+        handle._revision = max(left.revision, handle._revision)

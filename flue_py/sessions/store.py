@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -53,6 +54,7 @@ from flue_py.sessions.arguments import (
     checked_text,
     optional,
 )
+from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.session import Session
@@ -331,6 +333,25 @@ class Store(StoreUsage, StoreBudgets):
 
         written = await write_what_fits(write, self._pricer.price_entries(incoming.entries))
         return incoming.noted_in(with_oddities(*written))
+
+    @asynccontextmanager
+    async def atomic(self, *, idempotency_key: str | None = None) -> AsyncIterator[Atomic]:
+        """Collect operations on any sessions, and commit them as one at the end of the ``async with``: all, or none.
+
+        Nothing is written, and no lock is held, before the end; a block that raises writes nothing. Each operation
+        finds what earlier ones of the batch did, and its ids are known at once. What one of them raises, such as
+        `LeafConflict`, undoes all of them; the error's ``operation`` is the number of the one it came from, from 0.
+        Handles that took part know their leaf and revision afterwards, also if the caller is cancelled while the commit
+        is under way. With an ``idempotency_key`` the whole batch is done once: the key belongs to the first session
+        that it names and does not make itself; single operations may have keys of their own. Raises as the operations
+        do, and `InvalidArgument` for a key that no session would have. The sum of their costs.
+        """
+        batch = Atomic(self._backend, self._limits, self._pricer, idempotency_key)
+        try:
+            yield batch
+        finally:
+            batch.close()
+        await batch.commit()
 
     # -- tasks and deletion -----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from flue_py.core.ledger import CallId, LedgerQuery, Recorded, UsageReport
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import NO_NOTE, LogLine, Note
+from flue_py.core.operations import Committed, Operation
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
@@ -409,6 +410,30 @@ class Backend:
             lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, expected, note),
             repeatable=_is_repeatable(expected),
         )
+
+    async def atomic(self, operations: Sequence[Operation], *, idempotency_key: str | None = None) -> Committed:
+        """Do operations in one transaction, one after the other: all of them, or none.
+
+        Each is a value that stands for a method of this class (`flue_py.core.operations`) and raises what that does;
+        the error has the number of its ``operation``. An operation finds what earlier ones did; an expected revision is
+        the one before the batch. Ids of entries and sessions can be brought along (`new_entry_id`, `new_session_id`),
+        so that a later operation can name what an earlier one makes. If one with a key of its own was done before,
+        later ones mean what it made then. The ``idempotency_key`` is one for the whole batch, and belongs to the first
+        session that it names and does not make itself. Raises `InvalidArgument` if there is none for the key. The sum
+        of the costs, and O(sessions).
+        """
+        return await self._runner.write(
+            lambda tx: ops.atomic.atomic(tx, self._sources, operations, idempotency_key),
+            repeatable=idempotency_key is not None,
+        )
+
+    def new_entry_id(self) -> str:
+        """Return an id for an entry that is to be written, from where this store takes them."""
+        return self._sources.entry_id()
+
+    def new_session_id(self) -> str:
+        """Return an id for a session that is to be made, from where this store takes them."""
+        return self._sources.session_id()
 
     # -- reads ----------------------------------------------------------------------------------------------
 

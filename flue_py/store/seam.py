@@ -143,6 +143,9 @@ class Transaction(Protocol):
     def lock_session(self, session_id: str) -> None:
         """Do the same for one session by its id; one that is not there is no error."""
 
+    def lock_named(self, session_ids: Collection[str]) -> None:
+        """Do the same for sessions by their ids, of all at once, in one order for everybody."""
+
     def new_key(self) -> int:
         """Return a key for a new session (and its tree) that no session has or ever had."""
 

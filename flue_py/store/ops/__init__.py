@@ -12,6 +12,7 @@ from flue_py.lazy import lazy_modules
 if TYPE_CHECKING:
     from flue_py.store.ops import (
         append,
+        atomic,
         budgets,
         delete,
         edit,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "append",
+    "atomic",
     "budgets",
     "delete",
     "edit",

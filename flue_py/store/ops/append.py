@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import urandom
+from typing import Any
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
@@ -107,9 +108,7 @@ class PlannedAppend:
     @property
     def request(self) -> RequestRow | None:
         """The result as it is stored under the idempotency key, where there is one."""
-        result = self.result
-        told = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
-        return request_row(self.state, self.idempotency_key, "append", self.digest, [*told, result.parent_id])
+        return request_row(self.state, self.idempotency_key, "append", self.digest, told_of(self.result))
 
 
 def plan_append(
@@ -131,7 +130,7 @@ def plan_append(
         digest = content_digest([(new.kind, new.payload, new.source, new.extra) for new in entries])
         stored = replayed_result(tx, state, idempotency_key, "append", digest)
         if stored is not None:
-            return _replayed(stored)
+            return appended_of(json.loads(stored))
     on_branch = not state.require(expected, on_conflict) and on_conflict == "branch"
     if not entries:
         nothing = Appended((), state.leaf, state.revision, parent_id=state.leaf)
@@ -139,6 +138,9 @@ def plan_append(
     below, parent = place(tx, state, leaf_of(expected) if on_branch else STORED)
     _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
+    named = [new.id for new in entries if isinstance(new.id, str)]
+    if len(named) > 1:
+        batch.look_up(named)
     ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
     replaced = sum(new.surrogates_replaced for new in entries)
     leaf = state.leaf if on_branch else ids[-1]
@@ -146,8 +148,15 @@ def plan_append(
     return PlannedAppend(state, batch, result, idempotency_key, digest)
 
 
-def _replayed(stored: str) -> Appended:
-    ids, leaf, revision, on_branch, replaced, *below = json.loads(stored)
+def told_of(result: Appended) -> list[object]:
+    """Return what is written down of the result of an append, for a retry."""
+    told = (result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced)
+    return [*told, result.parent_id]
+
+
+def appended_of(told: Sequence[Any]) -> Appended:
+    """Return the result of an append from what was written down of it."""
+    ids, leaf, revision, on_branch, replaced, *below = told
     # Earlier versions did not write down what it was appended below.
     parent_id = below[0] if below else None
     return Appended(tuple(ids), leaf, revision, on_branch, True, replaced, parent_id=parent_id)
@@ -160,7 +169,7 @@ def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> App
         return None
     row = tx.first(state_sql.REQUEST, session_key=state.key, idempotency_key=idempotency_key)
     operation, _, result = row or ("", b"", "")
-    return _replayed(str(result)) if operation == "append" else None
+    return appended_of(json.loads(result)) if operation == "append" else None
 
 
 def import_entries(

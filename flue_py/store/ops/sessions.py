@@ -191,15 +191,15 @@ def plan_fork(
     digest = b"" if idempotency_key is None else content_digest(asked, new.key, new.title, new.metadata_text)
     stored = replayed_result(tx, state, idempotency_key, "fork", digest)
     if stored is not None:
-        return _replayed_session(tx, stored)
+        return replayed_session(tx, json.loads(stored))
     state.require(expected)
     leaf, _ = place(tx, state, at)
     session = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
     return PlannedFork(state, session, idempotency_key, digest)
 
 
-def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:
-    session_id = str(json.loads(stored))
+def replayed_session(tx: Transaction, session_id: str) -> SessionInfo:
+    """Return the session that a request made before. Raises `SessionNotFound` if it has been deleted since."""
     info = get_session(tx, session_id, None)
     if info is None:
         raise SessionNotFound(
@@ -224,7 +224,7 @@ def create_task(
     digest = b"" if idempotency_key is None else content_digest(task_id, new.key, new.title, new.metadata_text)
     stored = replayed_result(tx, state, idempotency_key, "task", digest)
     if stored is not None:
-        return _replayed_session(tx, stored)
+        return replayed_session(tx, json.loads(stored))
     info = _linked_child(tx, state, task_id)
     if info is None:
         state.require(expected)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from flue_py.core.sessions import is_storable
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Insert, NeedsSnapshot, Nothing, P, Parameters, R, Row, Statement, Transaction, Written
 from flue_py.store.sql import sessions as sessions_sql
@@ -86,9 +87,15 @@ class PostgresTransaction(Transaction):
         self.rows(sessions_sql.LOCK_SESSIONS, keys=json.dumps(sorted(keys)))
 
     def lock_session(self, session_id: str) -> None:
-        if self._locks:
+        if self._locks and session_id not in self.locked:
             self.first(sessions_sql.LOCK_SESSION, id=session_id)
             self.locked.add(session_id)
+
+    def lock_named(self, session_ids: Collection[str]) -> None:
+        if self._locks:
+            asked = sorted(session_id for session_id in session_ids if is_storable(session_id))
+            self.rows(sessions_sql.LOCK_NAMED, ids=json.dumps(asked))
+            self.locked.update(asked)
 
     def new_key(self) -> int:
         return _new_key()

@@ -33,7 +33,7 @@ _DERIVED = frozenset(
 _WORDS = {
     ("sessions", "kind"): frozenset({"root", "fork", "task"}),
     ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
-    ("requests", "operation"): frozenset({"append", "move", "fork", "task"}),
+    ("requests", "operation"): frozenset({"append", "move", "fork", "task", "atomic"}),
     ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),

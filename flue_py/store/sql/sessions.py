@@ -7,8 +7,8 @@ from typing import TypedDict
 
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Nothing
-from flue_py.store.sql.dialects import IN_KEYS, announced, statement
-from flue_py.store.sql.takes import Id, Keys, Tree
+from flue_py.store.sql.dialects import IN_IDS, IN_KEYS, announced, statement
+from flue_py.store.sql.takes import Id, Ids, Keys, Tree
 
 ScopeKey = TypedDict("ScopeKey", {"scope": str, "key": str})
 UpdateRevision = TypedDict("UpdateRevision", {"session_key": int, "revision": int, "at": int})
@@ -45,6 +45,9 @@ UPDATE_COMPLETED = statement(UpdateCompleted, Nothing)(
     "UPDATE sessions SET completed_at = :completed_at WHERE session_key = :session_key"
 )
 # In order of key, so that two who lock the same sessions do not wait for each other.
+LOCK_NAMED = statement(Ids, tuple[int])(
+    f"SELECT s.session_key FROM sessions s WHERE s.id {IN_IDS} ORDER BY s.session_key FOR UPDATE"
+)
 LOCK_SESSIONS = statement(Keys, tuple[int])(
     f"SELECT s.session_key FROM sessions s WHERE s.session_key {IN_KEYS} ORDER BY s.session_key FOR UPDATE"
 )

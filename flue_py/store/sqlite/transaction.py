@@ -27,6 +27,9 @@ class SoleWriter(Transaction):
     def lock_session(self, session_id: str) -> None:
         """Nothing to do: SQLite has one writer at a time."""
 
+    def lock_named(self, session_ids: Collection[str]) -> None:
+        """Nothing to do: SQLite has one writer at a time."""
+
     def new_key(self) -> int:
         row = self.first(store_sql.READ_STATE, name="next_key")
         if row is None:

@@ -1,0 +1,415 @@
+"""Several operations on the sessions of a store, collected, and committed as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from flue_py.core.entries import NewEntry, checked_source
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue, decode_object
+from flue_py.core.limits import Limits
+from flue_py.core.log import Note
+from flue_py.core.operations import (
+    AppendEntries,
+    CreateSession,
+    CreateTask,
+    DeleteTree,
+    ForkSession,
+    LinkTask,
+    MoveLeaf,
+    SetLabel,
+    SetPin,
+    UpdateSession,
+)
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Deletion,
+    LeafChoice,
+    Moved,
+    NewSession,
+    OnConflict,
+    Seen,
+    SessionInfo,
+    check_entry_label,
+    check_label,
+    check_name,
+    check_new_name,
+    checked_title,
+)
+from flue_py.errors import InvalidArgument
+from flue_py.sessions.arguments import (
+    HasId,
+    checked_flag,
+    checked_id,
+    checked_leaf,
+    checked_messages,
+    checked_metadata,
+    checked_moment,
+    checked_on_conflict,
+    checked_place,
+    checked_seen,
+    checked_session,
+)
+from flue_py.sessions.collecting import Collector, Pending
+from flue_py.sessions.handle import Handle
+from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages
+from flue_py.sessions.session import Session
+
+if TYPE_CHECKING:
+    from flue_py.core.messages import Message
+
+
+@frozen
+class _Merged:
+    """Makes metadata of those that are stored and those that are added."""
+
+    added: str
+    limits: Limits
+
+    def __call__(self, stored: str) -> str:
+        return checked_metadata({**decode_object(stored), **decode_object(self.added)}, self.limits)
+
+
+class Atomic(Collector):
+    """Operations that are committed together at the end of the ``async with`` (see `Store.atomic`).
+
+    Its methods are those of `Session` and `Store` with the session named first: as itself, by its id, or as what this
+    batch makes. They check their arguments, collect, and return at once; nothing is read or written. What a session
+    appends and moves builds on what this batch did to it before, else on the leaf of the handle that is named, or for
+    an id, on whatever is stored; ``expected_leaf`` takes the place of that. ``expected_revision`` is the revision
+    before the batch. A session that is made here is a handle at once, which can be used when it is committed.
+    """
+
+    # -- entries --------------------------------------------------------------------------------------------------
+
+    def append_message(
+        self,
+        session: HasId | str,
+        message: Mapping[str, JsonValue] | Message,
+        *,
+        source: str | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append a message, as `Session.append_message` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._append(session, incoming_message(message, source, calls), on_conflict, idempotency_key, seen)
+
+    def append_messages(
+        self,
+        session: HasId | str,
+        messages: Sequence[Mapping[str, JsonValue] | Message],
+        *,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append messages as a chain, as `Session.append_messages` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        incoming = incoming_messages(checked_messages(messages), source)
+        checked_source(source)
+        return self._append(session, incoming, on_conflict, idempotency_key, seen)
+
+    def append_entries(
+        self,
+        session: HasId | str,
+        entries: Sequence[NewEntry],
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append entries that the builders of `NewEntry` made, as a chain: compactions, summaries, further kinds.
+
+        Their ``parent_id`` and ``created_us`` are left out of account. Raises `InvalidEntry` for any other entry.
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
+            raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
+        chain = [replace(entry, parent_id=None, created_us=None) for entry in entries]
+        starts = list(range(len(chain) + 1))
+        return self._append(session, Incoming(chain, starts, [None] * len(chain)), on_conflict, idempotency_key, seen)
+
+    def _append(
+        self,
+        session: HasId | str,
+        incoming: Incoming,
+        on_conflict: OnConflict,
+        idempotency_key: str | None,
+        seen: Seen,
+    ) -> Pending[Appended]:
+        checked_on_conflict(on_conflict)
+        check_name(idempotency_key, "idempotency_key")
+        session_id, handle = self._named(session)
+        self._limits.check_entries(incoming.entries)
+        entries = [
+            replace(entry, id=self._backend.new_entry_id()) if entry.id is None else entry for entry in incoming.entries
+        ]
+        pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
+        priced = self._pricer.price_entries(entries)
+        operation = AppendEntries(session_id, priced, seen, on_conflict, idempotency_key)
+        self._collect(operation, handle, pending, incoming=incoming)
+        return pending
+
+    # -- sessions -------------------------------------------------------------------------------------------------
+
+    def create_session(
+        self,
+        *,
+        key: str | None = None,
+        title: str | None = None,
+        scope: str = "",
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        config_path: str | None = None,
+        id: str | None = None,
+    ) -> Session:
+        """Create a session, as `Store.create_session` does; return the handle on it."""
+        text = checked_metadata(metadata, self._limits)
+        session_id = self._backend.new_session_id() if id is None else id
+        new = NewSession(key, title, scope, text, cwd, config_path, session_id)
+        check_new_name(new.key, "key")
+        check_new_name(new.scope, "scope")
+        made = self._make(new, scope)
+        self._collect(CreateSession(new), None, Pending[SessionInfo](), made)
+        return made
+
+    def fork(
+        self,
+        session: Session,
+        *,
+        at: LeafChoice = STORED,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Fork a session, as `Session.fork` does; return the handle on the fork.
+
+        ``at`` may be an entry that this batch appends; left out, it is the leaf as this batch has left it so far.
+        """
+        checked_leaf(at, "at")
+        check_name(idempotency_key, "idempotency_key")
+        check_new_name(key, "key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._handle(session)
+        text, info = checked_metadata(metadata, self._limits), handle.info
+        new = NewSession(key, title, handle.scope, text, info.cwd, info.config_path, self._backend.new_session_id())
+        made = self._make(new, handle.scope)
+        operation = ForkSession(session_id, at, new, seen, idempotency_key)
+        self._collect(operation, handle, Pending[SessionInfo](), made)
+        return made
+
+    def create_task(
+        self,
+        session: Session,
+        *,
+        task_id: str,
+        key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Session:
+        """Start a task session, as `Session.create_task` does; return the handle on it."""
+        if task_id is None:
+            raise InvalidArgument("task_id: should be a string, not None")
+        check_new_name(task_id, "task_id")
+        check_new_name(key, "key")
+        check_name(idempotency_key, "idempotency_key")
+        check_label(cwd, "cwd")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._handle(session)
+        text, folder = checked_metadata(metadata, self._limits), cwd or handle.info.cwd
+        new = NewSession(key, title, handle.scope, text, folder, id=self._backend.new_session_id())
+        made = self._make(new, handle.scope)
+        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, self._limits.task_depth)
+        self._collect(operation, handle, Pending[SessionInfo](), made)
+        return made
+
+    def link_task(
+        self,
+        parent: HasId | str,
+        child: HasId | str,
+        *,
+        task_id: str,
+        entry_id: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Link a session to a parent as its task session, as `Store.link_task` does."""
+        check_name(checked_id(task_id, "task_id"), "task_id")
+        checked_place(entry_id, "entry_id")
+        seen = checked_seen(expected_leaf, expected_revision)
+        parent_id, handle = self._named(parent)
+        child_id = str(checked_session(child))
+        self._collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
+
+    def delete_session_tree(
+        self,
+        session: HasId | str,
+        *,
+        scope: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Deletion]:
+        """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
+        check_label(scope, "scope")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        pending = Pending[Deletion]()
+        self._collect(DeleteTree(session_id, scope, seen), handle, pending)
+        return pending
+
+    # -- the leaf, the row, and marks -----------------------------------------------------------------------------
+
+    def move_leaf(
+        self,
+        session: HasId | str,
+        to: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved]:
+        """Set the leaf, as `Session.move_leaf` does."""
+        checked_place(to, "to")
+        check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        pending = Pending[Moved]()
+        operation = MoveLeaf(session_id, to, seen, note=Note(by, why), idempotency_key=idempotency_key)
+        self._collect(operation, handle, pending)
+        return pending
+
+    def set_title(
+        self,
+        session: HasId | str,
+        title: str | None,
+        *,
+        auto: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Set or clear the title, as `Session.set_title` does."""
+        title, seen, note = checked_title(title), checked_seen(expected_leaf, expected_revision), Note(by, why)
+        session_id, handle = self._named(session)
+        if checked_flag(auto, "auto"):
+            return self._update(UpdateSession(session_id, auto_title=title, expected=seen, note=note), handle)
+        return self._update(UpdateSession(session_id, title=title, expected=seen, note=note), handle)
+
+    def set_metadata(
+        self,
+        session: HasId | str,
+        metadata: Mapping[str, JsonValue],
+        *,
+        merge: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Replace the metadata, or some of their keys, as `Session.set_metadata` does."""
+        if metadata is None:
+            raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
+        text = checked_metadata(metadata, self._limits)
+        change = _Merged(text, self._limits) if checked_flag(merge, "merge") else text
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        operation = UpdateSession(session_id, metadata_text=change, expected=seen, note=Note(by, why))
+        return self._update(operation, handle)
+
+    def set_completed(
+        self,
+        session: HasId | str,
+        at: datetime | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Note when the session's work was completed, as `Session.set_completed` does."""
+        moment = None if at is None else checked_moment(at)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        operation = UpdateSession(session_id, completed_us=moment, expected=seen, note=Note(by, why))
+        return self._update(operation, handle)
+
+    def _update(self, operation: UpdateSession, handle: Handle | None) -> Pending[SessionInfo]:
+        pending = Pending[SessionInfo]()
+        self._collect(operation, handle, pending)
+        return pending
+
+    def set_label(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        label: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Label an entry, as `Session.set_label` does; it may be one that this batch appends."""
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._named(session)
+        self._collect(SetLabel(session_id, entry_id, label, seen, Note(by, why)), handle, Pending[None]())
+
+    def pin(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[tuple[str, ...]]:
+        """Pin an entry, as `Session.pin` does; the result are the ids of what was pinned with it, in path order."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=True)
+
+    def unpin(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[tuple[str, ...]]:
+        """Let go of a pinned entry, as `Session.unpin` does; the result is as for `pin`."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        return self._set_pin(session, entry_id, Note(by, why), seen, pinned=False)
+
+    def _set_pin(
+        self, session: HasId | str, entry_id: str, note: Note, seen: Seen, *, pinned: bool
+    ) -> Pending[tuple[str, ...]]:
+        checked_id(entry_id, "entry_id")
+        session_id, handle = self._named(session)
+        pending = Pending[tuple[str, ...]]()
+        self._collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
+        return pending

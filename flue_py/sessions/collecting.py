@@ -1,0 +1,248 @@
+"""Operations that are collected one after the other, and what becomes of them when they are committed together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar, cast
+
+from flue_py.core.limits import Limits
+from flue_py.core.operations import (
+    AppendEntries,
+    Committed,
+    CreateSession,
+    CreateTask,
+    ForkSession,
+    MoveLeaf,
+    Operation,
+    Outcome,
+)
+from flue_py.core.sessions import (
+    NOTHING_SEEN,
+    Appended,
+    NewSession,
+    Seen,
+    SessionInfo,
+    Stored,
+    check_name,
+)
+from flue_py.core.usage import SumTooLarge
+from flue_py.errors import InvalidArgument, shown
+from flue_py.prices.book import CallPricer
+from flue_py.sessions.appending import with_oddities, without_largest
+from flue_py.sessions.arguments import (
+    HasId,
+    checked_session,
+)
+from flue_py.sessions.handle import Handle, is_of, take_over, take_over_revision, turns_of
+from flue_py.sessions.incoming import Incoming
+from flue_py.sessions.session import Session
+from flue_py.store.backend import Backend
+from flue_py.store.seam import CommittedBeforeCancellation
+
+Result = TypeVar("Result")
+
+
+class Pending(Generic[Result]):
+    """One operation of a batch: the ids of the entries that it makes, and when the batch is committed, its result."""
+
+    __slots__ = ("_entry_ids", "_results")
+
+    def __init__(self, entry_ids: Sequence[str] = ()) -> None:
+        self._entry_ids = tuple(entry_ids)
+        self._results: list[Result] = []
+
+    @property
+    def entry_ids(self) -> tuple[str, ...]:
+        """The ids of the entries it appends. If the commit finds that it was done before, those of the first time."""
+        return self._entry_ids
+
+    @property
+    def entry_id(self) -> str:
+        """The id of the last of these entries. Raises `ValueError` if it appends nothing."""
+        if not self._entry_ids:
+            raise ValueError("this operation appends nothing, so there is no entry id")
+        return self._entry_ids[-1]
+
+    @property
+    def result(self) -> Result:
+        """What the method of `Session` or `Store` would have returned. Raises `InvalidArgument` before the commit."""
+        if not self._results:
+            raise InvalidArgument("this operation is not committed: its result is there after the `async with`")
+        return self._results[0]
+
+    def settle(self, result: Result) -> None:
+        """Note what came of it. Called by the batch."""
+        self._results = [result]
+        if isinstance(result, Appended) and result.replayed:
+            self._entry_ids = result.entry_ids
+
+
+class _Planned:
+    """An operation as it was collected."""
+
+    __slots__ = ("handle", "incoming", "made", "operation", "pending")
+
+    def __init__(
+        self,
+        operation: Operation,
+        handle: Handle | None,
+        pending: Pending[object],
+        made: Session | None = None,
+        incoming: Incoming | None = None,
+    ) -> None:
+        self.operation = operation
+        self.handle = handle
+        self.pending = pending
+        self.made = made
+        self.incoming = incoming
+
+
+class Collector:
+    """Collects operations, and commits them."""
+
+    def __init__(self, backend: Backend, limits: Limits, pricer: CallPricer, idempotency_key: str | None) -> None:
+        check_name(idempotency_key, "idempotency_key")
+        self._backend = backend
+        self._limits = limits
+        self._pricer = pricer
+        self._key = idempotency_key
+        self._planned: list[_Planned] = []
+        self._made: dict[str, Session] = {}
+        self._is_over = False
+
+    def _named(self, session: HasId | str) -> tuple[str, Handle | None]:
+        """Return the id of a session, and the handle that was given, if it was one."""
+        self._require_open()
+        if isinstance(session, Handle):
+            if not is_of(session, self._backend):
+                raise InvalidArgument(f"session {session.id!r} is of another store; a batch is on the sessions of one")
+            # One that is only being made has no key yet that its id could be told apart by.
+            return (session.id if session.id in self._made else session.ref), session
+        return checked_session(session), None
+
+    def _handle(self, session: Session) -> tuple[str, Session]:
+        if not isinstance(session, Session):
+            raise InvalidArgument(f"session: {shown(session)} is not a Session; get one with get_session()")
+        return self._named(session)[0], session
+
+    def _make(self, new: NewSession, scope: str) -> Session:
+        """Return a handle on a session that is to be made."""
+        self._require_open()
+        assert new.id is not None
+        info = SessionInfo(
+            new.id, scope, new.key, new.title, metadata_text=new.metadata_text, cwd=new.cwd, config_path=new.config_path
+        )
+        return Session(self._backend, info, self._limits, self._pricer)
+
+    def _collect(
+        self,
+        operation: Operation,
+        handle: Handle | None,
+        pending: Pending[Result],
+        made: Session | None = None,
+        incoming: Incoming | None = None,
+    ) -> None:
+        self._require_open()
+        if made is not None:
+            self._made[made.id] = made
+        self._planned.append(_Planned(operation, handle, cast("Pending[object]", pending), made, incoming))
+
+    def _require_open(self) -> None:
+        if self._is_over:
+            raise InvalidArgument("this batch is over: what belongs together is collected inside its `async with`")
+
+    # -- committing -----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Take no more operations. Called at the end of the ``async with``."""
+        self._is_over = True
+
+    async def commit(self) -> None:
+        """Commit what was collected. Called at the end of the ``async with``. Raises as `Store.atomic` says."""
+        self.close()
+        if not self._planned:
+            return
+        handles = {id(each.handle): each.handle for each in self._planned if each.handle is not None}
+        async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
+            try:
+                committed = await self._write()
+            except CommittedBeforeCancellation as cancelled:
+                self._settle(cast("Committed", cancelled.result))
+                raise
+            self._settle(committed)
+
+    async def _write(self) -> Committed:
+        """Write the operations, without what is too large to be added up (see `write_what_fits`)."""
+        tries = Counter[int]()
+        while True:
+            operations = self._as_of_now()
+            self._limits.check_entries(
+                [entry for each in operations if isinstance(each, AppendEntries) for entry in each.entries]
+            )
+            try:
+                return await self._backend.atomic(operations, idempotency_key=self._key)
+            except SumTooLarge as error:
+                number = error.operation
+                operation = None if number is None else self._planned[number].operation
+                if number is None or not isinstance(operation, AppendEntries):
+                    raise
+                fewer = without_largest(operation.entries, tries[number])
+                if fewer is None:
+                    raise
+                self._planned[number].operation = replace(operation, entries=fewer)
+                tries[number] += 1
+
+    def _as_of_now(self) -> list[Operation]:
+        """Return the operations with the leaves that they build on: what was done before, or what handles have seen."""
+        leaves: dict[str, str | None] = {}
+        found: list[Operation] = []
+        for each in self._planned:
+            operation = each.operation
+            if isinstance(operation, (AppendEntries, MoveLeaf)):
+                session_id = str(operation.session_id)
+                operation = replace(operation, expected=self._built_on(operation, each.handle, leaves))
+                if isinstance(operation, MoveLeaf):
+                    leaves[session_id] = operation.to
+                elif operation.entries:
+                    leaves[session_id] = operation.entries[-1].id
+            found.append(operation)
+        return found
+
+    def _built_on(
+        self, operation: AppendEntries | MoveLeaf, handle: Handle | None, leaves: Mapping[str, str | None]
+    ) -> Seen:
+        seen = operation.expected if isinstance(operation.expected, Seen) else NOTHING_SEEN
+        if not isinstance(seen.leaf, Stored):
+            return seen
+        session_id = str(operation.session_id)
+        if session_id in leaves:
+            return Seen(leaves[session_id], seen.revision)
+        if handle is None or session_id in self._made:
+            return seen
+        return Seen(handle.leaf_id, seen.revision)
+
+    def _settle(self, committed: Committed) -> None:
+        """Let handles know what came of it, and who waits for results."""
+        taking_part = [handle for each in self._planned for handle in (each.handle, each.made) if handle is not None]
+        handles: dict[str, dict[int, Handle]] = {}
+        for handle in taking_part:
+            handles.setdefault(handle.id, {})[id(handle)] = handle
+        for each, outcome in zip(self._planned, committed.outcomes, strict=True):
+            if each.made is not None and isinstance(outcome, SessionInfo):
+                take_over(each.made, outcome)
+            elif not isinstance(each.operation, (CreateSession, ForkSession, CreateTask)):
+                for handle in handles.get(each.operation.session_id, {}).values():
+                    take_over(handle, outcome)
+            each.pending.settle(_told(each, outcome))
+        for handle in taking_part:
+            take_over_revision(handle, committed.left.get(handle.id))
+
+
+def _told(each: _Planned, outcome: Outcome) -> object:
+    """Return an outcome as the method of `Session` tells it."""
+    if not isinstance(outcome, Appended) or not isinstance(each.operation, AppendEntries):
+        return outcome
+    told = with_oddities(outcome, each.operation.entries)
+    return told if each.incoming is None else each.incoming.noted_in(told)
