@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flue_py.core.calls import program_of
-from flue_py.core.entries import NewEntry, checked_source, kept_from, new_branch_summary, new_compaction, new_custom
+from flue_py.core.entries import NewEntry, checked_source, kept_from
 from flue_py.core.exchange import Pairing
 from flue_py.core.imported import checked_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -39,6 +39,7 @@ class Appending(Contexts, Marking):
         message: Mapping[str, JsonValue] | Message,
         *,
         source: str | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
     ) -> Appended:
@@ -50,12 +51,16 @@ class Appending(Contexts, Marking):
         counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is given;
         ``oddities`` say what of it cannot be counted, which refuses nothing.
 
+        ``calls`` are the single usages of the paid calls behind an answer, where it took several: usage objects, each
+        with a ``provider``, ``model`` and ``callId`` of its own or else those of the message. Each has a row in the
+        ledger. The message's usage is their sum, and is written so if it has none.
+
         A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
         importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
         back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
         `IdempotencyConflict`. O(1).
         """
-        incoming = incoming_message(message, source)
+        incoming = incoming_message(message, source, calls)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
 
     async def append_messages(
@@ -97,7 +102,7 @@ class Appending(Contexts, Marking):
         `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
-        entry = new_compaction(
+        entry = NewEntry.compaction(
             summary,
             first_kept_entry_id=first_kept_entry_id,
             tokens_before=tokens_before,
@@ -157,7 +162,7 @@ class Appending(Contexts, Marking):
         ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
         over the path do not. Otherwise as `append_compaction`.
         """
-        entry = new_branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
+        entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
         return await self._append([entry], on_conflict, idempotency_key)
 
     async def append_custom(
@@ -175,7 +180,7 @@ class Appending(Contexts, Marking):
         """
         if kind == EXCLUSION:
             raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-        return await self._append([new_custom(kind, data)], on_conflict, idempotency_key)
+        return await self._append([NewEntry.custom(kind, data)], on_conflict, idempotency_key)
 
     async def _append(
         self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None

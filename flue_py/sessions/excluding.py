@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.frozen import frozen
@@ -78,7 +78,7 @@ class Excluding(Handle):
         now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
         wanted = _wanted(path, index, part, now, excluded=excluded)
         new = [
-            new_exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
+            NewEntry.exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
             for each, of in wanted
             if _changes(now.get(each, set()), of, excluded=excluded)
         ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -72,7 +70,7 @@ class Handle:
         self._backend = backend
         self._limits = limits
         self._pricer = pricer
-        self._turn = asyncio.Lock()
+        self._turn = backend.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
         self._info = info
@@ -172,18 +170,3 @@ class Handle:
     def _note_move(self, moved: Moved | None) -> None:
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
-
-
-async def finish(work: Coroutine[object, object, Result]) -> Result:
-    """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so.
-
-    ``work`` runs in a task of its own, so that whatever it notes down at its end is noted down in any case.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((task,))
-        raise

@@ -8,7 +8,7 @@ from functools import partial
 
 from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
-from flue_py.core.entries import Entry, NewEntry, new_branch_summary
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
@@ -158,14 +158,14 @@ class Merging(Handle):
         source_id = self.ref if source is None else checked_session(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
-        new_branch_summary(
+        NewEntry.branch_summary(
             summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
         )
 
         async def merge() -> Appended:
             merged = await self._range(source_id, source_leaf)
             beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
-            entry = new_branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
+            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
             key = range_key("summary", source_id, merged.after, merged.leaf_id)
             priced = self._pricer.price_entries([entry])
             appended, written = await write_what_fits(partial(self._append_once, key), priced)

@@ -47,7 +47,6 @@ from flue_py.sessions.arguments import (
     optional,
 )
 from flue_py.sessions.budgeting import StoreBudgets
-from flue_py.sessions.handle import finish
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
@@ -100,7 +99,7 @@ class Store(StoreUsage, StoreBudgets):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
-        id: str | None = None,  # noqa: A002 - what the field calls it
+        id: str | None = None,
     ) -> Session:
         """Create a session with an empty history, and return a handle on it.
 
@@ -159,7 +158,7 @@ class Store(StoreUsage, StoreBudgets):
                     raise
         raise AssertionError("unreachable")
 
-    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
+    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:
         """Return a handle on the session with this id; None if it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
         info = await self._backend.get_session(str(checked_session(id)), scope)
@@ -343,7 +342,8 @@ class Store(StoreUsage, StoreBudgets):
         checked_flag(verify, "verify")
         if progress is not None and not callable(progress):
             raise InvalidArgument(f"progress: {shown(progress)} is not a function")
-        return await finish(self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
+        copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
+        return await self._backend.finish(copying)
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""
@@ -351,4 +351,4 @@ class Store(StoreUsage, StoreBudgets):
 
     async def close(self) -> None:
         """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
-        await finish(self._backend.close())
+        await self._backend.finish(self._backend.close())

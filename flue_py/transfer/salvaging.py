@@ -8,7 +8,7 @@ from os import PathLike
 from flue_py.core.limits import LARGEST_ENTRY, Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.sessions.arguments import checked_limits, checked_path
-from flue_py.sessions.handle import finish
+from flue_py.store.finishing import finish
 
 
 async def salvage(

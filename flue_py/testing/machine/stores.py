@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.log import LogLine, Note
 from flue_py.core.projection import project
@@ -292,7 +292,7 @@ class BackendMachine(RuleBasedStateMachine):
     def exclude(self, pick: int, entry: int, part: int | str | None, excluded: bool, why: str | None) -> None:
         """Leave an entry, or a part of it, out of the context, or take it back in; also what is not on the path."""
         session_id = self._session(pick)
-        new = new_exclusion(self._entry(session_id, entry), part, excluded=excluded, why=why)
+        new = NewEntry.exclusion(self._entry(session_id, entry), part, excluded=excluded, why=why)
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
 
     @rule(pick=picks, revision=picks, before=st.booleans(), expected=picks)
