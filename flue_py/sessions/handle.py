@@ -33,6 +33,7 @@ from flue_py.errors import SessionNotFound
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.store.waiting import Waiting
 
 Result = TypeVar("Result")
 
@@ -53,6 +54,11 @@ class KnownContext:
     items: list[ContextEntry]
     compaction: Entry | None
     tail: Sequence[Entry]
+
+
+def waiting_of(handle: Handle) -> Waiting:
+    """Return how the calls of a session wait: for what reads and writes files beside them."""
+    return handle._backend.waiting  # noqa: SLF001 - a public attribute would be a name of every session
 
 
 class Handle:
@@ -77,7 +83,7 @@ class Handle:
         self._backend = backend
         self._limits = limits
         self._pricer = pricer
-        self._turn = backend.turn()
+        self._turn = backend.waiting.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
         self._info = info

@@ -6,10 +6,9 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
@@ -59,8 +58,6 @@ if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 
-Result = TypeVar("Result")
-
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
 
@@ -97,6 +94,7 @@ class Backend:
     def __init__(self, runner: Runner, sources: Sources) -> None:
         self._runner = runner
         self._sources = sources
+        self.waiting = runner.waiting
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -842,27 +840,6 @@ class Backend:
             ledger_rows,
             await runner.size_bytes(),
         )
-
-    def turn(self) -> AbstractAsyncContextManager[object]:
-        """Return a lock, by which the calls of one session handle happen one after the other, in call order.
-
-        Raises nothing of its own. O(1).
-        """
-        return self._runner.turn()
-
-    async def finish(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so.
-
-        Raises nothing of its own. O(1), beside the work.
-        """
-        return await self._runner.finish(work)
-
-    async def call_blocking(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns that blocks or takes long, called where it holds up nobody else.
-
-        Raises nothing of its own. O(1), beside the function.
-        """
-        return await self._runner.call_blocking(function)
 
     async def close(self) -> None:
         """Finish the calls under way, refuse later ones (`StoreClosed`), and close; a second call does nothing.
