@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     )
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.prices import *
+    from flue_py.sessions.atomic import Atomic
     from flue_py.sessions.budgeting import BudgetedCall
+    from flue_py.sessions.collecting import Pending
     from flue_py.sessions.marking import MarkEffect
     from flue_py.sessions.opening import open
     from flue_py.sessions.session import Session
@@ -98,6 +100,8 @@ else:
             "flue_py.sessions.budgeting": ("BudgetedCall",),
             "flue_py.sessions.marking": ("MarkEffect",),
             "flue_py.sessions.opening": ("open",),
+            "flue_py.sessions.atomic": ("Atomic",),
+            "flue_py.sessions.collecting": ("Pending",),
             "flue_py.sessions.session": ("Session",),
             "flue_py.sessions.store": ("Store",),
             "flue_py.prices": ("PriceBook",),
@@ -146,6 +150,7 @@ __all__ = [
     "STORED",
     "AmbiguousId",
     "Appended",
+    "Atomic",
     "BackupReport",
     "Budget",
     "BudgetExceeded",
@@ -184,6 +189,7 @@ __all__ = [
     "NewEntry",
     "NewSession",
     "OutcomeUnknown",
+    "Pending",
     "Problem",
     "Recorded",
     "Reservation",

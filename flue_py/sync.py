@@ -35,6 +35,7 @@ from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
 from flue_py.errors import InvalidArgument, StoreClosed, WrongEventLoop, shown
 from flue_py.sessions import opening
+from flue_py.sessions.atomic import Atomic as AsyncAtomic
 from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sessions.store import Store as AsyncStore
 from flue_py.store.backend import Backend
@@ -199,32 +200,89 @@ def _finding(
     return _Blocking(method, _session_or_none)
 
 
-class _Entering(Generic[Original, P, Returned]):
+class _Entering(Generic[Original, P, Returned, Result]):
     """A method that returns what is entered and left: in place of ``async with``, with ``with``."""
 
-    def __init__(self, method: Callable[Concatenate[Original, P], AbstractAsyncContextManager[Returned]]) -> None:
+    def __init__(
+        self,
+        method: Callable[Concatenate[Original, P], AbstractAsyncContextManager[Returned]],
+        adapt: Callable[[_LoopThread, Returned], Result],
+    ) -> None:
         self._method = method
+        self._adapt = adapt
         self.__doc__ = method.__doc__
 
     @overload
-    def __get__(self, twin: None, owner: type) -> _Entering[Original, P, Returned]: ...
+    def __get__(self, twin: None, owner: type) -> _Entering[Original, P, Returned, Result]: ...
     @overload
-    def __get__(self, twin: _Twin[Original], owner: type) -> Callable[P, AbstractContextManager[Returned]]: ...
+    def __get__(self, twin: _Twin[Original], owner: type) -> Callable[P, AbstractContextManager[Result]]: ...
     def __get__(
         self, twin: _Twin[Original] | None, owner: type
-    ) -> Callable[P, AbstractContextManager[Returned]] | _Entering[Original, P, Returned]:
+    ) -> Callable[P, AbstractContextManager[Result]] | _Entering[Original, P, Returned, Result]:
         if twin is None:
             return self
         portal, original = _parts(twin)
         bound = partial(self._method, original)
 
-        def enter(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Returned]:
+        @contextmanager
+        def entered(manager: AbstractAsyncContextManager[Returned]) -> Iterator[Result]:
+            with portal.entering(manager) as value:
+                yield self._adapt(portal, value)
+
+        def enter(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Result]:
             portal.require_running()
-            return portal.entering(bound(*args, **kwargs))
+            return entered(bound(*args, **kwargs))
 
         update_wrapper(enter, self._method)
         enter.__dict__["__wrapped__"] = bound  # its signature has no self
         return enter
+
+
+class _Collecting(Generic[Original, P, Returned, Result]):
+    """A method that waits for nothing, and takes blocking sessions where its namesake takes asynchronous ones."""
+
+    def __init__(
+        self,
+        method: Callable[Concatenate[Original, P], Returned],
+        adapt: Callable[[_LoopThread, Returned], Result],
+    ) -> None:
+        self._method = method
+        self._adapt = adapt
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, twin: None, owner: type) -> _Collecting[Original, P, Returned, Result]: ...
+    @overload
+    def __get__(self, twin: _Twin[Original], owner: type) -> Callable[P, Result]: ...
+    def __get__(
+        self, twin: _Twin[Original] | None, owner: type
+    ) -> Callable[P, Result] | _Collecting[Original, P, Returned, Result]:
+        if twin is None:
+            return self
+        portal, original = _parts(twin)
+        bound: Callable[..., Returned] = partial(self._method, original)
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+            named = {name: _original(each) for name, each in kwargs.items()}
+            return self._adapt(portal, bound(*map(_original, args), **named))
+
+        update_wrapper(call, self._method)
+        call.__dict__["__wrapped__"] = bound  # its signature has no self
+        return call
+
+
+def _original(value: object) -> object:
+    return _parts(value)[1] if isinstance(value, _Twin) else value
+
+
+def _collecting(
+    method: Callable[Concatenate[Original, P], Returned],
+) -> _Collecting[Original, P, Returned, Returned]:
+    return _Collecting(method, _same)
+
+
+def _atomic(portal: _LoopThread, batch: AsyncAtomic) -> Atomic:
+    return Atomic(portal, batch)
 
 
 class Session(_Twin[AsyncSession]):
@@ -293,7 +351,7 @@ class Session(_Twin[AsyncSession]):
     commit = _blocking(AsyncSession.commit)
     release = _blocking(AsyncSession.release)
     prolong = _blocking(AsyncSession.prolong)
-    budgeted = _Entering(AsyncSession.budgeted)
+    budgeted = _Entering(AsyncSession.budgeted, _same)
 
     changes = _blocking(AsyncSession.changes)
 
@@ -352,6 +410,26 @@ class Session(_Twin[AsyncSession]):
         return self._original.info
 
 
+class Atomic(_Twin[AsyncAtomic]):
+    """The blocking twin of `flue_py.Atomic`."""
+
+    append_message = _collecting(AsyncAtomic.append_message)
+    append_messages = _collecting(AsyncAtomic.append_messages)
+    append_entries = _collecting(AsyncAtomic.append_entries)
+    create_session = _Collecting(AsyncAtomic.create_session, _session)
+    fork = _Collecting(AsyncAtomic.fork, _session)
+    create_task = _Collecting(AsyncAtomic.create_task, _session)
+    link_task = _collecting(AsyncAtomic.link_task)
+    delete_session_tree = _collecting(AsyncAtomic.delete_session_tree)
+    move_leaf = _collecting(AsyncAtomic.move_leaf)
+    set_title = _collecting(AsyncAtomic.set_title)
+    set_metadata = _collecting(AsyncAtomic.set_metadata)
+    set_completed = _collecting(AsyncAtomic.set_completed)
+    set_label = _collecting(AsyncAtomic.set_label)
+    pin = _collecting(AsyncAtomic.pin)
+    unpin = _collecting(AsyncAtomic.unpin)
+
+
 class Store(_Twin[AsyncStore]):
     """The blocking twin of `flue_py.Store`."""
 
@@ -371,6 +449,7 @@ class Store(_Twin[AsyncStore]):
     list_sessions = _blocking(AsyncStore.list_sessions)
     import_session = _making(AsyncStore.import_session)
     append_messages = _blocking(AsyncStore.append_messages)
+    atomic = _Entering(AsyncStore.atomic, _atomic)
 
     usage = _blocking(AsyncStore.usage)
     call_conflicts = _blocking(AsyncStore.call_conflicts)

@@ -215,7 +215,10 @@ def content_of(operations: Sequence[Operation]) -> str:
     """Return what operations ask for as a text, which a retry has, too: without the ids that it makes, or the clock."""
     text = to_json([_described(operation) for operation in operations]).decode()
     for number, made in enumerate(ids_made(operations)):
-        text = text.replace(to_json(made).decode()[1:-1], f"#{number}")
+        # Also in a payload, which is a text of JSON itself.
+        quoted = to_json(made).decode()
+        escaped = to_json(quoted).decode()[1:-1]
+        text = text.replace(quoted, f'"#{number}"').replace(escaped, f'\\"#{number}\\"')
     return text
 
 

@@ -74,7 +74,7 @@ class _Merged:
         return checked_metadata({**decode_object(stored), **decode_object(self.added)}, self.limits)
 
 
-class Atomic(Collector):
+class Atomic:
     """Operations that are committed together at the end of the ``async with`` (see `Store.atomic`).
 
     Its methods are those of `Session` and `Store` with the session named first: as itself, by its id, or as what this
@@ -83,6 +83,11 @@ class Atomic(Collector):
     an id, on whatever is stored; ``expected_leaf`` takes the place of that. ``expected_revision`` is the revision
     before the batch. A session that is made here is a handle at once, which can be used when it is committed.
     """
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Collector) -> None:
+        self._batch = batch
 
     # -- entries --------------------------------------------------------------------------------------------------
 
@@ -150,15 +155,16 @@ class Atomic(Collector):
     ) -> Pending[Appended]:
         checked_on_conflict(on_conflict)
         check_name(idempotency_key, "idempotency_key")
-        session_id, handle = self._named(session)
-        self._limits.check_entries(incoming.entries)
+        session_id, handle = self._batch.named(session)
+        self._batch.limits.check_entries(incoming.entries)
         entries = [
-            replace(entry, id=self._backend.new_entry_id()) if entry.id is None else entry for entry in incoming.entries
+            replace(entry, id=self._batch.backend.new_entry_id()) if entry.id is None else entry
+            for entry in incoming.entries
         ]
         pending = Pending[Appended]([entry.id for entry in entries if entry.id is not None])
-        priced = self._pricer.price_entries(entries)
+        priced = self._batch.pricer.price_entries(entries)
         operation = AppendEntries(session_id, priced, seen, on_conflict, idempotency_key)
-        self._collect(operation, handle, pending, incoming=incoming)
+        self._batch.collect(operation, handle, pending, incoming=incoming)
         return pending
 
     # -- sessions -------------------------------------------------------------------------------------------------
@@ -175,18 +181,18 @@ class Atomic(Collector):
         id: str | None = None,
     ) -> Session:
         """Create a session, as `Store.create_session` does; return the handle on it."""
-        text = checked_metadata(metadata, self._limits)
-        session_id = self._backend.new_session_id() if id is None else id
+        text = checked_metadata(metadata, self._batch.limits)
+        session_id = self._batch.backend.new_session_id() if id is None else id
         new = NewSession(key, title, scope, text, cwd, config_path, session_id)
         check_new_name(new.key, "key")
         check_new_name(new.scope, "scope")
-        made = self._make(new, scope)
-        self._collect(CreateSession(new), None, Pending[SessionInfo](), made)
+        made = self._batch.make(new, scope)
+        self._batch.collect(CreateSession(new), None, Pending[SessionInfo](), made)
         return made
 
     def fork(
         self,
-        session: Session,
+        session: HasId,
         *,
         at: LeafChoice = STORED,
         key: str | None = None,
@@ -204,17 +210,19 @@ class Atomic(Collector):
         check_name(idempotency_key, "idempotency_key")
         check_new_name(key, "key")
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._handle(session)
-        text, info = checked_metadata(metadata, self._limits), handle.info
-        new = NewSession(key, title, handle.scope, text, info.cwd, info.config_path, self._backend.new_session_id())
-        made = self._make(new, handle.scope)
+        session_id, handle = self._batch.handle_of(session)
+        text, info = checked_metadata(metadata, self._batch.limits), handle.info
+        new = NewSession(
+            key, title, handle.scope, text, info.cwd, info.config_path, self._batch.backend.new_session_id()
+        )
+        made = self._batch.make(new, handle.scope)
         operation = ForkSession(session_id, at, new, seen, idempotency_key)
-        self._collect(operation, handle, Pending[SessionInfo](), made)
+        self._batch.collect(operation, handle, Pending[SessionInfo](), made)
         return made
 
     def create_task(
         self,
-        session: Session,
+        session: HasId,
         *,
         task_id: str,
         key: str | None = None,
@@ -233,12 +241,12 @@ class Atomic(Collector):
         check_name(idempotency_key, "idempotency_key")
         check_label(cwd, "cwd")
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._handle(session)
-        text, folder = checked_metadata(metadata, self._limits), cwd or handle.info.cwd
-        new = NewSession(key, title, handle.scope, text, folder, id=self._backend.new_session_id())
-        made = self._make(new, handle.scope)
-        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, self._limits.task_depth)
-        self._collect(operation, handle, Pending[SessionInfo](), made)
+        session_id, handle = self._batch.handle_of(session)
+        text, folder = checked_metadata(metadata, self._batch.limits), cwd or handle.info.cwd
+        new = NewSession(key, title, handle.scope, text, folder, id=self._batch.backend.new_session_id())
+        made = self._batch.make(new, handle.scope)
+        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, self._batch.limits.task_depth)
+        self._batch.collect(operation, handle, Pending[SessionInfo](), made)
         return made
 
     def link_task(
@@ -255,9 +263,9 @@ class Atomic(Collector):
         check_name(checked_id(task_id, "task_id"), "task_id")
         checked_place(entry_id, "entry_id")
         seen = checked_seen(expected_leaf, expected_revision)
-        parent_id, handle = self._named(parent)
+        parent_id, handle = self._batch.named(parent)
         child_id = str(checked_session(child))
-        self._collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
+        self._batch.collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
 
     def delete_session_tree(
         self,
@@ -270,9 +278,9 @@ class Atomic(Collector):
         """Delete a session and its task sessions, as `Store.delete_session_tree` does."""
         check_label(scope, "scope")
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._named(session)
+        session_id, handle = self._batch.named(session)
         pending = Pending[Deletion]()
-        self._collect(DeleteTree(session_id, scope, seen), handle, pending)
+        self._batch.collect(DeleteTree(session_id, scope, seen), handle, pending)
         return pending
 
     # -- the leaf, the row, and marks -----------------------------------------------------------------------------
@@ -292,10 +300,10 @@ class Atomic(Collector):
         checked_place(to, "to")
         check_name(idempotency_key, "idempotency_key")
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._named(session)
+        session_id, handle = self._batch.named(session)
         pending = Pending[Moved]()
         operation = MoveLeaf(session_id, to, seen, note=Note(by, why), idempotency_key=idempotency_key)
-        self._collect(operation, handle, pending)
+        self._batch.collect(operation, handle, pending)
         return pending
 
     def set_title(
@@ -311,7 +319,7 @@ class Atomic(Collector):
     ) -> Pending[SessionInfo]:
         """Set or clear the title, as `Session.set_title` does."""
         title, seen, note = checked_title(title), checked_seen(expected_leaf, expected_revision), Note(by, why)
-        session_id, handle = self._named(session)
+        session_id, handle = self._batch.named(session)
         if checked_flag(auto, "auto"):
             return self._update(UpdateSession(session_id, auto_title=title, expected=seen, note=note), handle)
         return self._update(UpdateSession(session_id, title=title, expected=seen, note=note), handle)
@@ -330,10 +338,10 @@ class Atomic(Collector):
         """Replace the metadata, or some of their keys, as `Session.set_metadata` does."""
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
-        text = checked_metadata(metadata, self._limits)
-        change = _Merged(text, self._limits) if checked_flag(merge, "merge") else text
+        text = checked_metadata(metadata, self._batch.limits)
+        change = _Merged(text, self._batch.limits) if checked_flag(merge, "merge") else text
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._named(session)
+        session_id, handle = self._batch.named(session)
         operation = UpdateSession(session_id, metadata_text=change, expected=seen, note=Note(by, why))
         return self._update(operation, handle)
 
@@ -350,13 +358,13 @@ class Atomic(Collector):
         """Note when the session's work was completed, as `Session.set_completed` does."""
         moment = None if at is None else checked_moment(at)
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._named(session)
+        session_id, handle = self._batch.named(session)
         operation = UpdateSession(session_id, completed_us=moment, expected=seen, note=Note(by, why))
         return self._update(operation, handle)
 
     def _update(self, operation: UpdateSession, handle: Handle | None) -> Pending[SessionInfo]:
         pending = Pending[SessionInfo]()
-        self._collect(operation, handle, pending)
+        self._batch.collect(operation, handle, pending)
         return pending
 
     def set_label(
@@ -374,8 +382,8 @@ class Atomic(Collector):
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         seen = checked_seen(expected_leaf, expected_revision)
-        session_id, handle = self._named(session)
-        self._collect(SetLabel(session_id, entry_id, label, seen, Note(by, why)), handle, Pending[None]())
+        session_id, handle = self._batch.named(session)
+        self._batch.collect(SetLabel(session_id, entry_id, label, seen, Note(by, why)), handle, Pending[None]())
 
     def pin(
         self,
@@ -409,7 +417,7 @@ class Atomic(Collector):
         self, session: HasId | str, entry_id: str, note: Note, seen: Seen, *, pinned: bool
     ) -> Pending[tuple[str, ...]]:
         checked_id(entry_id, "entry_id")
-        session_id, handle = self._named(session)
+        session_id, handle = self._batch.named(session)
         pending = Pending[tuple[str, ...]]()
-        self._collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
+        self._batch.collect(SetPin(session_id, entry_id, pinned, seen, note), handle, pending)
         return pending

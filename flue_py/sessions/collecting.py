@@ -104,39 +104,40 @@ class Collector:
 
     def __init__(self, backend: Backend, limits: Limits, pricer: CallPricer, idempotency_key: str | None) -> None:
         check_name(idempotency_key, "idempotency_key")
-        self._backend = backend
-        self._limits = limits
-        self._pricer = pricer
+        self.backend = backend
+        self.limits = limits
+        self.pricer = pricer
         self._key = idempotency_key
         self._planned: list[_Planned] = []
         self._made: dict[str, Session] = {}
         self._is_over = False
 
-    def _named(self, session: HasId | str) -> tuple[str, Handle | None]:
+    def named(self, session: HasId | str) -> tuple[str, Handle | None]:
         """Return the id of a session, and the handle that was given, if it was one."""
         self._require_open()
         if isinstance(session, Handle):
-            if not is_of(session, self._backend):
+            if not is_of(session, self.backend):
                 raise InvalidArgument(f"session {session.id!r} is of another store; a batch is on the sessions of one")
             # One that is only being made has no key yet that its id could be told apart by.
             return (session.id if session.id in self._made else session.ref), session
         return checked_session(session), None
 
-    def _handle(self, session: Session) -> tuple[str, Session]:
+    def handle_of(self, session: HasId) -> tuple[str, Session]:
+        """Return the id of a session that has to be given as a handle, and the handle. Raises `InvalidArgument`."""
         if not isinstance(session, Session):
             raise InvalidArgument(f"session: {shown(session)} is not a Session; get one with get_session()")
-        return self._named(session)[0], session
+        return self.named(session)[0], session
 
-    def _make(self, new: NewSession, scope: str) -> Session:
+    def make(self, new: NewSession, scope: str) -> Session:
         """Return a handle on a session that is to be made."""
         self._require_open()
         assert new.id is not None
         info = SessionInfo(
             new.id, scope, new.key, new.title, metadata_text=new.metadata_text, cwd=new.cwd, config_path=new.config_path
         )
-        return Session(self._backend, info, self._limits, self._pricer)
+        return Session(self.backend, info, self.limits, self.pricer)
 
-    def _collect(
+    def collect(
         self,
         operation: Operation,
         handle: Handle | None,
@@ -144,6 +145,7 @@ class Collector:
         made: Session | None = None,
         incoming: Incoming | None = None,
     ) -> None:
+        """Add an operation, with who waits for its result, and the handle on what it makes."""
         self._require_open()
         if made is not None:
             self._made[made.id] = made
@@ -151,16 +153,16 @@ class Collector:
 
     def _require_open(self) -> None:
         if self._is_over:
-            raise InvalidArgument("this batch is over: what belongs together is collected inside its `async with`")
+            raise InvalidArgument("this batch is over: what belongs together is collected inside its block")
 
     # -- committing -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take no more operations. Called at the end of the ``async with``."""
+        """Take no more operations."""
         self._is_over = True
 
     async def commit(self) -> None:
-        """Commit what was collected. Called at the end of the ``async with``. Raises as `Store.atomic` says."""
+        """Commit what was collected. Raises as `Store.atomic` says."""
         self.close()
         if not self._planned:
             return
@@ -178,11 +180,11 @@ class Collector:
         tries = Counter[int]()
         while True:
             operations = self._as_of_now()
-            self._limits.check_entries(
+            self.limits.check_entries(
                 [entry for each in operations if isinstance(each, AppendEntries) for entry in each.entries]
             )
             try:
-                return await self._backend.atomic(operations, idempotency_key=self._key)
+                return await self.backend.atomic(operations, idempotency_key=self._key)
             except SumTooLarge as error:
                 number = error.operation
                 operation = None if number is None else self._planned[number].operation

@@ -1,7 +1,5 @@
 """A handle on one session: its lock, the leaf it builds on, and how a change is committed."""
 
-# ruff: noqa: SLF001 - the functions below are the handle's own, and no methods of every session
-
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -204,10 +202,22 @@ class Handle:
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
 
+    def _note_outcome(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Appended):
+            self._note_append(outcome)
+        elif isinstance(outcome, Moved):
+            self._note_move(outcome)
+        elif isinstance(outcome, SessionInfo) and self._ref.session_key == outcome.session_key:
+            self._note_row(outcome)
+        elif isinstance(outcome, SessionInfo):
+            # Until now it was only to be made.
+            self._info, self._ref = outcome, outcome.ref
+            self._note(outcome.leaf_id, outcome.revision)
+
 
 def is_of(handle: Handle, backend: Backend) -> bool:
     """Return whether a handle is on a session of this store."""
-    return handle._backend is backend
+    return handle._backend is backend  # noqa: SLF001 - public, it would be a method of every session
 
 
 @asynccontextmanager
@@ -215,25 +225,16 @@ async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
     """Wait for the turns of several handles, in one order for everybody, so that no two wait for each other."""
     async with AsyncExitStack() as turns:
         for handle in sorted(handles, key=lambda handle: (handle.id, id(handle))):
-            await turns.enter_async_context(handle._turn)
+            await turns.enter_async_context(handle._turn)  # noqa: SLF001 - as above
         yield
 
 
 def take_over(handle: Handle, outcome: Outcome) -> None:
-    """Let a handle know what an operation on its session came to, or the session that it is now a handle on."""
-    if isinstance(outcome, Appended):
-        handle._note_append(outcome)
-    elif isinstance(outcome, Moved):
-        handle._note_move(outcome)
-    elif isinstance(outcome, SessionInfo):
-        if handle._ref.session_key == outcome.session_key:
-            handle._note_row(outcome)
-            return
-        handle._info, handle._ref = outcome, outcome.ref
-        handle._note(outcome.leaf_id, outcome.revision)
+    """Let a handle know what an operation on its session came to, or which session it is a handle on."""
+    handle._note_outcome(outcome)  # noqa: SLF001 - as above
 
 
 def take_over_revision(handle: Handle, left: Left | None) -> None:
     """Let a handle know the revision of its session, unless that has a leaf which the handle has not seen."""
-    if left is not None and left.leaf_id == handle._leaf_id:
-        handle._revision = max(left.revision, handle._revision)
+    if left is not None and left.leaf_id == handle.leaf_id:
+        handle._note(left.leaf_id, max(left.revision, handle.revision))  # noqa: SLF001 - as above

@@ -56,6 +56,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.budgeting import StoreBudgets
+from flue_py.sessions.collecting import Collector
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
@@ -346,9 +347,9 @@ class Store(StoreUsage, StoreBudgets):
         that it names and does not make itself; single operations may have keys of their own. Raises as the operations
         do, and `InvalidArgument` for a key that no session would have. The sum of their costs.
         """
-        batch = Atomic(self._backend, self._limits, self._pricer, idempotency_key)
+        batch = Collector(self._backend, self._limits, self._pricer, idempotency_key)
         try:
-            yield batch
+            yield Atomic(batch)
         finally:
             batch.close()
         await batch.commit()

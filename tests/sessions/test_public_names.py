@@ -20,6 +20,7 @@ ERRORS = RAISED - WARNINGS
 NAMES = {
     "STORED",
     "Appended",
+    "Atomic",
     "BackupReport",
     "Budget",
     "BudgetedCall",
@@ -45,6 +46,7 @@ NAMES = {
     "Moved",
     "NewEntry",
     "NewSession",
+    "Pending",
     "Problem",
     "Reservation",
     "Recorded",

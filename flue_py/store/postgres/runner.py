@@ -206,8 +206,9 @@ class PostgresRunner(Runner):
                 return await self._read_loosely(work)
 
         def once(connection: Connection, _: _Progress) -> Result:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
+                # Whoever is cancelled meanwhile does not know whether it has begun.
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 return work(PostgresTransaction(connection))
             finally:
                 _roll_back(connection)
@@ -276,9 +277,10 @@ class PostgresRunner(Runner):
         return await self._run(once, repeatable=True)
 
     def _write_once(self, connection: Connection, progress: _Progress, work: Callable[[Transaction], Result]) -> Result:
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         tx = PostgresTransaction(connection, locks=True)
         try:
+            # Whoever is cancelled meanwhile does not know whether it has begun.
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             result = work(tx)
             progress.is_committing = True
             connection.execute("COMMIT")

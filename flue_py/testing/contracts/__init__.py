@@ -13,6 +13,7 @@ import pytest
 from flue_py.store.backend import Backend
 from flue_py.testing.contracts.activity import ActivityContract
 from flue_py.testing.contracts.append import AppendContract
+from flue_py.testing.contracts.atomic import AtomicContract
 from flue_py.testing.contracts.bad_input import BadInputContract
 from flue_py.testing.contracts.budgets import BudgetContract
 from flue_py.testing.contracts.catching_up import CatchUpContract
@@ -69,6 +70,7 @@ class BackendContract(
     ImportContract,
     ConflictContract,
     ExpectationContract,
+    AtomicContract,
     IdempotencyContract,
     MoveContract,
     UndoContract,

@@ -21,6 +21,7 @@ from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.log import LogLine, Note
+from flue_py.core.operations import Committed
 from flue_py.core.projection import project
 from flue_py.core.sessions import (
     STORED,
@@ -38,6 +39,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources
 from flue_py.testing import samples, strategies
 from flue_py.testing.checks import check_window
+from flue_py.testing.machine.batches import STEPS, BatchMaker
 from flue_py.testing.model import StoreModel
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot
 from flue_py.testing.sources import OpenBackend, StepSources
@@ -79,6 +81,7 @@ class BackendMachine(RuleBasedStateMachine):
         self._store: Backend = self._run(type(self).open_backend(self._steps[1].sources))
         self._is_alike = True
         self._compared = 0
+        self._batches = 0
         self._sessions: list[str] = []
         self._entries: list[str] = []
         self._retries: list[Callable[[Backend], Awaitable[object]]] = []
@@ -359,6 +362,23 @@ class BackendMachine(RuleBasedStateMachine):
             ),
         )
 
+    @rule(
+        steps=st.lists(st.tuples(st.sampled_from(STEPS), picks, picks, picks), min_size=1, max_size=6),
+        key=st.sampled_from([None, None, None, "b1", "b2"]),
+    )
+    def batch(self, steps: list[tuple[str, int, int, int]], key: str | None) -> None:
+        """Do several operations as one, later ones on what earlier ones make."""
+        self._batches += 1
+        maker = BatchMaker(f"b{self._batches}", self._session, self._entry, self._seen)
+        room = MAX_SESSIONS - len(self._alive())
+        operations = [maker.make(*step, room=room) for step in steps]
+        done = self._both(lambda backend: backend.atomic(operations, idempotency_key=key))
+        if key is not None:
+            self._retries.append(lambda backend: backend.atomic(operations, idempotency_key=key))
+        if isinstance(done, tuple) and done[0] == "committed":
+            self._sessions += [made for made in maker.sessions if made not in self._sessions]
+        self._compare_stores()
+
     @rule(pick=picks)
     def retry(self, pick: int) -> None:
         """Do again an operation that had an idempotency key."""
@@ -464,9 +484,16 @@ async def _answer(call: Callable[[Backend], Awaitable[object]], backend: Backend
     try:
         result = await call(backend)
     except (LeafConflict, RevisionConflict) as error:
-        return (type(error), error.session_id, error.expected, error.actual)
+        return (type(error), error.session_id, error.expected, error.actual, error.operation)
     except FlueError as error:
-        return type(error)
+        return type(error) if error.operation is None else (type(error), error.operation)
+    if isinstance(result, Committed):
+        return ("committed", result.left, result.replayed, [_comparable_answer(each) for each in result.outcomes])
+    return _comparable_answer(result)
+
+
+def _comparable_answer(result: object) -> object:
+    """Return a result without what stores may differ in."""
     if isinstance(result, SessionInfo):
         return comparable(result)
     if isinstance(result, LogLine):

@@ -6,6 +6,6 @@ other instead.
 
 from __future__ import annotations
 
-from flue_py.testing.model.store_model import StoreModel
+from flue_py.testing.model.batches import StoreModel
 
 __all__ = ["StoreModel"]

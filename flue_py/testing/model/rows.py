@@ -22,6 +22,7 @@ from flue_py.core.log import (
     Note,
     make_line,
 )
+from flue_py.core.operations import Outcome
 from flue_py.core.rows import CallRow, EditRow
 from flue_py.core.sessions import Appended, Change, Expected, Moved, Seen, SessionInfo, Stored, TaskLink, leaf_of
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
@@ -67,7 +68,7 @@ class Request:
     """What an idempotency key was used for, and what came of it: a result, or the id of a new session."""
 
     content: Content
-    result: Appended | Moved | str
+    result: Appended | Moved | str | tuple[Outcome, ...]
 
 
 class MoveNote(NamedTuple):

@@ -19,6 +19,7 @@ from flue_py.core.kinds import MESSAGE
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.log import NO_NOTE, Edit, Note, row_value
+from flue_py.core.operations import Outcome
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
@@ -68,8 +69,8 @@ from flue_py.testing.model.rows import (
 )
 
 
-class StoreModel(ModelMarks, ModelBudgets):
-    """Those methods of a `Backend` that the state machines call, with the same results and errors."""
+class ModelStore(ModelMarks, ModelBudgets):
+    """Those methods of a `Backend` that do one operation each."""
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
@@ -447,7 +448,9 @@ class StoreModel(ModelMarks, ModelBudgets):
             )
         return session
 
-    def _replay(self, session: Session, key: str | None, content: Content | None) -> Appended | Moved | str | None:
+    def _replay(
+        self, session: Session, key: str | None, content: Content | None
+    ) -> Appended | Moved | str | tuple[Outcome, ...] | None:
         """Return the first result of an idempotency key, or None if it is new."""
         check_name(key, "idempotency key")
         request = None if key is None else session.requests.get(key)

@@ -1,0 +1,354 @@
+"""Several operations on the sessions of a store, collected and committed as one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+
+import flue_py
+from flue_py import (
+    Appended,
+    Atomic,
+    InvalidArgument,
+    InvalidEntry,
+    LeafConflict,
+    NewEntry,
+    RevisionConflict,
+    Session,
+    SessionExists,
+    SessionNotFound,
+    Store,
+)
+from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.testing.samples import UNKNOWN
+from tests.sessions.talk import assistant, path_of, say, texts, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def stored(store: Store, session: Session) -> tuple[str | None, int]:
+    found = await store.get_session(session.id)
+    assert found is not None
+    return found.leaf_id, found.revision
+
+
+async def totals(store: Store) -> tuple[int, int, int]:
+    info = await store.info()
+    return info.sessions, info.entries, info.ledger_rows
+
+
+@pytest.fixture
+async def other(store: Store) -> Session:
+    return await store.create_session(key="other")
+
+
+async def test_operations_on_several_sessions_are_committed_together(
+    store: Store, session: Session, other: Session
+) -> None:
+    await say(session, "before")
+    before = await totals(store)
+    async with store.atomic() as tx:
+        asked = tx.append_message(session, user("question"), source="prompt")
+        answered = tx.append_messages(session, [assistant("answer", 7), user("thanks")])
+        noted = tx.append_entries(other, [NewEntry.custom("note", {"about": asked.entry_id})])
+        tx.set_label(session, asked.entry_id, "asked")
+        pinned = tx.pin(session, asked.entry_id)
+        fork = tx.fork(session, at=asked.entry_id, title="another answer")
+        tx.append_message(fork, assistant("other answer", 5))
+        task = tx.create_task(fork, task_id="look", metadata={"n": 1})
+        tx.append_message(task, user("look it up"))
+        made = tx.create_session(key="new", scope="user-8", metadata={"a": 1})
+        tx.set_metadata(made, {"b": 2}, merge=True)
+        tx.link_task(made, fork, task_id="linked")
+        moved = tx.move_leaf(other, None, why="begin anew")
+        retitled = tx.set_title(other, "renamed")
+        completed = tx.set_completed(session, datetime(2026, 1, 1, tzinfo=UTC))
+        assert await totals(store) == before
+    assert await path_of(session) == ["before", "question", "answer", "thanks"]
+    assert await path_of(fork) == ["before", "question", "other answer"]
+    assert await path_of(task) == ["look it up"]
+    assert (await session.labels(), await session.pins()) == ({asked.entry_id: "asked"}, [asked.entry_id])
+    assert answered.result == Appended(
+        answered.entry_ids, answered.entry_id, asked.result.revision + 1, parent_id=asked.entry_id
+    )
+    assert pinned.result == (asked.entry_id,)
+    assert (moved.result.from_id, moved.result.to_id) == (noted.entry_id, None)
+    assert (retitled.result.title, other.title) == ("renamed", "renamed")
+    assert completed.result.completed_us is not None
+    assert (fork.title, fork.kind, task.kind, made.key, made.scope) == (
+        "another answer", "fork", "task", "new", "user-8",
+    )  # fmt: skip
+    assert (made.metadata, task.metadata["parentSession"]) == ({"a": 1, "b": 2}, fork.id)
+    for each in (session, other, fork, task, made):
+        assert (each.leaf_id, each.revision) == await stored(store, each)
+    await say(fork, "and on")
+
+
+async def test_a_block_that_raises_writes_nothing(store: Store, session: Session) -> None:
+    before = await totals(store)
+    with suppress(ZeroDivisionError):
+        async with store.atomic() as tx:
+            tx.append_message(session, user("lost"))
+            fork = tx.fork(session)
+            raise ZeroDivisionError
+    assert await totals(store) == before
+    assert session.leaf_id is None
+    with pytest.raises(SessionNotFound):
+        await fork.get_active_path()
+    with pytest.raises(InvalidArgument, match="over"):
+        tx.append_message(session, user("too late"))
+
+
+async def test_a_conflict_undoes_all_and_names_its_operation(store: Store, session: Session, other: Session) -> None:
+    late = await store.get_session(session.id)
+    assert late is not None
+    await say(session, "first")
+    before = await totals(store)
+    with pytest.raises(LeafConflict) as caught:  # noqa: PT012 - the end of the block commits
+        async with store.atomic() as tx:
+            mine = tx.append_message(other, user("mine"))
+            tx.append_message(late, user("late"))
+    assert (caught.value.operation, caught.value.expected, caught.value.actual) == (1, None, session.leaf_id)
+    assert caught.value.__notes__ == [f"operation 2 of 2: append to session {session.id!r}; none of them was done"]
+    assert await totals(store) == before
+    assert (other.leaf_id, late.leaf_id) == (None, None)
+    with pytest.raises(InvalidArgument, match="not committed"):
+        _ = mine.result
+    async with store.atomic() as tx:
+        tx.append_message(other, user("mine"))
+        beside = tx.append_message(late, user("late"), on_conflict="branch")
+        after = tx.append_message(session.id, user("by id"), on_conflict="branch")
+    assert (beside.result.on_branch, after.result.parent_id) == (True, beside.entry_id)
+    assert await path_of(session) == ["first"]
+
+
+async def test_what_a_session_gets_in_a_batch_is_one_chain(store: Store, session: Session) -> None:
+    first, second = await say(session, "first", "second")
+    async with store.atomic() as tx:
+        tx.append_message(session, user("third"))
+        tx.move_leaf(session, first)
+        below = tx.append_message(session, user("other second"))
+        tx.append_message(session, user("other third"), expected_leaf=below.entry_id, expected_revision=2)
+        fork = tx.fork(session)
+        tx.append_message(fork, user("in the fork"))
+    assert await path_of(session) == ["first", "other second", "other third"]
+    assert await path_of(fork) == ["first", "other second", "other third", "in the fork"]
+    assert session.revision == 6
+    with pytest.raises(RevisionConflict):
+        async with store.atomic() as tx:
+            tx.set_label(session, second, "x", expected_revision=5)
+    with pytest.raises(LeafConflict):
+        async with store.atomic() as tx:
+            tx.move_leaf(session, None, expected_leaf=second)
+
+
+async def test_calls_made_meanwhile_are_neither_held_up_nor_lost(store: Store, session: Session) -> None:
+    async with store.atomic() as tx:
+        tx.append_message(session, user("collected"))
+        await session.append_message(user("at once"))
+        # The handle has moved on: the batch builds on that, as a call that is made now would.
+    assert await path_of(session) == ["at once", "collected"]
+
+
+async def test_batches_and_calls_on_the_same_handles_at_once_wait_for_each_other(
+    store: Store, session: Session, other: Session
+) -> None:
+    async def batch(number: int) -> None:
+        order = (session, other) if number % 2 else (other, session)
+        async with store.atomic() as tx:
+            for each in order:
+                tx.append_message(each, user(f"batch {number}"))
+
+    calls = [session.append_message(user(f"call {number}")) for number in range(4)]
+    await asyncio.gather(*(batch(number) for number in range(8)), *calls)
+    assert len(await path_of(session)) == 12
+    assert [text for text in await path_of(session) if text.startswith("batch")] == await path_of(other)
+
+
+async def test_two_handles_on_one_session_both_know_where_it_is(store: Store, session: Session) -> None:
+    twin = await store.get_session(session.id)
+    assert twin is not None
+    async with store.atomic() as tx:
+        tx.append_message(session, user("one"))
+        tx.append_message(twin, user("two"))
+    assert (session.leaf_id, session.revision) == (twin.leaf_id, twin.revision) == await stored(store, session)
+
+
+async def test_a_handle_that_has_not_seen_the_leaf_does_not_take_it_over(store: Store, session: Session) -> None:
+    (first,) = await say(session, "first")
+    late = await store.get_session(session.id)
+    assert late is not None
+    await say(session, "second")
+    async with store.atomic() as tx:
+        tx.set_label(late, first, "seen")
+        tx.set_title(late, "titled")
+    assert (late.leaf_id, late.title) == (first, "titled")
+    with pytest.raises(LeafConflict):
+        await say(late, "late")
+
+
+async def test_deletion_in_a_batch(store: Store, session: Session, other: Session) -> None:
+    await say(session, "first")
+    async with store.atomic() as tx:
+        kept = tx.fork(session)
+        deleted = tx.delete_session_tree(session, expected_revision=session.revision)
+        tx.delete_session_tree(UNKNOWN)
+        tx.append_message(kept, user("kept"))
+    assert deleted.result.session_ids == (session.id,)
+    assert await path_of(kept) == ["first", "kept"]
+    with pytest.raises(SessionNotFound):
+        await session.refresh()
+
+
+async def test_a_batch_with_a_key_is_done_once_whatever_ids_it_draws(store: Store, session: Session) -> None:
+    await say(session, "first")
+
+    async def write() -> tuple[Session, flue_py.Pending[Appended]]:
+        handle = await store.get_session(session.id)
+        assert handle is not None
+        async with store.atomic(idempotency_key="turn-7") as tx:
+            landed = tx.append_message(handle, user("once"), expected_leaf=session.leaf_id)
+            fork = tx.fork(handle, at=landed.entry_id)
+            tx.append_entries(
+                fork, [NewEntry.compaction("so far", first_kept_entry_id=landed.entry_id, tokens_before=9)]
+            )
+            tx.set_metadata(fork, {"n": 1}, merge=True)
+        return fork, landed
+
+    fork, landed = await write()
+    before = await totals(store)
+    again, replayed = await write()
+    assert await totals(store) == before
+    assert (replayed.result.replayed, replayed.entry_ids) == (True, landed.entry_ids)
+    assert (again.id, again.leaf_id, again.revision) == (fork.id, fork.leaf_id, fork.revision)
+    await say(again, "and on")
+    assert texts(await fork.get_active_path())[-1] == "and on"
+
+
+async def test_keys_of_single_operations_work_in_a_batch(store: Store, session: Session) -> None:
+    for attempt in range(2):
+        async with store.atomic() as tx:
+            landed = tx.append_message(session, user("once"), idempotency_key="append")
+            tx.set_label(session, landed.entry_id, f"attempt {attempt}")
+            fork = tx.fork(session, at=landed.entry_id, idempotency_key="fork")
+        assert landed.result.replayed is (attempt == 1)
+        assert await path_of(fork) == ["once"]
+    assert await session.labels() == {landed.entry_id: "attempt 1"}
+    assert (await store.info()).sessions == 2
+
+
+async def test_a_caller_who_is_cancelled_in_mid_commit_leaves_handles_that_know(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    atomic = store.backend.atomic
+
+    async def committed_and_cancelled(*arguments: object, **named: object) -> None:
+        raise CommittedBeforeCancellation(await atomic(*arguments, **named))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store.backend, "atomic", committed_and_cancelled)
+    with pytest.raises(asyncio.CancelledError):  # noqa: PT012 - the end of the block commits
+        async with store.atomic() as tx:
+            landed = tx.append_message(session, user("there"))
+            fork = tx.fork(session)
+    monkeypatch.undo()
+    assert (session.leaf_id, session.revision) == await stored(store, session) == (landed.entry_id, 1)
+    assert landed.result.leaf_id == landed.entry_id
+    assert await path_of(fork) == ["there"]
+
+
+async def test_a_caller_who_is_cancelled_has_committed_all_or_nothing(
+    store: Store, session: Session, other: Session
+) -> None:
+    for wait in range(6):
+
+        async def write() -> None:
+            async with store.atomic() as tx:
+                tx.append_message(session, user("one"))
+                tx.append_message(other, user("two"))
+
+        writing = asyncio.create_task(write())
+        for _ in range(wait):
+            await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.wait([writing])
+        assert (session.leaf_id, session.revision) == await stored(store, session)
+        assert session.revision == other.revision
+
+
+async def test_numbers_that_cannot_be_added_up_refuse_no_batch(store: Store, session: Session) -> None:
+    most = 2**63 - 1
+    async with store.atomic() as tx:
+        tx.append_message(session, assistant("large", most))
+        second = tx.append_message(session, assistant("too large", most))
+    assert second.result.oddities
+    assert await path_of(session) == ["large", "too large"]
+
+
+async def test_messages_of_a_provider_are_converted_in_a_batch_too(store: Store, session: Session) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    async with store.atomic() as tx:
+        landed = tx.append_messages(
+            session, [{"role": "assistant", "content": None, "tool_calls": [call]},
+                      {"role": "tool", "tool_call_id": "c", "content": "seen"}],
+        )  # fmt: skip
+    assert [each.shape for each in landed.result.converted] == ["openai-chat", "openai-chat"]
+    assert landed.result.entry_ids == landed.entry_ids
+
+
+async def test_arguments_are_checked_when_they_are_collected(store: Store, session: Session) -> None:
+    async with flue_py.open(":memory:") as elsewhere, store.atomic() as tx:
+        foreign = await elsewhere.create_session()
+        with pytest.raises(InvalidArgument, match="another store"):
+            tx.append_message(foreign, user("x"))
+        with pytest.raises(InvalidEntry, match="role"):
+            tx.append_message(session, {"content": "x"})
+        with pytest.raises(InvalidArgument, match="NewEntry"):
+            tx.append_entries(session, [NewEntry("note", "{}")])
+        with pytest.raises(InvalidArgument, match="not a Session"):
+            tx.fork("an id")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="metadata"):
+            tx.set_metadata(session, None)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="task_id"):
+            tx.create_task(session, task_id=None)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="no entry id"):
+            _ = tx.append_messages(session, []).entry_id
+        with pytest.raises(InvalidArgument, match="expected_revision"):
+            tx.unpin(session, "x", expected_revision=-1)
+    assert session.leaf_id is None
+    with pytest.raises(InvalidArgument, match="idempotency_key"):
+        async with store.atomic(idempotency_key="k") as tx:
+            tx.create_session()
+    with pytest.raises(SessionExists):
+        async with store.atomic() as tx:
+            tx.create_session(key="triage", scope="user-7")
+    async with store.atomic():
+        pass
+
+
+def test_every_method_that_writes_takes_what_was_seen() -> None:
+    makes_its_own = {"create_session"}
+    for name, method in inspect.getmembers(Atomic, inspect.isfunction):
+        if not name.startswith("_") and name not in makes_its_own:
+            assert {"expected_leaf", "expected_revision"} <= inspect.signature(method).parameters.keys(), name
+
+
+def test_the_blocking_twin_commits_several_operations_too(tmp_path: object) -> None:
+    with flue_py.sync.open(f"{tmp_path}/s.db") as store:
+        session = store.create_session()
+        with store.atomic(idempotency_key="k") as tx:
+            landed = tx.append_message(session, user("one"))
+            fork = tx.fork(session, at=landed.entry_id)
+            tx.append_messages(fork, [user("two")])
+            made = tx.create_session(key="new")
+            task = tx.create_task(made, task_id="t")
+        assert landed.result.leaf_id == session.leaf_id == landed.entry_id
+        assert texts(fork.get_active_path()) == ["one", "two"]
+        assert [type(each) for each in (fork, made, task)] == [flue_py.sync.Session] * 3
+        assert made.task_links()[0].child_id == task.id
+        with pytest.raises(LeafConflict), store.atomic() as tx:
+            tx.append_message(session, user("lost"), expected_leaf=None)
+        assert len(session.get_active_path()) == 1
