@@ -74,8 +74,8 @@ def _name_reported_calls_only() -> None:
 def _make_ledger_anew() -> None:
     op.create_table(
         "ledger_anew",
-        sa.Column("number", sa.Integer(), nullable=False),
         *[_call_column(name) for name in CALL],
+        sa.Column("number", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_ledger"),
         sa.CheckConstraint("call_id IS NOT NULL OR entry_id IS NOT NULL", name="ck_ledger_call"),
     )

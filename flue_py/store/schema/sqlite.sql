@@ -103,7 +103,6 @@ CREATE INDEX ix_lanes_owner_key ON lanes (owner_key);
 CREATE INDEX ix_lanes_parent ON lanes (tree_id, parent_lane, fork_depth);
 
 CREATE TABLE ledger (
-    number INTEGER NOT NULL,
     scope TEXT NOT NULL,
     provider TEXT NOT NULL,
     call_id TEXT,
@@ -126,6 +125,7 @@ CREATE TABLE ledger (
     unknown BIGINT DEFAULT 0 NOT NULL,
     agent TEXT,
     reported BIGINT DEFAULT 0 NOT NULL,
+    number INTEGER NOT NULL,
     CONSTRAINT pk_ledger PRIMARY KEY (number),
     CONSTRAINT ck_ledger_call CHECK (call_id IS NOT NULL OR entry_id IS NOT NULL)
 );

@@ -288,7 +288,6 @@ marks = Table(
 ledger = Table(
     "ledger",
     metadata,
-    Column("number", KEY, Identity(), primary_key=True),
     Column("scope", TEXT, nullable=False),
     Column("provider", TEXT, nullable=False),
     Column("call_id", TEXT),
@@ -311,6 +310,7 @@ ledger = Table(
     Column("unknown", BigInteger, nullable=False, server_default=text("0")),
     Column("agent", TEXT),
     Column("reported", BigInteger, nullable=False, server_default=text("0")),
+    Column("number", KEY, Identity(), primary_key=True),
     CheckConstraint("call_id IS NOT NULL OR entry_id IS NOT NULL", name="call"),
     Index("ix_ledger_session_key", "session_key"),
     Index(
