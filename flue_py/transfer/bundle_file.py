@@ -461,7 +461,8 @@ class BundleReader:
         self._count_memory(values if is_short else ())
         make = cast("Any", _TABLES[table])
         if table == "entries":
-            row = cast("Row", make(**_ENTRY_DEFAULTS | {c.name: v for c, v in zip(columns, values, strict=True)}))
+            named = {column.name: value for column, value in zip(columns, values, strict=True)}
+            row = cast("Row", make(**{**_ENTRY_DEFAULTS, **named}))
         else:
             row = cast("Row", make(*values))
         self._check_size(row)

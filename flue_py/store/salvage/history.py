@@ -194,7 +194,7 @@ class History:
         self.placed[id(entry)] = Placed(lane.id, lane.tip_depth, None if parent is None else parent.id, totals)
 
     def _goes_on(self, entry: EntryRow, parent: EntryRow, lane: NewLane) -> bool:
-        """Return whether an entry goes on in the lane of its parent: because it did, or because its own lane is lost."""
+        """Return whether an entry goes on in its parent's lane: because it did, or because its own lane is lost."""
         if parent.lane == entry.lane:
             return True
         is_lost = (entry.tree, entry.lane) not in self._forks

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from flue_py.core.entries import message_title
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest, utf8_length
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
+from flue_py.core.spoken import message_title
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError

@@ -90,7 +90,7 @@ _EARLY_ROOTS = {
     "sqlite_autoindex_alembic_version_1": 44,
 }  # fmt: skip
 OLDER_ROOTS = (_FORMAT_1_ROOTS, _FORMAT_2_ROOTS, _EARLY_ROOTS)
-"""The root pages of a database that was made in format 1, 2 or early in 3, with pages of 4,096 bytes, upgraded or not."""
+"""The root pages of a database made in format 1, 2 or early in 3, with pages of 4,096 bytes, upgraded or not."""
 
 
 class Column(NamedTuple):
