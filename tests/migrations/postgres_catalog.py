@@ -13,7 +13,8 @@ FACTS = {
     # Of tables in any order: upgrades add columns at the end.
     "columns": f"""
         SELECT c.relname, CASE WHEN c.relkind = 'v' THEN a.attnum END, a.attname,
-               format_type(a.atttypid, a.atttypmod), l.collname, a.attnotnull, a.attidentity::text, a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)
+               format_type(a.atttypid, a.atttypmod), l.collname, a.attnotnull,
+               a.attidentity::text, a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)
           FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
           LEFT JOIN pg_collation l ON l.oid = a.attcollation
           LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
