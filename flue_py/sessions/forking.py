@@ -19,7 +19,7 @@ from flue_py.core.sessions import (
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import is_editable
 from flue_py.errors import EntryNotFound, InvalidArgument
-from flue_py.sessions.arguments import checked_id, checked_leaf, checked_metadata
+from flue_py.sessions.arguments import checked_id, checked_leaf, checked_metadata, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -40,6 +40,8 @@ class Forking(Handle):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Self:
         """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
@@ -52,6 +54,7 @@ class Forking(Handle):
         O(sessions of the tree).
         """
         checked_leaf(at, "at")
+        seen = checked_seen(expected_leaf, expected_revision)
         check_name(idempotency_key, "idempotency_key")
         check_new_name(key, "key")
         check_new_name(id, "id")
@@ -72,7 +75,9 @@ class Forking(Handle):
                 if not isinstance(at, Stored):
                     raise InvalidArgument("fork takes either at= or before=")
                 at, draft = await self._before(checked_id(before, "before"))
-            info = await self._backend.fork(self._ref, at, new, scope=scope, idempotency_key=idempotency_key)
+            info = await self._backend.fork(
+                self._ref, at, new, scope=scope, expected=seen, idempotency_key=idempotency_key
+            )
         return type(self)(self._backend, info, self._limits, self._pricer, draft)
 
     async def _before(self, entry_id: str) -> tuple[str | None, str]:
@@ -95,6 +100,8 @@ class Forking(Handle):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Self:
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
@@ -108,11 +115,12 @@ class Forking(Handle):
         if task_id is None:
             raise InvalidArgument("task_id: should be a string, not None")
         check_label(cwd, "cwd")
+        seen = checked_seen(expected_leaf, expected_revision)
         new = NewSession(key, title, self.scope, checked_metadata(metadata, self._limits), cwd or self._info.cwd)
         depth = self._limits.task_depth
         async with self._turn:
             info = await self._backend.create_task(
-                self._ref, task_id, new, idempotency_key=idempotency_key, max_depth=depth
+                self._ref, task_id, new, expected=seen, idempotency_key=idempotency_key, max_depth=depth
             )
         return type(self)(self._backend, info, self._limits, self._pricer)
 
