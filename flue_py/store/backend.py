@@ -358,15 +358,19 @@ class Backend:
         at: LeafChoice,
         new: NewSession,
         *,
+        scope: str | None = None,
         expected: Expected = STORED,
         idempotency_key: str | None = None,
     ) -> SessionInfo:
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
-        The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
-        `SessionNotFound` too if this request made a session that has been deleted since. O(1): one row.
+        The fork takes the scope of its source, unless it is given another. On the path that both share it sees the
+        labels and pins of its source as they are at any time; its own win, and when the source is deleted, they stay.
+        Where its id is that of a deleted session, the forks of that one name no source any more. Raises
+        `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and `SessionNotFound` too if this request made a
+        session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
-        asked = (self._sources, session_id, at, new, expected, idempotency_key)
+        asked = (self._sources, session_id, at, new, expected, idempotency_key, scope)
         landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
         if landed is not None:
             return landed
@@ -502,9 +506,10 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.common_ancestor(tx, session_id, other_id, leaf, other_leaf))
 
     async def read_marks(self, session_id: str) -> list[Mark]:
-        """Return the session's marks, in order of entry id, those of one entry in order of kind.
+        """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
 
-        Raises nothing of its own. O(marks).
+        Those are its own, and of a fork the labels and pins of its source on the path they share, where its own say
+        nothing else. Raises nothing of its own. O(marks), and of a fork, O(forks above it).
         """
         return await self._runner.read(lambda tx: ops.read.read_marks(tx, session_id))
 
