@@ -344,6 +344,10 @@ class Session(_Twin[AsyncSession]):
         return self._original.leaf_id
 
     @property
+    def draft(self) -> str | None:
+        return self._original.draft
+
+    @property
     def revision(self) -> int:
         return self._original.revision
 

@@ -107,7 +107,7 @@ class Budgeting(Handle):
             made = cast("Reservation", cancelled.result)
             if made.budget_ids:
                 with suppress(FlueError):
-                    await self._backend.finish(self._backend.release_reservation(made.id))
+                    await self._backend.waiting.finish(self._backend.release_reservation(made.id))
             raise
 
     async def commit(
@@ -180,7 +180,7 @@ class Budgeting(Handle):
         if call.reservation.budget_ids:
             # Where the budgets have been deleted meanwhile, there is nothing left to book it in.
             with suppress(ReservationNotFound):
-                await self._backend.finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
+                await self._backend.waiting.finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
 
     async def _settle_failed(self, call: BudgetedCall, error: BaseException) -> None:
         """Settle after an error, which stays the one that is raised."""
@@ -192,7 +192,7 @@ class Budgeting(Handle):
         elif call.reservation.budget_ids:
             # It would have expired by itself.
             with suppress(FlueError):
-                await self._backend.finish(self._backend.release_reservation(call.reservation.id))
+                await self._backend.waiting.finish(self._backend.release_reservation(call.reservation.id))
 
 
 class StoreBudgets:

@@ -29,6 +29,7 @@ from flue_py.errors import SessionNotFound
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.store.waiting import Waiting
 
 Result = TypeVar("Result")
 
@@ -51,12 +52,18 @@ class KnownContext:
     tail: Sequence[Entry]
 
 
+def waiting_of(handle: Handle) -> Waiting:
+    """Return how the calls of a session wait: for what reads and writes files beside them."""
+    return handle._backend.waiting  # noqa: SLF001 - a public attribute would be a name of every session
+
+
 class Handle:
     """What every part of a `Session` builds on."""
 
     __slots__ = (
         "_backend",
         "_context",
+        "_draft",
         "_info",
         "_leaf_id",
         "_limits",
@@ -68,14 +75,20 @@ class Handle:
     )
 
     def __init__(
-        self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER
+        self,
+        backend: Backend,
+        info: SessionInfo,
+        limits: Limits = DEFAULT_LIMITS,
+        pricer: CallPricer = NO_PRICER,
+        draft: str | None = None,
     ) -> None:
         self._backend = backend
         self._limits = limits
         self._pricer = pricer
-        self._turn = backend.turn()
+        self._turn = backend.waiting.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
+        self._draft = draft
         self._info = info
         self._ref = info.ref
         self._leaf_id = info.leaf_id
@@ -125,6 +138,11 @@ class Handle:
     def leaf_id(self) -> str | None:
         """The leaf the next append or move builds on; None before the first entry."""
         return self._leaf_id
+
+    @property
+    def draft(self) -> str | None:
+        """The text of the entry that ``fork(before=...)`` made this session before; None of every other handle."""
+        return self._draft
 
     @property
     def revision(self) -> int:

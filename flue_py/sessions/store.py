@@ -404,7 +404,7 @@ class Store(StoreUsage, StoreBudgets):
         if progress is not None and not callable(progress):
             raise InvalidArgument(f"progress: {shown(progress)} is not a function")
         copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
-        return await self._backend.finish(copying)
+        return await self._backend.waiting.finish(copying)
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""
@@ -412,4 +412,4 @@ class Store(StoreUsage, StoreBudgets):
 
     async def close(self) -> None:
         """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
-        await self._backend.finish(self._backend.close())
+        await self._backend.waiting.finish(self._backend.close())

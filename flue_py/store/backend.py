@@ -6,10 +6,9 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from flue_py.core.budgets import Amounts, Budget, HeldAmount, NewBudget, Reservation
 from flue_py.core.calls import PaidCall
@@ -58,8 +57,6 @@ if TYPE_CHECKING:  # what only copies and backups have
     from flue_py.core.salvaging import BackupReport
     from flue_py.core.trees import GonePayer, Standing, TreeCopy, TreeHead
 
-Result = TypeVar("Result")
-
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
 
@@ -96,6 +93,7 @@ class Backend:
     def __init__(self, runner: Runner, sources: Sources) -> None:
         self._runner = runner
         self._sources = sources
+        self.waiting = runner.waiting
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -360,15 +358,19 @@ class Backend:
         at: LeafChoice,
         new: NewSession,
         *,
+        scope: str | None = None,
         expected: Expected = STORED,
         idempotency_key: str | None = None,
     ) -> SessionInfo:
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
-        The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
-        `SessionNotFound` too if this request made a session that has been deleted since. O(1): one row.
+        The fork takes the scope of its source, unless it is given another. On the path that both share it sees the
+        labels and pins of its source as they are at any time; its own win, and when the source is deleted, they stay.
+        Where its id is that of a deleted session, the forks of that one name no source any more. Raises
+        `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and `SessionNotFound` too if this request made a
+        session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
-        asked = (self._sources, session_id, at, new, expected, idempotency_key)
+        asked = (self._sources, session_id, at, new, expected, idempotency_key, scope)
         landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
         if landed is not None:
             return landed
@@ -504,9 +506,10 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.common_ancestor(tx, session_id, other_id, leaf, other_leaf))
 
     async def read_marks(self, session_id: str) -> list[Mark]:
-        """Return the session's marks, in order of entry id, those of one entry in order of kind.
+        """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
 
-        Raises nothing of its own. O(marks).
+        Those are its own, and of a fork the labels and pins of its source on the path they share, where its own say
+        nothing else. Raises nothing of its own. O(marks), and of a fork, O(forks above it).
         """
         return await self._runner.read(lambda tx: ops.read.read_marks(tx, session_id))
 
@@ -817,27 +820,6 @@ class Backend:
             ledger_rows,
             await runner.size_bytes(),
         )
-
-    def turn(self) -> AbstractAsyncContextManager[object]:
-        """Return a lock, by which the calls of one session handle happen one after the other, in call order.
-
-        Raises nothing of its own. O(1).
-        """
-        return self._runner.turn()
-
-    async def finish(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so.
-
-        Raises nothing of its own. O(1), beside the work.
-        """
-        return await self._runner.finish(work)
-
-    async def call_blocking(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns that blocks or takes long, called where it holds up nobody else.
-
-        Raises nothing of its own. O(1), beside the function.
-        """
-        return await self._runner.call_blocking(function)
 
     async def close(self) -> None:
         """Finish the calls under way, refuse later ones (`StoreClosed`), and close; a second call does nothing.

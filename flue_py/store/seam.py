@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import GenericAlias
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument
-from flue_py.store.finishing import finish
+from flue_py.store.waiting import ON_LOOP, Waiting
 
 if TYPE_CHECKING:
     from flue_py.core.salvaging import BackupReport
@@ -207,6 +206,9 @@ class Plan(Protocol[Written_co]):
 class Runner(Protocol):
     """Runs transactions on a database."""
 
+    waiting: Waiting = ON_LOOP
+    """How its calls wait, and what goes round them."""
+
     @property
     def backend_name(self) -> str:
         """What kind of store this is, for `info`."""
@@ -258,18 +260,6 @@ class Runner(Protocol):
             f"{self.location} is not a file, so there is nothing to back up; copy it into one with flue-py copy, "
             "or use what its server brings (pg_dump)"
         )
-
-    def turn(self) -> AbstractAsyncContextManager[object]:
-        """Return a lock by which calls happen one after the other, in the order in which they were made."""
-        return asyncio.Lock()
-
-    async def finish(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so."""
-        return await finish(work)
-
-    async def call_blocking(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns that blocks or takes long, called where it holds up nobody else."""
-        return await asyncio.to_thread(function)
 
     async def close(self) -> None:
         """Finish what was started and let go."""

@@ -10,6 +10,7 @@ from flue_py.core.lanes import LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.sessions import NOTHING_SEEN, STORED, Deletion, Expected, is_meant, is_storable
 from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.store.ops.marks import leave_marks
 from flue_py.store.ops.state import read_state
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import delete as delete_sql
@@ -44,6 +45,7 @@ def delete_tree(
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
         _note_tasks(tx, session_id, doomed)
+        leave_marks(tx, keys)
         _carry_out(tx, fates, {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)

@@ -87,7 +87,12 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
 
 
 def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> SessionInfo | None:
-    """Write a planned fork; return the session, or None, with nothing written, where its source has moved on."""
+    """Write a planned fork; return the session, or None, with nothing written, where its source has moved on.
+
+    None, too, for the id of a deleted session that has forks, which takes a statement more.
+    """
+    if planned.used_again:
+        return None
     arguments: list[object] = [planned.source.revision, planned.source.key]
     parts = _parts(
         arguments,

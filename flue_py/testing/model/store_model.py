@@ -256,18 +256,24 @@ class StoreModel(ModelMarks, ModelBudgets):
         at: LeafChoice,
         new: NewSession,
         *,
+        scope: str | None = None,
         expected: Expected = STORED,
         idempotency_key: str | None = None,
     ) -> SessionInfo:
         session = self._session(session_id)
-        content = _content(idempotency_key, "fork", "stored leaf" if isinstance(at, Stored) else [at], *_described(new))
+        asked = "stored leaf" if isinstance(at, Stored) else [at]
+        content = _content(idempotency_key, "fork", asked, *_described(new), new.id, scope, new.cwd or session.info.cwd)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, str):
             return self._made(first, "fork").info
         session.check_seen(expected)
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
-        fork = self._create(new, "fork", session.info.scope, source=session, leaf=leaf)
+        fork = self._create(new, "fork", session.info.scope if scope is None else scope, source=session, leaf=leaf)
+        fork.source = None if leaf is None else session
+        for other in self._sessions.values():
+            if other.tree is session.tree and other.info.forked_from_session == fork.info.id:
+                other.info = replace(other.info, forked_from_session=None)
         _remember(session, idempotency_key, content, fork.info.id)
         return fork.info
 
@@ -431,6 +437,10 @@ class StoreModel(ModelMarks, ModelBudgets):
             for entry_id, row in tree.items():
                 if row.entry.session_id in doomed:
                     tree[entry_id] = replace(row, entry=replace(row.entry, session_id=None))
+        for session in self._sessions.values():
+            if session.info.id not in doomed and session.source is not None and session.source.info.id in doomed:
+                session.marks = session.seen_marks()
+                session.source = None
         for session_id, session in doomed.items():
             del self._sessions[session_id]
             if session.info.key is not None:
