@@ -622,7 +622,8 @@ class Backend:
 
         An existing one keeps what it has counted: a second call changes nothing but its time.
         ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
-        `InvalidArgument` if that is too much to be stored. O(1); O(calls of the target) for ``spent="ledger"``.
+        `InvalidArgument` if that is too much to be stored. O(1); for
+        ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
         """
         return await self._runner.write(lambda tx: ops.budgets.set_budget(tx, self._sources, new), repeatable=True)
 
