@@ -227,5 +227,5 @@ def _rows(connection: sqlite3.Connection, sql: str, values: tuple[object, ...] =
 
 def _note(found: set[tuple[int, str]], row: tuple[object, ...], template: Template) -> None:
     whole = template.rows["entries"].get(row[:2])
-    if whole is not None and row[2:] == (whole[24], whole[28], whole[26], whole[25]):
+    if whole is not None and row[2:] == (whole[30], whole[34], whole[32], whole[31]):
         found.add((int(str(row[0])), str(row[1])))

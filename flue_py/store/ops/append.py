@@ -23,7 +23,7 @@ from flue_py.core.sessions import (
     is_storable,
     leaf_of,
 )
-from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
@@ -220,6 +220,10 @@ def _require_references(tx: Transaction, state: SessionState, entries: Sequence[
             see_entry(tx, state, reference)
 
 
+# Where in a row of INSERT_ENTRY the sums of calls begin.
+_FIRST_PAID = INSERT_ENTRY.parameters.index(PAID_COLUMNS[0])
+
+
 class EntryBatch:
     """New entries, placed into lanes: the rows of an append, with their totals, blobs and paid calls.
 
@@ -286,13 +290,14 @@ class EntryBatch:
         if stored.blob is not None:
             self.blobs[stored.blob] = BlobRow(stored.blob, len(new.payload.encode()), stored.blob_data or b"")
         self.rows.append((
-            self.state.tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
-            self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
-            payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload, *paid,
+            self.state.tree_id, lane_id, depth, entry_id, None if parent is None else parent.id,
+            new.kind, new.role, new.source, self.state.key, self.revision, len(self.ids), at, int(new.counted),
+            *totals, *paid, payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
-        position = Position(lane_id, depth, totals, paid, self.state.key, parent_lane, fork_depth, has_child=False)
+        owner = self.state.key
+        position = Position(entry_id, lane_id, depth, totals, paid, owner, parent_lane, fork_depth, has_child=False)
         self._placed[entry_id] = position
         return position
 
@@ -334,7 +339,8 @@ class EntryBatch:
         for at, (own, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
             above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
             paid = above.plus(paid_by(call for call in calls if call.identity in new))
-            self.rows[at] = (*self.rows[at][: -len(paid)], *paid)
+            row = self.rows[at]
+            self.rows[at] = (*row[:_FIRST_PAID], *paid, *row[_FIRST_PAID + len(paid) :])
             renewed[own.lane_id, own.depth] = paid
         self._placed = {
             entry_id: position._replace(paid=renewed[position.lane_id, position.depth])

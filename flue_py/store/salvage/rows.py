@@ -22,7 +22,7 @@ from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.salvage.notes import Names
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
-from flue_py.store.salvage.shapes import Shape
+from flue_py.store.salvage.shapes import Shape, shapes
 from flue_py.store.schema.payloads import decode_payload, unpack, unpack_blob
 
 Found: TypeAlias = dict[str, Value]
@@ -56,6 +56,7 @@ class EntryRow:
     lane: int
     depth: int
     id: str
+    parent_id: str | None
     kind: str
     role: str | None
     session: int
@@ -231,11 +232,11 @@ class Gathered:
             } if min(tree, lane, depth, session, revision, ordinal) >= 0 and entry_id and kind and is_storable(
                 kind
             ):  # fmt: skip
-                role, blob = row["role"], row["blob"]
+                parent, role, blob = row["parent_id"], row["role"], row["blob"]
                 found = EntryRow(
-                    tree, lane, depth, entry_id, kind, role if isinstance(role, str) else None, session, revision,
-                    ordinal, created, row["counted"] != 0, blob if isinstance(blob, bytes) else None, rowid, live,
-                    where,
+                    tree, lane, depth, entry_id, parent if isinstance(parent, str) else None, kind,
+                    role if isinstance(role, str) else None, session, revision, ordinal, created, row["counted"] != 0,
+                    blob if isinstance(blob, bytes) else None, rowid, live, where,
                 )  # fmt: skip
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
@@ -372,9 +373,10 @@ class Gathered:
     def columns(self, entry: EntryRow, names: Mapping[str, int]) -> Found:
         """Return the whole row of an entry, read again."""
         cell = self.file.cell(*entry.where)
-        if cell is None or cell.values is None:
+        values = None if cell is None else shapes(self.file.page_size).by_name["entries"].values(cell)
+        if values is None:
             raise CorruptStore(f"entry {entry.id} cannot be read again")
-        return {name: cell.values[index] for name, index in names.items()}
+        return {name: values[index] for name, index in names.items()}
 
     def text(self, row: Found) -> str:
         """Return an entry's payload. Raises `CorruptStore` if it cannot be read or does not match its digest."""

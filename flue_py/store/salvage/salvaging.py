@@ -194,7 +194,8 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
 
 def _place(row: Found, entry: EntryRow, placed: Placed) -> None:
     row.update(
-        tree_id=entry.tree, lane_id=placed.lane, depth=placed.depth, id=entry.id, session_key=entry.session,
+        tree_id=entry.tree, lane_id=placed.lane, depth=placed.depth, id=entry.id, parent_id=placed.parent_id,
+        session_key=entry.session,
         revision=entry.revision, ordinal=entry.ordinal, created_at=entry.created,
         kind=entry.kind, role=entry.role,
         counted=int(entry.counted),

@@ -67,6 +67,9 @@ class Scan:
     broken: set[str] = field(default_factory=set)
     """The names of the trees with pages that could not be read whole."""
 
+    _guessed: set[str] = field(default_factory=set)
+    """The names of the trees whose root pages no schema names."""
+
     _to_carve: list[Image] = field(default_factory=list)
     _shapes: Shapes = field(init=False)
 
@@ -80,6 +83,9 @@ class Scan:
             root = roots.get(shape.name)
             if root is not None:
                 self._tree(shape, root)
+                if shape.name in self._guessed and self._is_empty(root):
+                    # An empty page fits every shape: it is no evidence that there are no rows.
+                    self.broken.add(shape.name)
             elif not self.schema_is_whole:
                 # It may be anywhere, or may never have existed.
                 self.broken.add(shape.name)
@@ -110,7 +116,16 @@ class Scan:
             self.schema_is_whole = is_named and _MASTER not in self.broken
             self.broken.discard(_MASTER)
         named = {name: root for name, root in named.items() if self.file.image(root) is not None}
-        return named if self.schema_is_whole else {**self._usual_roots(named), **named}
+        if self.schema_is_whole:
+            return named
+        usual = self._usual_roots(named)
+        self._guessed = usual.keys() - named.keys()
+        return {**usual, **named}
+
+    def _is_empty(self, root: int) -> bool:
+        image = self.file.image(root)
+        page = None if image is None else self.file.parse(image)
+        return page is not None and not page.cells and page.right is None
 
     def _usual_roots(self, named: Mapping[str, int]) -> Mapping[str, int]:
         """Return the root pages of the format that the pages resemble most."""

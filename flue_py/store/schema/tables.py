@@ -151,6 +151,7 @@ entries = Table(
     Column("lane_id", BigInteger, nullable=False),
     Column("depth", BigInteger, nullable=False),
     Column("id", TEXT, nullable=False),
+    Column("parent_id", TEXT),
     Column("kind", TEXT, nullable=False),
     Column("role", TEXT),
     Column("source", TEXT),
@@ -159,13 +160,14 @@ entries = Table(
     Column("ordinal", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("counted", BigInteger, nullable=False),
+    # What is read without the payload stands before it: behind a large one, it would cost reading that.
     *[Column(name, BigInteger, nullable=False) for name in TOTAL_COLUMNS],
+    *[Column(name, BigInteger, nullable=False, server_default=text("0")) for name in PAID_COLUMNS],
     Column("digest", LargeBinary, nullable=False),
     Column("blob", LargeBinary),
     Column("packed", LargeBinary),
     Column("extra", TEXT),
     Column("payload", TEXT),
-    *[Column(name, BigInteger, nullable=False, server_default=text("0")) for name in PAID_COLUMNS],
     PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
     UniqueConstraint("tree_id", "id"),
     CheckConstraint(
@@ -384,13 +386,7 @@ reservations = Table(
 
 HISTORY_VIEW = """\
 CREATE VIEW history AS
-SELECT s.id AS created_by, e.id AS id, COALESCE(
-         (SELECT p.id FROM entries p
-           WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id AND p.depth = e.depth - 1),
-         (SELECT p.id FROM lanes l JOIN entries p
-             ON p.tree_id = l.tree_id AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth
-           WHERE l.tree_id = e.tree_id AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1)
-       ) AS parent_id,
+SELECT s.id AS created_by, e.id AS id, e.parent_id AS parent_id,
        e.depth AS depth, e.kind AS kind, e.role AS role, e.revision AS revision, e.created_at AS created_at,
        e.payload AS payload, e.tree_id AS tree_id
   FROM entries e LEFT JOIN sessions s ON s.session_key = e.session_key

@@ -23,7 +23,7 @@ PAID = columns("e", PAID_COLUMNS)
 def place_of(entry: str, lane: str) -> str:
     """What `rows.position_of` reads: an entry's place, its lane, and whether the lane goes on below it."""
     return (
-        f"{columns(entry, POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
+        f"{entry}.id, {columns(entry, POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
         f" (SELECT 1 FROM entries c WHERE c.tree_id = {entry}.tree_id AND c.lane_id = {entry}.lane_id"
         f" AND c.depth = {entry}.depth + 1)"
     )

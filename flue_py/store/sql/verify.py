@@ -41,6 +41,7 @@ class StoredEntry(NamedTuple):
 
     depth: int
     id: str
+    parent_id: str | None
     creator: int
     kind: str
     role: str | None
@@ -83,7 +84,8 @@ ALL_LANES = statement(Nothing, Lane)(
     " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
 )
 LANE_ENTRIES = statement(TreeLane, _stored_entry)(
-    "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
+    "SELECT CAST(e.depth AS BIGINT), e.id, e.parent_id, e.session_key, e.kind, e.role, e.counted,"
+    " CAST(e.revision AS BIGINT),"
     f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {PAYLOAD_BYTES},"
     f" e.packed, e.blob, {PAYLOAD_STORAGE}, {TOTALS}, {PAID} FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
