@@ -31,6 +31,7 @@ from flue_py.core.sessions import (
     MessagesRead,
     Moved,
     MoveReason,
+    Navigated,
     NewSession,
     OnConflict,
     PathRead,
@@ -322,6 +323,28 @@ class Backend:
         return await self._runner.write(
             lambda tx: ops.move.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
             repeatable=idempotency_key is not None,
+        )
+
+    async def navigate(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        labelled: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        """Set the leaf to any entry that the session sees, or to None, and append a summary below it, if there is one.
+
+        Both are one revision, and one step of `undo`. A label is given to the summary, or else to ``labelled``, in a
+        revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.navigate.navigate(
+                tx, self._sources, session_id, to, summary, label, labelled, expected, note
+            )
         )
 
     async def retract(
