@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ConvertedMessage,
         Deletion,
         Moved,
+        Navigated,
         NewSession,
         Problem,
         SessionInfo,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.collecting import Pending
     from flue_py.sessions.marking import MarkEffect
+    from flue_py.sessions.navigating import BranchSummary, Leaving
     from flue_py.sessions.opening import open
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
@@ -88,6 +90,7 @@ else:
                 "Change",
                 "Deletion",
                 "Moved",
+                "Navigated",
                 "NewSession",
                 "Problem",
                 "SessionInfo",
@@ -99,6 +102,7 @@ else:
             "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
             "flue_py.sessions.budgeting": ("BudgetedCall",),
             "flue_py.sessions.marking": ("MarkEffect",),
+            "flue_py.sessions.navigating": ("BranchSummary", "Leaving"),
             "flue_py.sessions.opening": ("open",),
             "flue_py.sessions.atomic": ("Atomic",),
             "flue_py.sessions.collecting": ("Pending",),
@@ -152,6 +156,7 @@ __all__ = [
     "Appended",
     "Atomic",
     "BackupReport",
+    "BranchSummary",
     "Budget",
     "BudgetExceeded",
     "BudgetedCall",
@@ -181,11 +186,13 @@ __all__ = [
     "JsonValue",
     "LeafConflict",
     "LeafDiff",
+    "Leaving",
     "Limits",
     "LogLine",
     "MarkEffect",
     "Message",
     "Moved",
+    "Navigated",
     "NewEntry",
     "NewSession",
     "OutcomeUnknown",
