@@ -45,25 +45,38 @@ class AppendEntries:
 
 @frozen
 class CreateSession:
-    """`Backend.create_session`."""
+    """`Backend.create_session`. ``drawn_id`` is the id of a session that is not to choose its own."""
 
     new: NewSession
+    drawn_id: str | None = None
+
+    @property
+    def session_made(self) -> str | None:
+        """The id of what it makes, as far as it is known."""
+        return self.new.id if self.drawn_id is None else self.drawn_id
 
 
 @frozen
 class ForkSession:
-    """`Backend.fork`."""
+    """`Backend.fork`. ``drawn_id`` is the id of the fork, but not part of what is asked for, as ``new.id`` is."""
 
     session_id: str
     at: LeafChoice
     new: NewSession
+    scope: str | None = None
     expected: Expected = STORED
     idempotency_key: str | None = None
+    drawn_id: str | None = None
+
+    @property
+    def session_made(self) -> str | None:
+        """The id of what it makes, as far as it is known."""
+        return self.new.id if self.drawn_id is None else self.drawn_id
 
 
 @frozen
 class CreateTask:
-    """`Backend.create_task`; ``session_id`` is the parent."""
+    """`Backend.create_task`; ``session_id`` is the parent, ``drawn_id`` as for `ForkSession`."""
 
     session_id: str
     task_id: str
@@ -71,6 +84,12 @@ class CreateTask:
     expected: Expected = STORED
     idempotency_key: str | None = None
     max_depth: int = DEFAULT_LIMITS.task_depth
+    drawn_id: str | None = None
+
+    @property
+    def session_made(self) -> str | None:
+        """The id of what it makes, as far as it is known."""
+        return self.new.id if self.drawn_id is None else self.drawn_id
 
 
 @frozen
@@ -186,7 +205,7 @@ _NAMES = {
 
 def named(operation: Operation) -> str:
     """Return what an operation does, for people."""
-    session = operation.new.id if isinstance(operation, CreateSession) else str(operation.session_id)
+    session = operation.session_made if isinstance(operation, CreateSession) else str(operation.session_id)
     return f"{_NAMES[type(operation)]} session {'' if session is None else repr(session)}".strip()
 
 
@@ -197,24 +216,24 @@ def sessions_named(operations: Sequence[Operation]) -> list[str]:
     for operation in operations:
         if not isinstance(operation, CreateSession) and operation.session_id not in made:
             found[operation.session_id] = None
-        if isinstance(operation, (CreateSession, ForkSession, CreateTask)) and operation.new.id is not None:
-            made.add(operation.new.id)
+        if isinstance(operation, (CreateSession, ForkSession, CreateTask)) and operation.session_made is not None:
+            made.add(operation.session_made)
     return list(found)
 
 
-def ids_made(operations: Sequence[Operation]) -> Iterator[str]:
-    """Yield the ids that operations bring along for what they make, in their order."""
+def ids_drawn(operations: Sequence[Operation]) -> Iterator[str]:
+    """Yield the ids that operations bring along for what they make, in their order: a retry has others."""
     for operation in operations:
         if isinstance(operation, AppendEntries):
             yield from (entry.id for entry in operation.entries if entry.id is not None)
-        elif isinstance(operation, (CreateSession, ForkSession, CreateTask)) and operation.new.id is not None:
-            yield operation.new.id
+        elif isinstance(operation, (CreateSession, ForkSession, CreateTask)) and operation.drawn_id is not None:
+            yield operation.drawn_id
 
 
 def content_of(operations: Sequence[Operation]) -> str:
     """Return what operations ask for as a text, which a retry has, too: without the ids that it makes, or the clock."""
     text = to_json([_described(operation) for operation in operations]).decode()
-    for number, made in enumerate(ids_made(operations)):
+    for number, made in enumerate(ids_drawn(operations)):
         # Also in a payload, which is a text of JSON itself.
         quoted = to_json(made).decode()
         escaped = to_json(quoted).decode()[1:-1]
@@ -233,7 +252,7 @@ def _described(operation: Operation) -> list[object]:
         case AppendEntries(entries=entries):
             asked += [operation.on_conflict, [(new.kind, new.payload, new.source, new.extra) for new in entries]]
         case ForkSession(at=at):
-            asked.append("stored leaf" if isinstance(at, Stored) else [at])
+            asked += ["stored leaf" if isinstance(at, Stored) else [at], operation.scope]
         case CreateTask():
             asked.append(operation.task_id)
         case LinkTask():

@@ -182,12 +182,11 @@ class Atomic:
     ) -> Session:
         """Create a session, as `Store.create_session` does; return the handle on it."""
         text = checked_metadata(metadata, self._batch.limits)
-        session_id = self._batch.backend.new_session_id() if id is None else id
-        new = NewSession(key, title, scope, text, cwd, config_path, session_id)
+        new = NewSession(key, title, scope, text, cwd, config_path, id)
         check_new_name(new.key, "key")
         check_new_name(new.scope, "scope")
-        made = self._batch.make(new, scope)
-        self._batch.collect(CreateSession(new), None, Pending[SessionInfo](), made)
+        made, drawn = self._batch.make(new, scope)
+        self._batch.collect(CreateSession(new, drawn), None, Pending[SessionInfo](), made)
         return made
 
     def fork(
@@ -195,9 +194,12 @@ class Atomic:
         session: HasId,
         *,
         at: LeafChoice = STORED,
+        id: str | None = None,
+        scope: str | None = None,
         key: str | None = None,
         title: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
         idempotency_key: str | None = None,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
@@ -205,18 +207,19 @@ class Atomic:
         """Fork a session, as `Session.fork` does; return the handle on the fork.
 
         ``at`` may be an entry that this batch appends; left out, it is the leaf as this batch has left it so far.
+        There is no ``before``, for which an entry would have to be read.
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
         check_new_name(key, "key")
+        check_name(scope, "scope")
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.handle_of(session)
         text, info = checked_metadata(metadata, self._batch.limits), handle.info
-        new = NewSession(
-            key, title, handle.scope, text, info.cwd, info.config_path, self._batch.backend.new_session_id()
-        )
-        made = self._batch.make(new, handle.scope)
-        operation = ForkSession(session_id, at, new, seen, idempotency_key)
+        whose, folder = handle.scope if scope is None else scope, info.cwd if cwd is None else cwd
+        new = NewSession(key, title, whose, text, folder, info.config_path, id)
+        made, drawn = self._batch.make(new, whose)
+        operation = ForkSession(session_id, at, new, scope, seen, idempotency_key, drawn)
         self._batch.collect(operation, handle, Pending[SessionInfo](), made)
         return made
 
@@ -243,9 +246,9 @@ class Atomic:
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.handle_of(session)
         text, folder = checked_metadata(metadata, self._batch.limits), cwd or handle.info.cwd
-        new = NewSession(key, title, handle.scope, text, folder, id=self._batch.backend.new_session_id())
-        made = self._batch.make(new, handle.scope)
-        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, self._batch.limits.task_depth)
+        new, depth = NewSession(key, title, handle.scope, text, folder), self._batch.limits.task_depth
+        made, drawn = self._batch.make(new, handle.scope)
+        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, depth, drawn)
         self._batch.collect(operation, handle, Pending[SessionInfo](), made)
         return made
 

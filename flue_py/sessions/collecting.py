@@ -128,14 +128,20 @@ class Collector:
             raise InvalidArgument(f"session: {shown(session)} is not a Session; get one with get_session()")
         return self.named(session)[0], session
 
-    def make(self, new: NewSession, scope: str) -> Session:
-        """Return a handle on a session that is to be made."""
+    def make(self, new: NewSession, scope: str) -> tuple[Session, str | None]:
+        """Return a handle on a session that is to be made, and the id that was drawn for it, if it brings none."""
         self._require_open()
-        assert new.id is not None
+        drawn = self.backend.new_session_id() if new.id is None else None
         info = SessionInfo(
-            new.id, scope, new.key, new.title, metadata_text=new.metadata_text, cwd=new.cwd, config_path=new.config_path
+            new.id or drawn or "",
+            scope,
+            new.key,
+            new.title,
+            metadata_text=new.metadata_text,
+            cwd=new.cwd,
+            config_path=new.config_path,
         )
-        return Session(self.backend, info, self.limits, self.pricer)
+        return Session(self.backend, info, self.limits, self.pricer), drawn
 
     def collect(
         self,

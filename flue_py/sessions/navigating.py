@@ -82,6 +82,7 @@ class Navigating(Handle):
         note = Note(by, why)
         seen = checked_seen(expected_leaf, expected_revision)
         async with self._turn:
+            await self._compare(seen)
             left, expected = self._built_on(seen), self._expected(seen)
             entry = await self._backend.get_entry(self._ref, entry_id)
         if entry is None:

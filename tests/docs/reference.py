@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {
     "Opening": ("open", "Limits", "Store", "Session", "sync"),
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
+    "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Results": ("Appended", "ConvertedMessage", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": (
@@ -242,7 +243,7 @@ def api_page() -> str:
     lines += _section(
         "flue_py.transfer.salvage", "flue_py.transfer.salvage(damaged, new)", paragraphs(transfer.salvage)
     )
-    for owner in (flue_py.Store, flue_py.Session, flue_py.BudgetedCall):
+    for owner in (flue_py.Store, flue_py.Session, flue_py.Atomic, flue_py.Pending, flue_py.BudgetedCall):
         lines += _class_section(owner)
     for name, home in HOME_OF.items():
         value = value_of(name)
@@ -265,7 +266,15 @@ def _is_described_function(name: str) -> bool:
 
 def _linked(name: str) -> str:
     value = value_of(name)
-    has_section = name in ("open", "Store", "Session", "BudgetedCall", "salvage") or dataclasses.is_dataclass(value)
+    has_section = name in (
+        "open",
+        "Store",
+        "Session",
+        "Atomic",
+        "Pending",
+        "BudgetedCall",
+        "salvage",
+    ) or dataclasses.is_dataclass(value)
     anchor = f"{HOME_OF[name]}{name}".replace(".", "").lower()
     return f"[`{name}`](#{anchor})" if has_section or _is_described_function(name) else f"`{name}`"
 

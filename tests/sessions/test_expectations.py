@@ -55,6 +55,7 @@ WRITES: dict[str, _Write] = {
     "move_leaf": lambda store, session, entry, given: session.move_leaf(entry, **given),  # type: ignore[arg-type]
     "rewind": lambda store, session, entry, given: session.rewind(turns=1, **given),  # type: ignore[arg-type]
     "rewind over nothing": lambda store, session, entry, given: session.rewind(turns=9, **given),  # type: ignore[arg-type]
+    "navigate": lambda store, session, entry, given: session.navigate(session.leaf_id or "", **given),  # type: ignore[arg-type]
     "undo": lambda store, session, entry, given: session.undo(**given),  # type: ignore[arg-type]
     "redo": lambda store, session, entry, given: session.redo(**given),  # type: ignore[arg-type]
     "go_back": lambda store, session, entry, given: session.go_back(to=1, **given),  # type: ignore[arg-type]

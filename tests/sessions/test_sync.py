@@ -29,7 +29,9 @@ def public(kind: type) -> dict[str, object]:
     return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(("original", "twin"), [(flue_py.Session, sync.Session), (flue_py.Store, sync.Store)])
+@pytest.mark.parametrize(
+    ("original", "twin"), [(flue_py.Session, sync.Session), (flue_py.Store, sync.Store), (flue_py.Atomic, sync.Atomic)]
+)
 def test_every_public_method_and_property_has_a_twin(original: type, twin: type) -> None:
     originals, twins = public(original), public(twin)
     assert twins.keys() == originals.keys()

@@ -122,7 +122,8 @@ class _Batch:
         """Do one more operation."""
         operation = renamed(operation, self._names)
         if isinstance(operation, CreateSession):
-            outcome: Outcome = create_session(self._tx, self._sources, operation.new)
+            new = replace(operation.new, id=operation.session_made)
+            outcome: Outcome = create_session(self._tx, self._sources, new)
         else:
             outcome = self._compared(operation) if _expects_revision(operation) else self._do(operation)
         self._note_names(operation, outcome)
@@ -135,9 +136,10 @@ class _Batch:
         match operation:
             case AppendEntries(entries=entries, on_conflict=on_conflict, idempotency_key=key):
                 outcome = append(tx, sources, session, entries, expected, on_conflict, key)
-            case ForkSession(at=at, new=new, idempotency_key=key):
-                outcome = fork(tx, sources, session, at, new, expected, key)
+            case ForkSession(at=at, new=new, scope=scope, idempotency_key=key, drawn_id=drawn):
+                outcome = fork(tx, sources, session, at, new, expected, key, scope, drawn)
             case CreateTask(task_id=task_id, new=new, idempotency_key=key, max_depth=depth):
+                new = replace(new, id=operation.session_made)
                 outcome = create_task(tx, sources, session, task_id, new, expected, key, depth)
             case LinkTask(child_id=child, task_id=task_id, entry_id=entry_id):
                 link_task(tx, sources, session, child, task_id, entry_id, expected)
@@ -172,7 +174,7 @@ class _Batch:
             ids = zip(operation.entries, outcome.entry_ids, strict=True)
             self._names.update({entry.id: there for entry, there in ids if entry.id is not None})
         elif isinstance(operation, (ForkSession, CreateTask)) and isinstance(outcome, SessionInfo):
-            brought = operation.new.id or outcome.id
+            brought = operation.session_made or outcome.id
             if brought != outcome.id:
                 self._names[brought] = outcome.id
 

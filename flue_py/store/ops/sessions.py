@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
@@ -143,9 +143,10 @@ def fork(
     expected: Expected,
     idempotency_key: str | None,
     scope: str | None = None,
+    drawn_id: str | None = None,
 ) -> SessionInfo:
     """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
-    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key, scope)
+    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key, scope, drawn_id)
     return planned if isinstance(planned, SessionInfo) else planned.write(tx)
 
 
@@ -192,8 +193,12 @@ def plan_fork(
     expected: Expected,
     idempotency_key: str | None,
     scope: str | None = None,
+    drawn_id: str | None = None,
 ) -> PlannedFork | SessionInfo:
-    """Return what a fork will write, or the session where this request has made it before. Writes nothing."""
+    """Return what a fork will write, or the session where this request has made it before. Writes nothing.
+
+    ``drawn_id`` is an id that was made up for the fork: no other session has it or had it, and a retry has another.
+    """
     state = read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
     asked = "stored leaf" if isinstance(at, Stored) else [at]
@@ -207,7 +212,8 @@ def plan_fork(
     state.require(expected)
     leaf, _ = place(tx, state, at)
     scope = state.scope if scope is None else scope
-    session = _plan_session(tx, sources, new, "fork", scope, source=state, leaf=leaf)
+    named_or_drawn = new if drawn_id is None else replace(new, id=drawn_id)
+    session = _plan_session(tx, sources, named_or_drawn, "fork", scope, source=state, leaf=leaf)
     is_used_again = (
         new.id is not None and tx.first(sessions_sql.FORK_OF_ID, tree_id=state.tree_id, id=new.id) is not None
     )

@@ -69,7 +69,7 @@ class BatchMaker:
         made: OnSession = DeleteTree(session_id, None, expected)
         if do == "fork":
             at: LeafChoice = STORED if other % 3 == 0 else entry_id
-            made = ForkSession(session_id, at, NewSession(id=self._new_session(session_id)), expected)
+            made = ForkSession(session_id, at, NewSession(), expected=expected, drawn_id=self._new_session(session_id))
         elif do == "task":
             made = CreateTask(session_id, f"t{other % 3}", NewSession(id=self._new_session()), expected)
         elif do == "link":

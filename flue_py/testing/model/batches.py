@@ -77,6 +77,9 @@ class StoreModel(ModelStore):
         """Do one operation; an expected revision is that before the batch."""
         asked = {each.name: getattr(operation, each.name) for each in fields(operation)}
         method = getattr(self, _METHODS[type(operation)])
+        if isinstance(operation, (CreateSession, ForkSession, CreateTask)):
+            asked["new"] = replace(operation.new, id=operation.session_made)
+            del asked["drawn_id"]
         if isinstance(operation, CreateSession):
             return cast("Outcome", await method(**asked))
         seen, session_id = asked["expected"], asked.pop("session_id")
