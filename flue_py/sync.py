@@ -242,6 +242,7 @@ class Session(_Twin[AsyncSession]):
     import_call = _blocking(AsyncSession.import_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
+    navigate = _blocking(AsyncSession.navigate)
     rewind = _blocking(AsyncSession.rewind)
     undo = _blocking(AsyncSession.undo)
     redo = _blocking(AsyncSession.redo)

@@ -31,6 +31,7 @@ from flue_py.core.sessions import (
     MessagesRead,
     Moved,
     MoveReason,
+    Navigated,
     NewSession,
     OnConflict,
     PathRead,
@@ -322,6 +323,28 @@ class Backend:
         return await self._runner.write(
             lambda tx: ops.move.move(tx, self._sources, session_id, to, expected, reason, note, idempotency_key),
             repeatable=idempotency_key is not None,
+        )
+
+    async def navigate(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        labelled: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        """Set the leaf to any entry that the session sees, or to None, and append a summary below it, if there is one.
+
+        Both are one revision, and one step of `undo`. A label is given to the summary, or else to ``labelled``, in a
+        revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.navigate.navigate(
+                tx, self._sources, session_id, to, summary, label, labelled, expected, note
+            )
         )
 
     async def retract(
@@ -622,7 +645,8 @@ class Backend:
 
         An existing one keeps what it has counted: a second call changes nothing but its time.
         ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
-        `InvalidArgument` if that is too much to be stored. O(1); O(calls of the target) for ``spent="ledger"``.
+        `InvalidArgument` if that is too much to be stored. O(1); for
+        ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
         """
         return await self._runner.write(lambda tx: ops.budgets.set_budget(tx, self._sources, new), repeatable=True)
 

@@ -22,7 +22,7 @@ PAGE = 4096
 KEYS = {
     "sessions": "session_key", "lanes": "tree_id, lane_id", "entries": "tree_id, id", "blobs": "tree_id, sha256",
     "leaf_moves": "session_key, revision", "marks": "session_key, entry_id, kind", "task_links": "parent_key, position",
-    "requests": "session_key, idempotency_key", "ledger": "scope, provider, call_id",
+    "requests": "session_key, idempotency_key", "ledger": "number",
     "ledger_sessions": "session_key", "session_edits": "session_key, revision, what", "budgets": "budget_key",
     "reservations": "reservation_id, budget_key", "flue_store": "name", "alembic_version": "version_num",
 }  # fmt: skip

@@ -263,6 +263,8 @@ class EntryBatch:
         # Of each row its parent, and the calls that it adds to the sums of the path if the ledger has none of them.
         self._paying: list[tuple[Position | None, list[CallRow]]] = []
         self._reported: set[tuple[str, str, str]] = set()
+        # The ids of entries that nobody can have named as a call before.
+        self.drawn: set[str] = set()
 
     def look_up(self, ids: Sequence[str]) -> None:
         """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
@@ -314,7 +316,7 @@ class EntryBatch:
         if self.lanes:
             tx.insert(INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         gone = take_back(tx, self._replaced)
-        reported = insert_calls(tx, tree_id, self.calls, self._conflict)
+        reported = insert_calls(tx, tree_id, self.calls, self._conflict, self.drawn)
         self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
@@ -460,6 +462,8 @@ class EntryBatch:
             scope, key = self.state.scope, self.state.key
             row = call_row(call, scope=scope, call_id=call_id, session_key=key, entry_id=entry_id, at_us=at)
             made.append(row)
+            if number == 0 and call.call_id is None and new.id is None and self._sources.draws_entry_ids:
+                self.drawn.add(entry_id)
             if call.replaces and self._conflict is not None:
                 self._replaced.append((row, call.replaces))
         self.calls += made

@@ -14,6 +14,7 @@ from flue_py.store.ops.marks import leave_marks
 from flue_py.store.ops.state import read_state
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import delete as delete_sql
+from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import tasks as tasks_sql
 from flue_py.store.sql.takes import TreeLane
 
@@ -118,6 +119,7 @@ def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int
     """Delete the rest, when the ends of the lanes are gone; ``blobs`` (tree, SHA-256) are those they referred to."""
     # Lanes change hands here, of which other sessions' states tell.
     tx.states.clear()
+    tx.run(ledger_sql.NAME_CALLS_OF_SESSIONS, keys=keys)
     lanes = [(fate.heir, TreeLane(tree_id=fate.lane.tree_id, lane_id=fate.lane.lane_id)) for fate in fates]
     handed_over = [delete_sql.HAND_OVER_LANE.of(**lane, owner_key=heir) for heir, lane in lanes if heir is not None]
     tx.run_many(delete_sql.HAND_OVER_LANE, handed_over)

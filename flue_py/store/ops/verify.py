@@ -322,6 +322,10 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
     for (call_id,) in tx.rows(verify_sql.NAMELESS_CALLS):
         found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
+    for (call_id,) in tx.rows(verify_sql.LOST_CALLS):
+        found.report("lost call", f"call {call_id}", "has no id of its own, and its session has no entry of that id")
+    for (call_id,) in tx.rows(verify_sql.CALLS_TWICE):
+        found.report("call twice", f"call {call_id}", "is in the ledger twice, once by its entry alone")
     for _, sha256, size, data in tx.rows(verify_sql.ALL_BLOBS):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.

@@ -1,8 +1,9 @@
 """The shapes of the records in a store's tables and indexes, in every format that this package reads.
 
 A row is recognised by its shape: how many columns, of which types. Later formats add columns at the ends of tables
-and rewrite no row: rows of an earlier format have fewer columns, and the missing ones have their defaults. The table
-`entries` alone was made anew, with its columns in another order: how many there are tells the two apart.
+and rewrite no row: rows of an earlier format have fewer columns, and the missing ones have their defaults. Two tables
+were made anew. The columns of `entries` are in another order: how many there are tells the two apart. The rows of
+`ledger` were in the order of their names before, on pages of another kind.
 """
 
 from __future__ import annotations
@@ -48,13 +49,25 @@ _ADDED: dict[str, dict[str, Value]] = {
     "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0},
     "task_links": {"entry_id": None},
     "leaf_moves": {"why": None},
-    "ledger": {"outcome": None, "unknown": 0, "agent": None, "reported": 0},
     "ledger_sessions": {"tree_id": None, "task_of": None, "project": None},
 }
 """The columns that tables got after format 1, at their ends, in order, and their values in older rows."""
 
 _LATER = ("parent_id", *PAID_COLUMNS)
 """The columns of `entries` that format 1 lacked. Early stores of format 3 had the sums of calls, at the end."""
+
+_OLDER_LEDGER = """\
+CREATE TABLE ledger (
+  scope TEXT NOT NULL, provider TEXT NOT NULL, call_id TEXT NOT NULL, session_key BIGINT NOT NULL,
+  tree_id BIGINT NOT NULL, entry_id TEXT, purpose TEXT NOT NULL, model TEXT NOT NULL, input_tokens BIGINT NOT NULL,
+  output_tokens BIGINT NOT NULL, cache_read_tokens BIGINT NOT NULL, cache_write_5m_tokens BIGINT NOT NULL,
+  cache_write_1h_tokens BIGINT NOT NULL, reasoning_tokens BIGINT NOT NULL, total_tokens BIGINT NOT NULL, cost BIGINT,
+  price_source TEXT, at BIGINT NOT NULL, outcome TEXT, unknown BIGINT NOT NULL, agent TEXT, reported BIGINT NOT NULL,
+  PRIMARY KEY (scope, provider, call_id)
+) WITHOUT ROWID;
+CREATE INDEX ix_ledger_session_key ON ledger (session_key);
+"""
+_ADDED_TO_OLDER_LEDGER: dict[str, Value] = {"outcome": None, "unknown": 0, "agent": None, "reported": 0}
 
 _FORMAT_1_ROOTS = {
     "flue_store": 2, "blobs": 3, "sqlite_autoindex_blobs_1": 4, "entries": 5, "sqlite_autoindex_entries_1": 6,
@@ -151,14 +164,23 @@ class Shape:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of a store, by name, and the root page of each in a new database of this page size."""
+    """The shapes of a store, by name, and the root page of each in a new database of this page size.
+
+    ``older`` are those that tables and indexes of the same names had before they were made anew.
+    """
 
     by_name: dict[str, Shape]
     roots: dict[str, int]
+    older: dict[str, Shape]
+
+    @property
+    def all(self) -> list[Shape]:
+        """All shapes, the older ones last."""
+        return [*self.by_name.values(), *self.older.values()]
 
     def of_rows(self, *, rowid: bool) -> list[Shape]:
         """Return the shapes of tables with, or without, rowids."""
-        return [shape for shape in self.by_name.values() if shape.holds_rows and shape.has_rowid == rowid]
+        return [shape for shape in self.all if shape.holds_rows and shape.has_rowid == rowid]
 
 
 @lru_cache(maxsize=8)
@@ -168,27 +190,35 @@ def shapes(page_size: int) -> Shapes:
         made.execute(f"PRAGMA page_size = {page_size}")
         for statement in (*stamp_statements(), *schema_statements()):
             made.execute(statement)
-        rows = made.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
-        found = {}
-        for kind, name, table, _ in rows:
-            if kind == "view":
-                continue
-            columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
-            order = (
-                [_name(*row[1:3]) for row in made.execute(f"PRAGMA index_xinfo({name})")]
-                if kind == "index"
-                else list(columns)
-            )
-            has_rowid = not _is_without_rowid(made, table)
-            keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
-            alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
-            shape = tuple(_column(table, column, columns) for column in order)
-            added = _ADDED.get(table, {}) if kind == "table" else {}
-            older = _older_entries(order) if name == "entries" else {}
-            found[name] = Shape(
-                name, table, shape, has_rowid and kind == "table", kind == "table", alias, tuple(added.values()), older
-            )
-        return Shapes(found, {row[1]: row[3] for row in rows if row[3]})
+        found = _shapes_in(made, _ADDED)
+        roots = dict(made.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage > 0"))
+    with closing(sqlite3.connect(":memory:")) as made:
+        made.executescript(_OLDER_LEDGER)
+        return Shapes(found, roots, _shapes_in(made, {"ledger": _ADDED_TO_OLDER_LEDGER}))
+
+
+def _shapes_in(made: sqlite3.Connection, later: Mapping[str, Mapping[str, Value]]) -> dict[str, Shape]:
+    """Return the shapes of a database, whose tables got these columns later."""
+    found = {}
+    for kind, name, table in made.execute("SELECT type, name, tbl_name FROM sqlite_master").fetchall():
+        if kind == "view":
+            continue
+        columns = {row[1]: row for row in made.execute(f"PRAGMA table_info({table})")}
+        order = (
+            [_name(*row[1:3]) for row in made.execute(f"PRAGMA index_xinfo({name})")]
+            if kind == "index"
+            else list(columns)
+        )
+        has_rowid = not _is_without_rowid(made, table)
+        keys = [row[1] for row in columns.values() if row[5] and row[2] == "INTEGER"]
+        alias = order.index(keys[0]) if kind == "table" and has_rowid and len(keys) == 1 else None
+        shape = tuple(_column(table, column, columns) for column in order)
+        added = later.get(table, {}) if kind == "table" else {}
+        older = _older_entries(order) if name == "entries" else {}
+        found[name] = Shape(
+            name, table, shape, has_rowid and kind == "table", kind == "table", alias, tuple(added.values()), older
+        )
+    return found
 
 
 def _older_entries(order: list[str]) -> dict[int, tuple[int | None, ...]]:

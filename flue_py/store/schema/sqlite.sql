@@ -104,7 +104,7 @@ CREATE INDEX ix_lanes_parent ON lanes (tree_id, parent_lane, fork_depth);
 CREATE TABLE ledger (
     scope TEXT NOT NULL,
     provider TEXT NOT NULL,
-    call_id TEXT NOT NULL,
+    call_id TEXT,
     session_key BIGINT NOT NULL,
     tree_id BIGINT NOT NULL,
     entry_id TEXT,
@@ -124,11 +124,14 @@ CREATE TABLE ledger (
     unknown BIGINT DEFAULT 0 NOT NULL,
     agent TEXT,
     reported BIGINT DEFAULT 0 NOT NULL,
-    CONSTRAINT pk_ledger PRIMARY KEY (scope, provider, call_id)
-)
- WITHOUT ROWID;
+    number INTEGER NOT NULL,
+    CONSTRAINT pk_ledger PRIMARY KEY (number),
+    CONSTRAINT ck_ledger_call CHECK (call_id IS NOT NULL OR entry_id IS NOT NULL)
+);
 
 CREATE INDEX ix_ledger_session_key ON ledger (session_key);
+
+CREATE UNIQUE INDEX uq_ledger_call_id ON ledger (scope, provider, call_id) WHERE call_id IS NOT NULL;
 
 CREATE TABLE ledger_sessions (
     session_key INTEGER NOT NULL,

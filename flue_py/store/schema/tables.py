@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -283,12 +284,14 @@ marks = Table(
     sqlite_with_rowid=False,
 )
 
+# A paid call whose id is that of its entry, drawn here, has no call_id of its own: nobody else can have reported it, so
+# that it needs no place in the unique index (decision 0024).
 ledger = Table(
     "ledger",
     metadata,
     Column("scope", TEXT, nullable=False),
     Column("provider", TEXT, nullable=False),
-    Column("call_id", TEXT, nullable=False),
+    Column("call_id", TEXT),
     Column("session_key", BigInteger, nullable=False),
     Column("tree_id", BigInteger, nullable=False),
     Column("entry_id", TEXT),
@@ -308,9 +311,18 @@ ledger = Table(
     Column("unknown", BigInteger, nullable=False, server_default=text("0")),
     Column("agent", TEXT),
     Column("reported", BigInteger, nullable=False, server_default=text("0")),
-    PrimaryKeyConstraint("scope", "provider", "call_id"),
+    Column("number", KEY, Identity(), primary_key=True),
+    CheckConstraint("call_id IS NOT NULL OR entry_id IS NOT NULL", name="call"),
     Index("ix_ledger_session_key", "session_key"),
-    sqlite_with_rowid=False,
+    Index(
+        "uq_ledger_call_id",
+        "scope",
+        "provider",
+        "call_id",
+        unique=True,
+        sqlite_where=text("call_id IS NOT NULL"),
+        postgresql_where=text("call_id IS NOT NULL"),
+    ),
 )
 
 # Who paid, once per session instead of in every row; like the ledger, it outlives the session.

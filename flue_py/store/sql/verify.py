@@ -96,8 +96,17 @@ LANELESS_ENTRIES = statement(Nothing, tuple[str])(
     " WHERE l.lane_id IS NULL"
 )
 NAMELESS_CALLS = statement(Nothing, tuple[str])(
-    "SELECT g.call_id FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
+    "SELECT COALESCE(g.call_id, g.entry_id) FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
     " WHERE n.session_key IS NULL"
+)
+# A call without an id goes by its entry, which is there, and no other call goes by that id.
+LOST_CALLS = statement(Nothing, tuple[str])(
+    "SELECT g.entry_id FROM ledger g WHERE g.call_id IS NULL AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key)"
+)
+CALLS_TWICE = statement(Nothing, tuple[str])(
+    "SELECT g.entry_id FROM ledger g JOIN ledger o ON o.scope = g.scope AND o.provider = g.provider"
+    " AND o.call_id = g.entry_id WHERE g.call_id IS NULL"
 )
 UNUSED_BLOBS = statement(Nothing, tuple[bytes])(
     "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"

@@ -30,6 +30,7 @@ from flue_py.testing.contracts.log import LogContract
 from flue_py.testing.contracts.marks import MarkContract
 from flue_py.testing.contracts.merging import MergingContract
 from flue_py.testing.contracts.moves import MoveContract
+from flue_py.testing.contracts.navigation import NavigationContract
 from flue_py.testing.contracts.reads import ReadContract
 from flue_py.testing.contracts.reused_ids import ReusedIdContract
 from flue_py.testing.contracts.sessions import SessionContract
@@ -72,6 +73,7 @@ class BackendContract(
     ExpectationContract,
     IdempotencyContract,
     MoveContract,
+    NavigationContract,
     UndoContract,
     LogContract,
     MarkContract,

@@ -29,6 +29,7 @@ from flue_py.core.sessions import (
     LeafChoice,
     Moved,
     MoveReason,
+    Navigated,
     NewSession,
     OnConflict,
     SessionInfo,
@@ -199,6 +200,38 @@ class StoreModel(ModelMarks, ModelBudgets):
         result = Moved(before, to, session.info.revision, reason)
         _remember(session, idempotency_key, content, result)
         return result
+
+    async def navigate(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        labelled: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        session = self._session(session_id)
+        session.check_seen(expected)
+        session.check_sees(to)
+        if label and summary is None:
+            session.check_sees(labelled)
+        before = session.info.leaf_id
+        summary_id = None
+        if summary is not None:
+            rows = self._make_rows(session, [summary], to)
+            summary_id = rows[0].entry.id
+            self._add_rows(session, [summary], rows)
+            self._commit(session, "move", rows, to=summary_id, note=MoveNote(None, note.by, note.why))
+            session.do(before, summary_id)
+        elif to != before:
+            self._commit(session, "move", to=to, note=MoveNote(None, note.by, note.why))
+            session.do(before, to)
+        target = summary_id or labelled
+        if label and target is not None:
+            await self.set_label(session_id, target, label, note=note)
+        return Navigated(before, summary_id or to, session.info.revision, summary_id)
 
     async def retract(
         self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
