@@ -27,6 +27,7 @@ GROUPS = {
     "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
+    "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),
     "Results": ("Appended", "ConvertedMessage", "Moved", "Change", "Deletion", "VerifyReport", "Problem", "StoreInfo"),
     "Usage": (
         "UsageWindow",
