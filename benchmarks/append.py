@@ -27,12 +27,14 @@ from benchmarks.measuring import (
     make_messages,
     scratch,
 )
+from benchmarks.pages import open_sessions, pages_alone, pages_in_group
 from benchmarks.raw import Raw
 
 Durability = Literal["full", "normal"]
 GOALS = {"full": Goal(2.2), "normal": Goal(9)}
 TITLES = {"full": "append, fsync per commit", "normal": "append, no fsync"}
 WARM_UP = 20
+PAGES_ALONE, PAGES_IN_GROUP = Goal(6.5, of="value"), Goal(1.7, of="value")
 
 
 async def measure(options: Options) -> list[Line]:
@@ -42,6 +44,7 @@ async def measure(options: Options) -> list[Line]:
     for durability in ("full", "normal"):
         lines += await _sequential(options, messages, durability)
     lines += await _on_histories(options, messages)
+    lines += await _pages(options)
     return lines
 
 
@@ -133,6 +136,27 @@ async def _on_histories(options: Options, messages: list[Message]) -> list[Line]
             short, long = await in_rounds(options.rounds, on_few, on_many)
         title = f"{TITLES[durability]}: history of {many:,} against {few}"
         lines.append(Line.of_latencies(title, "us", long, short, Goal(1.2, to=f"at {few}")))
+    return lines
+
+
+async def _pages(options: Options) -> list[Line]:
+    """Count the pages of log that an append writes, on a store of two hundred sessions with a hundred messages each."""
+    many, group = options.count(200, 20), options.count(100, 10)
+    user, assistant = make_messages(2)
+    lines = []
+    with scratch(options) as folder:
+        path = folder / "store.db"
+        async with flue_py.open(path) as store:
+            sessions = await open_sessions(store, many, options.count(100, 10))
+            alone = [await pages_alone(path, sessions[:group], message) for message in (user, assistant)]
+            together = [await pages_in_group(path, sessions[:group], message) for message in (user, assistant)]
+    for title, pages, goal in (
+        ("pages of log, an append", alone, PAGES_ALONE),
+        (f"pages of log, an append of {group} at once", together, PAGES_IN_GROUP),
+    ):
+        lines.append(Line.of_figures(title, "pages", [sum(pages) / 2], goal=goal))
+        lines.append(Line.of_figures(f"- {title}: user message", "pages", pages[:1]))
+        lines.append(Line.of_figures(f"- {title}: assistant message with usage", "pages", pages[1:]))
     return lines
 
 

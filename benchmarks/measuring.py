@@ -164,7 +164,7 @@ def percentile_99(samples: Samples) -> float:
 
 # -- what is reported -------------------------------------------------------------------------------------------------
 
-Unit: TypeAlias = Literal["us", "ms", "/s", "KiB", "MiB", "bytes"]
+Unit: TypeAlias = Literal["us", "ms", "/s", "KiB", "MiB", "bytes", "pages"]
 FACTORS: dict[str, float] = {"us": 1e6, "ms": 1e3}
 
 

@@ -188,6 +188,7 @@ __all__ = [
     "Recorded",
     "Reservation",
     "RetryOrRebase",
+    "RevisionConflict",
     "Session",
     "SessionExists",
     "SessionInfo",

@@ -3,6 +3,7 @@
     FlueError
     ├── RetryOrRebase            try again, or read the new state and build on that
     │   ├── LeafConflict         the stored leaf is not the one the call named
+    │   ├── RevisionConflict     the session has changed since the revision the call named
     │   ├── StoreBusy            another process held the database too long      (TimeoutError)
     │   ├── OutcomeUnknown       a commit failed, and may have happened          (ConnectionError)
     │   └── SummaryFailed        the model gave no summary; nothing was changed
@@ -67,6 +68,7 @@ __all__ = [
     "ReservationNotFound",
     "ReservationSettled",
     "RetryOrRebase",
+    "RevisionConflict",
     "SessionExists",
     "SessionNotFound",
     "StoreBusy",
@@ -131,6 +133,19 @@ class LeafConflict(RetryOrRebase):
         super().__init__(
             f"session {session_id!r}: this operation builds on leaf {expected!r}, but the stored leaf is "
             f"{actual!r}; call refresh() and decide again, or append with on_conflict='branch'"
+        )
+
+
+class RevisionConflict(RetryOrRebase):
+    """The session has changed since the revision that this operation expects."""
+
+    def __init__(self, session_id: str, expected: int, actual: int) -> None:
+        self.session_id = session_id
+        self.expected = expected
+        self.actual = actual
+        super().__init__(
+            f"session {session_id!r}: this operation expects revision {expected}, but the stored one is {actual}; "
+            "read what has changed since (changes() or refresh()) and decide again"
         )
 
 

@@ -370,6 +370,7 @@ class Store(_Twin[AsyncStore]):
     resolve_session_id = _blocking(AsyncStore.resolve_session_id)
     list_sessions = _blocking(AsyncStore.list_sessions)
     import_session = _making(AsyncStore.import_session)
+    append_messages = _blocking(AsyncStore.append_messages)
 
     usage = _blocking(AsyncStore.usage)
     call_conflicts = _blocking(AsyncStore.call_conflicts)

@@ -11,6 +11,7 @@ _PHRASES = {
     "open it with mode='create'": "choose one that is there",
     "open it with mode='get'": "choose another",
     "call refresh() and decide again, or append with on_conflict='branch'": "look at it, and run the command again",
+    "read what has changed since (changes() or refresh()) and decide again": "look at it, and run the command again",
     "refresh() and look before you repeat it, or use an idempotency_key": "look at it before you repeat the command",
     "or open with durability='normal'": "or ask who runs the server",
     "exclude() the copy": "use flue-py exclude on the copy",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from flue_py.core.calls import PaidCall, agent_of, call_of, outcome_of, read_call, read_calls
+from flue_py.core.calls import PaidCall, call_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import (
     JsonObject,
@@ -20,7 +20,6 @@ from flue_py.core.jsontext import (
     decode_json,
     decode_object,
     encode_json,
-    replace_lone_surrogates,
 )
 from flue_py.core.kinds import (
     BRANCH_SUMMARY,
@@ -32,15 +31,11 @@ from flue_py.core.kinds import (
     is_answer,
     may_be_paid,
 )
+from flue_py.core.reported import all_oddities, answered_call, answered_calls, paid_for
 from flue_py.core.shapes import check_is_ours
-from flue_py.core.spoken import spoken_text
-from flue_py.core.usage import NO_USAGE, TOO_LARGE, SumTooLarge, Usage, UsageTotals
-from flue_py.core.usage_shapes import (
-    ReportedUsage,
-    read_reported,
-    reported_usage,
-    with_words_for_numbers,
-)
+from flue_py.core.spoken import message_title
+from flue_py.core.usage import NO_USAGE, UsageTotals
+from flue_py.core.usage_shapes import read_reported, reported_usage, with_words_for_numbers
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 from flue_py.lazy import lazy_module
 
@@ -147,10 +142,12 @@ class Entry:
 
 @frozen
 class NewEntry:
-    """An entry ready to be written: checked, cleaned and encoded. Built by the functions of this module.
+    """An entry ready to be written: checked, cleaned and encoded.
 
-    ``id``, ``created_us`` and ``parent_id`` are None unless an importer brings them along; the store then
-    chooses the id, reads the clock, and chains the entry to the one before it (the first to the leaf).
+    Made by `message`, `compaction`, `branch_summary`, `custom` and `exclusion`: what is made otherwise is not
+    ``built``, and no import takes it. ``id``, ``parent_id`` and ``created_us`` are None unless an importer brings them
+    along: an import then makes up the id, takes the clock's time, and makes the entry a root. ``extra`` is the JSON
+    text of fields that stand beside the payload.
     ``references`` are ids that must be entries the session sees. ``oddities`` say what of the reported usage was not
     counted as it stands, and why. ``unpaid`` says that no call was paid for it although it reports usage.
     """
@@ -171,23 +168,215 @@ class NewEntry:
     counted: bool = True
     oddities: tuple[str, ...] = ()
     unpaid: bool = False
+    built: bool = field(default=False, repr=False, compare=False)
+
+    @classmethod
+    def message(
+        cls,
+        message: Mapping[str, JsonValue] | Message,
+        source: str | None = None,
+        *,
+        id: str | None = None,
+        parent_id: str | None = None,
+        created_at: datetime | None = None,
+        extra: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> NewEntry:
+        """Return a message of ours as an entry.
+
+        ``source`` tags it (prompt, skill, shell, task, retry). ``calls`` are the paid calls behind an answer, if it
+        took several (see `flue_py.Session.append_message`). Lone surrogates are replaced, and counted in
+        ``surrogates_replaced``. A message is never refused for its usage: ``oddities`` say what cannot be counted.
+        Raises `InvalidEntry` naming the field, and for a message in a provider's form, which may become several
+        entries: `append_message` converts it. O(size).
+        """
+        if isinstance(message, Mapping):
+            check_is_ours(message, "message")
+        return _placed(entry_of_message(message, source, calls=calls), id, parent_id, created_at, extra)
+
+    @classmethod
+    def compaction(
+        cls,
+        summary: str,
+        *,
+        first_kept_entry_id: str,
+        tokens_before: int,
+        details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        id: str | None = None,
+        parent_id: str | None = None,
+        created_at: datetime | None = None,
+        extra: Mapping[str, JsonValue] | None = None,
+    ) -> NewEntry:
+        """Return a compaction as an entry.
+
+        ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
+        carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
+        it is the sum of the calls. Raises `InvalidEntry` naming the field. O(size).
+        """
+        _check_string(summary, "summary")
+        _check_string(first_kept_entry_id, "first_kept_entry_id")
+        if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
+            raise InvalidEntry(f"tokens_before: {shown(tokens_before)} is not a count of tokens")
+        fields: JsonObject = {
+            "summary": summary,
+            "firstKeptEntryId": first_kept_entry_id,
+            "tokensBefore": tokens_before,
+        }
+        made = _summary(COMPACTION, fields, details, usage, calls)
+        return _placed(replace(made, references=(first_kept_entry_id,)), id, parent_id, created_at, extra)
+
+    @classmethod
+    def branch_summary(
+        cls,
+        summary: str,
+        *,
+        from_id: str | None,
+        details: JsonValue = None,
+        usage: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+        id: str | None = None,
+        parent_id: str | None = None,
+        created_at: datetime | None = None,
+        extra: Mapping[str, JsonValue] | None = None,
+    ) -> NewEntry:
+        """Return a branch summary as an entry. ``from_id`` is kept as given.
+
+        ``usage`` and ``calls`` are what it took to write it, as for `compaction`: the ledger counts them, the path does
+        not. Raises `InvalidEntry` naming the field. O(size).
+        """
+        _check_string(summary, "summary")
+        if from_id is not None:
+            _check_string(from_id, "from_id")
+        made = _summary(BRANCH_SUMMARY, {"summary": summary, "fromId": from_id}, details, usage, calls)
+        return _placed(replace(made, usage=NO_USAGE), id, parent_id, created_at, extra)
+
+    @classmethod
+    def custom(
+        cls,
+        kind: str,
+        data: JsonValue = None,
+        *,
+        id: str | None = None,
+        parent_id: str | None = None,
+        created_at: datetime | None = None,
+        extra: Mapping[str, JsonValue] | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> NewEntry:
+        """Return an entry of any further kind, with the paid calls that it stands for, if there are any.
+
+        The ledger counts ``calls``, of the purpose ``turn``; the usage of the path does not. Raises `InvalidEntry`
+        naming the field, and for a kind with a builder of its own. O(size).
+        """
+        if checked_kind(kind) in BUILT_KINDS:
+            raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
+        text, replaced = encode_json(data, "data")
+        paid = paid_for(None, calls, "turn")
+        made = NewEntry(kind, text, calls=paid.calls, surrogates_replaced=replaced, oddities=paid.oddities, built=True)
+        return _placed(made, id, parent_id, created_at, extra)
+
+    @classmethod
+    def exclusion(
+        cls,
+        entry_id: str,
+        part: int | str | None = None,
+        *,
+        excluded: bool = True,
+        by: str | None = None,
+        why: str | None = None,
+        id: str | None = None,
+        parent_id: str | None = None,
+        created_at: datetime | None = None,
+        extra: Mapping[str, JsonValue] | None = None,
+    ) -> NewEntry:
+        """Return an entry that leaves another, or one part of its content, out of the context, or takes it back in.
+
+        ``part`` is a position in the content, or the id of a part (that of a tool call). Raises `InvalidEntry`.
+        """
+        _check_string(entry_id, "entry_id")
+        fields: JsonObject = {"entryId": entry_id}
+        if part is not None:
+            fields["part"] = part
+        if not excluded:
+            fields["excluded"] = False
+        fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
+        text, replaced = encode_json(fields, EXCLUSION)
+        made = NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced, built=True)
+        return _placed(made, id, parent_id, created_at, extra)
+
+
+def _placed(
+    entry: NewEntry,
+    entry_id: str | None,
+    parent_id: str | None,
+    created_at: datetime | None,
+    extra: Mapping[str, JsonValue] | None,
+) -> NewEntry:
+    """Return an entry with what an importer says of its place."""
+    if entry_id is None and parent_id is None and created_at is None and extra is None:
+        return entry
+    for what, text in (("id", entry_id), ("parent_id", parent_id)):
+        if text is not None:
+            _check_string(text, what)
+    if created_at is not None and not isinstance(created_at, datetime):
+        raise InvalidEntry(f"created_at: should be a datetime, not {type(created_at).__name__}")
+    if extra is not None and not isinstance(extra, Mapping):
+        raise InvalidEntry(f"extra: should be an object, not {type(extra).__name__}")
+    try:
+        created_us = None if created_at is None else to_microseconds(created_at)
+    except ValueError as error:
+        raise InvalidEntry(f"created_at: {error}") from error
+    beside, replaced = (None, 0) if extra is None else encode_json(dict(extra), "extra")
+    return replace(
+        entry,
+        id=entry_id,
+        parent_id=parent_id,
+        created_us=created_us,
+        extra=beside,
+        surrogates_replaced=entry.surrogates_replaced + replaced,
+    )
+
+
+def _summary(
+    kind: str,
+    fields: JsonObject,
+    details: JsonValue,
+    usage: Mapping[str, JsonValue] | None,
+    calls: Sequence[Mapping[str, JsonValue]],
+) -> NewEntry:
+    paid = paid_for(usage, calls, kind)
+    if details is not None:
+        fields["details"] = details
+    if paid.reported is not None:
+        fields["usage"] = paid.reported
+    text, replaced = encode_json(fields, kind)
+    return NewEntry(
+        kind,
+        text,
+        usage=paid.totals,
+        calls=paid.calls,
+        surrogates_replaced=replaced,
+        counted=paid.counted,
+        oddities=paid.oddities,
+        built=True,
+    )
 
 
 def new_message(
     message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
 ) -> NewEntry:
-    """Return a message of ours as an entry ready to be written; ``where`` names it in errors.
-
-    Raises as `entry_of_message`, and for a message in a provider's form, which may become several entries:
-    `append_message` converts it. O(size).
-    """
+    """Return what `NewEntry.message` returns: its earlier name. ``where`` names the message in errors."""
     if isinstance(message, Mapping):
         check_is_ours(message, where)
     return entry_of_message(message, source, where)
 
 
 def entry_of_message(
-    message: Mapping[str, JsonValue] | Message, source: str | None = None, where: str = "message"
+    message: Mapping[str, JsonValue] | Message,
+    source: str | None = None,
+    where: str = "message",
+    calls: Sequence[Mapping[str, JsonValue]] = (),
 ) -> NewEntry:
     """Return a message as an entry ready to be written, in the form of any provider; ``where`` names it in errors.
 
@@ -201,16 +390,18 @@ def entry_of_message(
         value = models.message_json(message)
     else:
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
+    if calls:
+        return _answer_of_calls(value, source, where, calls)
     value, odd = _with_kept_usage(value, where)
     text, replaced = encode_json(value, where)
     role = models.validate_message(value, where)
     models.check_complete(value, where)
-    calls: tuple[PaidCall, ...] = ()
+    paid: tuple[PaidCall, ...] = ()
     preview = None
     reported = None
     if role == "assistant" and value.get("usage") is not None:
         reported = read_reported(value["usage"], f"{where}.usage")
-        calls = (answered_call(reported, value),)
+        paid = (answered_call(reported, value),)
     elif role == "user":
         preview = message_title(value)
     return NewEntry(
@@ -219,17 +410,30 @@ def entry_of_message(
         role,
         checked_source(source),
         NO_USAGE if reported is None else reported.totals,
-        calls,
+        paid,
         surrogates_replaced=replaced,
         preview=preview,
-        oddities=odd if reported is None else _told(odd, reported.oddities),
+        oddities=odd if reported is None else all_oddities(odd, reported.oddities),
+        built=True,
     )
 
 
-def _told(kept: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
-    """Return oddities of what is kept as text and of what was read, one for each place."""
-    places = {odd.partition(": ")[0] for odd in kept}
-    return (*kept, *(odd for odd in read if odd.partition(": ")[0] not in places))
+def _answer_of_calls(
+    value: Mapping[str, JsonValue], source: str | None, where: str, calls: Sequence[Mapping[str, JsonValue]]
+) -> NewEntry:
+    """Return an answer that several calls made. One without usage of its own gets their sum."""
+    own = value.get("usage")
+    paid = paid_for(None, calls, "turn")
+    answer = entry_of_message({**value, "usage": paid.reported} if own is None else value, source, where)
+    if answer.role != "assistant":
+        raise InvalidEntry(f"calls: only an answer is made by calls, not a message of the role {shown(answer.role)}")
+    oddities = paid.oddities if own is None else all_oddities(paid.oddities, answer.oddities)
+    return replace(
+        answer,
+        calls=answered_calls(paid.calls, value),
+        counted=paid.counted or own is not None,
+        oddities=oddities,
+    )
 
 
 def _with_kept_usage(value: Mapping[str, JsonValue], where: str) -> tuple[Mapping[str, JsonValue], tuple[str, ...]]:
@@ -263,113 +467,11 @@ def derived_from_payload(entry: NewEntry, payload: Mapping[str, JsonValue]) -> N
     return replace(entry, usage=totals, calls=calls, oddities=reported.oddities)
 
 
-def answered_call(reported: ReportedUsage, message: Mapping[str, JsonValue]) -> PaidCall:
-    """Return the call that an assistant message is the answer of."""
-    return call_of(
-        reported,
-        provider=message.get("provider"),
-        model=message.get("model"),
-        outcome=outcome_of(message.get("stopReason")),
-        agent=agent_of(message),
-    )
-
-
-def message_text(value: Mapping[str, JsonValue]) -> str:
-    """Return what a person would read of a message: its content, or its text parts joined by newlines.
-
-    Thinking, tool calls, images and other parts are left out. Never raises: a value that is not a message has no text.
-    """
-    content: object = value.get("content") if isinstance(value, Mapping) else None
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, (list, tuple)):
-        return ""
-    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-
-
-PREVIEW_LENGTH = 120
-_PREVIEW_SEARCHED = 4000
-
-
-def message_preview(text: str) -> str | None:
-    """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None if there is none."""
-    for line in text[:_PREVIEW_SEARCHED].splitlines():
-        stripped = line.replace("\0", "").strip()
-        if stripped:
-            return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
-    return None
-
-
-def is_spoken(message: Mapping[str, JsonValue]) -> bool:
-    """Return whether a message of the user says something of a person's own, rather than of a program's alone.
-
-    Pictures and other parts that are not text count as a person's; so does a message that says nothing.
-    """
-    if message.get("isMeta") is True:
-        return False
-    content = message.get("content")
-    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") != "text" for part in content):
-        return True
-    text = message_text(message)
-    return not text.strip() or bool(spoken_text(text))
-
-
-def message_title(message: Mapping[str, JsonValue]) -> str | None:
-    """Return the first line of what a person said in a message of the user, as a title; None if there is none.
-
-    Every format, and every store, takes the title of a session without one from here: from its first such message.
-    """
-    return None if message.get("isMeta") is True else message_preview(spoken_text(message_text(message)))
-
-
 def checked_source(source: str | None) -> str | None:
     """Return ``source`` unchanged. Raises `InvalidEntry` if it is not a short tag."""
     if source is not None and not (isinstance(source, str) and _KIND.fullmatch(source)):
         raise InvalidEntry(f"source: {shown(source)} is not a tag; use prompt, skill, shell, task or retry")
     return source
-
-
-def new_compaction(
-    summary: str,
-    *,
-    first_kept_entry_id: str,
-    tokens_before: int,
-    details: JsonValue = None,
-    usage: Mapping[str, JsonValue] | None = None,
-    calls: Sequence[Mapping[str, JsonValue]] = (),
-) -> NewEntry:
-    """Return a compaction as an entry ready to be written.
-
-    ``usage`` is the sum of the summarisation calls; ``calls`` are their single usages for the ledger (each may
-    carry ``provider``, ``model`` and ``callId``). Without ``calls`` the ledger gets one row; without ``usage``
-    it is the sum of the calls. Raises `InvalidEntry` naming the field.
-    """
-    _check_string(summary, "summary")
-    _check_string(first_kept_entry_id, "first_kept_entry_id")
-    if isinstance(tokens_before, bool) or not isinstance(tokens_before, int) or tokens_before < 0:
-        raise InvalidEntry(f"tokens_before: {shown(tokens_before)} is not a count of tokens")
-    paid = _paid_for(usage, calls, COMPACTION)
-    fields: JsonObject = {
-        "summary": summary,
-        "firstKeptEntryId": first_kept_entry_id,
-        "tokensBefore": tokens_before,
-    }
-    if details is not None:
-        fields["details"] = details
-    if paid.reported is not None:
-        fields["usage"] = paid.reported
-    text, replaced = encode_json(fields, "compaction")
-    return NewEntry(
-        COMPACTION,
-        text,
-        usage=paid.totals,
-        calls=paid.calls,
-        references=(first_kept_entry_id,),
-        surrogates_replaced=replaced,
-        counted=paid.counted,
-        oddities=paid.oddities,
-    )
 
 
 def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
@@ -382,129 +484,6 @@ def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
         f"first_kept_entry_id: kept from {first_kept!r} on, which calls the tool that is answered at or after {asked!r}"
     )
     return replace(compaction, payload=payload, references=(first_kept,), oddities=(*compaction.oddities, moved))
-
-
-def _paid_for(usage: Mapping[str, JsonValue] | None, calls: Sequence[Mapping[str, JsonValue]], purpose: str) -> _Paid:
-    """Return the calls that made a summary, and what they report together. Raises `InvalidEntry`."""
-    if usage is not None and not isinstance(usage, Mapping):
-        raise InvalidEntry(f"usage: should be an object, not {type(usage).__name__}")
-    paid = read_calls(calls, "calls", purpose)
-    words = with_words_for_numbers(None if usage is None else dict(usage), "usage")
-    kept = with_words_for_numbers([dict(call) for call in calls], "calls")
-    odd = (*words[1], *kept[1])
-    if odd:
-        usage = cast("Mapping[str, JsonValue] | None", words[0])
-        calls = cast("Sequence[Mapping[str, JsonValue]]", kept[0])
-    if usage is not None:
-        # The sum of several calls is read like one call. It is not counted as a call if the calls are named.
-        whole = read_reported(usage, "usage")
-        return _Paid(
-            paid or (read_call(usage, "usage", purpose),), dict(usage), whole.totals, _told(odd, whole.oddities)
-        )
-    if not paid:
-        return _Paid((), None, NO_USAGE, ())
-    oddities = [odd for number, call in enumerate(calls) for odd in read_reported(call, f"calls[{number}]").oddities]
-    kept_calls: JsonObject = {"calls": [dict(call) for call in calls]}
-    # If the usage of all of them is unknown, there is no sum: they are kept as they were reported.
-    reported = kept_calls if all(call.is_unknown for call in paid) else _summed_json(paid)
-    # What the payload says is what counts: dollars as JSON numbers can be a hair off the sum.
-    whole = read_reported(reported)
-    if reported is None or whole.oddities:
-        # An answer that was paid for is kept, even if its numbers are too large.
-        return _Paid(paid, kept_calls, NO_USAGE, (*_told(odd, oddities), f"calls: {TOO_LARGE}"), counted=False)
-    return _Paid(paid, reported, whole.totals, _told(odd, oddities))
-
-
-class _Paid(NamedTuple):
-    """What a summary took: its calls, the usage that its payload keeps, and what that adds to a path."""
-
-    calls: tuple[PaidCall, ...]
-    reported: JsonObject | None
-    totals: UsageTotals
-    oddities: tuple[str, ...]
-    counted: bool = True
-
-
-def _summed_json(paid: Sequence[PaidCall]) -> JsonObject | None:
-    """Return a sum of calls as the payload keeps it: the kinds of tokens, and the cost, that some of them reported.
-
-    None if it leaves the stored range.
-    """
-    total = NO_USAGE
-    try:
-        for call in paid:
-            total = total.plus(call.usage)
-    except SumTooLarge:
-        return None
-    told = frozenset[str]().union(*(call.told for call in paid))
-    known = Usage.from_totals(total).known(told)
-    whole = Usage.from_totals(total).to_json()
-    summed = {name: each for name, each in whole.items() if known.get(name, each) is not None}
-    return summed if any(call.known_cost is not None for call in paid) else {**summed, "cost": None}
-
-
-def new_branch_summary(
-    summary: str,
-    *,
-    from_id: str | None,
-    details: JsonValue = None,
-    usage: Mapping[str, JsonValue] | None = None,
-    calls: Sequence[Mapping[str, JsonValue]] = (),
-) -> NewEntry:
-    """Return a branch summary as an entry ready to be written. ``from_id`` is kept as given.
-
-    ``usage`` and ``calls`` are what it took to write it, as for `new_compaction`: the ledger counts them, the path does
-    not. Raises `InvalidEntry` naming the field.
-    """
-    _check_string(summary, "summary")
-    if from_id is not None:
-        _check_string(from_id, "from_id")
-    paid = _paid_for(usage, calls, BRANCH_SUMMARY)
-    fields: JsonObject = {"summary": summary, "fromId": from_id}
-    if details is not None:
-        fields["details"] = details
-    if paid.reported is not None:
-        fields["usage"] = paid.reported
-    text, replaced = encode_json(fields, "branch_summary")
-    return NewEntry(
-        BRANCH_SUMMARY,
-        text,
-        calls=paid.calls,
-        surrogates_replaced=replaced,
-        counted=paid.counted,
-        oddities=paid.oddities,
-    )
-
-
-def new_custom(kind: str, data: JsonValue) -> NewEntry:
-    """Return an entry of any further kind. Raises `InvalidEntry` for a kind with a builder of its own."""
-    if checked_kind(kind) in BUILT_KINDS:
-        raise InvalidEntry(f"kind: {kind!r} has a method of its own; append_custom is for further kinds")
-    text, replaced = encode_json(data, "data")
-    return NewEntry(kind, text, surrogates_replaced=replaced)
-
-
-def new_exclusion(
-    entry_id: str,
-    part: int | str | None = None,
-    *,
-    excluded: bool = True,
-    by: str | None = None,
-    why: str | None = None,
-) -> NewEntry:
-    """Return an entry that leaves another, or one part of its content, out of the context, or takes it back in.
-
-    ``part`` is a position in the content, or the id of a part (that of a tool call). Raises `InvalidEntry`.
-    """
-    _check_string(entry_id, "entry_id")
-    fields: JsonObject = {"entryId": entry_id}
-    if part is not None:
-        fields["part"] = part
-    if not excluded:
-        fields["excluded"] = False
-    fields |= {name: text for name, text in (("by", by), ("why", why)) if text is not None}
-    text, replaced = encode_json(fields, EXCLUSION)
-    return NewEntry(EXCLUSION, text, references=(entry_id,), surrogates_replaced=replaced)
 
 
 def checked_kind(kind: str) -> str:

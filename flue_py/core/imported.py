@@ -1,4 +1,4 @@
-"""What an import hands in, checked before it reaches a store: values that were not made by `entries` itself."""
+"""What an import brings, checked before it reaches a store: what builders made may have been changed since."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import (
-    NewEntry,
-    checked_kind,
-    checked_source,
-    derived_from_payload,
-    is_moment,
-)
+from flue_py.core.entries import NewEntry, checked_kind, checked_source, derived_from_payload, is_moment
 from flue_py.core.jsontext import JsonValue, decode_json
 from flue_py.core.kinds import BUILT_KINDS, MESSAGE
 from flue_py.core.sessions import NewSession, check_label, is_storable
@@ -21,6 +15,7 @@ from flue_py.core.usage_shapes import PARTS
 from flue_py.errors import CorruptStore, FixTheCall, InvalidArgument, InvalidEntry, shown
 
 _WHOLE_NUMBERS = {int}
+_BUILDERS = "make it with NewEntry.message(), NewEntry.custom() or another builder of the class"
 
 
 def check_imported_session(new: NewSession) -> None:
@@ -39,15 +34,17 @@ def checked_imported_entries(entries: Sequence[NewEntry], program: str | None = 
 
     An entry that counts and names no call gets the one that its usage is of; calls that it names stay, for they may
     say more than the payload. A call that names no agent is of ``program``. Ids and parents are checked where they are
-    stored. Raises `InvalidArgument` if it is not a sequence, `InvalidEntry` for one that no store can hold.
-    O(size).
+    stored. Raises `InvalidArgument` if it is not a sequence, `InvalidEntry` for one that no builder made, and for
+    one that no store can hold. O(size).
     """
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"entries: should be a sequence of NewEntry, not {type(entries).__name__}")
     checked = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, NewEntry):
-            raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; see new_message()")
+            raise InvalidEntry(f"entry {number}: should be a NewEntry, not {type(entry).__name__}; {_BUILDERS}")
+        if not entry.built:
+            raise InvalidEntry(f"entry {number}: {shown(entry.id)} was not made by a builder of NewEntry; {_BUILDERS}")
         try:
             checked.append(_of_program(_checked(entry), program))
         except FixTheCall as error:

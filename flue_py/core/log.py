@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
-from flue_py.core.entries import from_microseconds, message_preview, message_text
+from flue_py.core.entries import from_microseconds
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo, check_label
+from flue_py.core.spoken import message_preview, message_text
 from flue_py.errors import CorruptStore, InvalidArgument
 
 MAX_BY_CHARACTERS = 200

@@ -7,14 +7,14 @@ first. Where it comes from is in its ``extra``, under `PROVENANCE`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 
-from flue_py.core.entries import Entry, NewEntry, message_title
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import Pairing, answered_id, messages_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, EXCLUSION, MESSAGE
+from flue_py.core.spoken import message_title
 from flue_py.errors import InvalidArgument, shown
 
 __all__ = ["MergedRange", "Provenance", "merged_range_of", "provenance_of"]
@@ -100,8 +100,9 @@ def copy_of(entry: Entry, session_id: str) -> NewEntry:
         beside[PROVENANCE] = {"session": entry.session_id or session_id, "entry": entry.id}
     extra, _ = encode_json(beside, "extra")
     preview = message_title(entry.fields) if entry.kind == MESSAGE and entry.role == "user" else None
-    copied = NewEntry(entry.kind, entry.payload, entry.role, entry.source, preview=preview)
-    return replace(copied, extra=extra, counted=False)
+    return NewEntry(
+        entry.kind, entry.payload, entry.role, entry.source, extra=extra, preview=preview, counted=False, built=True
+    )
 
 
 def range_key(*parts: str | None) -> str:

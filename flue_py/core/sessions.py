@@ -17,7 +17,7 @@ from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
-OnConflict: TypeAlias = Literal["raise", "branch"]
+OnConflict: TypeAlias = Literal["raise", "branch", "rebase"]
 MoveReason: TypeAlias = Literal["move", "rewind", "retract", "undo", "redo", "branch", "import", "back"]
 
 
@@ -32,6 +32,27 @@ class Stored:
 
 STORED = Stored()
 LeafChoice: TypeAlias = str | None | Stored
+
+
+@frozen
+class Seen:
+    """What a caller has seen of a session, which a write compares with what is stored, in its own transaction.
+
+    ``leaf`` is the leaf (`STORED`: whatever is stored), ``revision`` the revision (None: any).
+    """
+
+    leaf: LeafChoice = STORED
+    revision: int | None = None
+
+
+NOTHING_SEEN = Seen()
+Expected: TypeAlias = LeafChoice | Seen
+"""What a write compares: a leaf, or what was seen."""
+
+
+def leaf_of(expected: Expected) -> LeafChoice:
+    """Return the leaf that is expected."""
+    return expected.leaf if isinstance(expected, Seen) else expected
 
 
 EditMetadata: TypeAlias = Callable[[str], str]
@@ -338,7 +359,8 @@ class Appended:
     """The result of an append.
 
     ``leaf_id`` is the session's leaf afterwards: the last new entry, or the unmoved leaf where the entries
-    landed on a sibling branch (``on_branch``). ``replayed`` says that this was the retry of an earlier call.
+    landed on a sibling branch (``on_branch``). ``parent_id`` is the entry that the first new one was appended below:
+    None for a root, and for an import. ``replayed`` says that this was the retry of an earlier call.
     ``call_conflicts`` are paid calls that an import met again with other numbers; the ledger keeps the first ones.
     ``oddities`` say what of the usage that came with the entries was not counted as it was reported, and why, and from
     where a compaction keeps, if not from where it was asked to.
@@ -354,6 +376,7 @@ class Appended:
     call_conflicts: tuple[CallDifference, ...] = ()
     oddities: tuple[str, ...] = ()
     converted: tuple[ConvertedMessage, ...] = ()
+    parent_id: str | None = None
 
     @property
     def entry_id(self) -> str:

@@ -7,7 +7,9 @@ else does not begin a turn. This is the one place that knows how such texts look
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+from flue_py.core.jsontext import JsonValue, replace_lone_surrogates
 from flue_py.core.kinds import KINDS
 
 _TAG = re.compile(
@@ -90,3 +92,52 @@ def _behind(text: str, closing: str, at: int) -> int:
     """Return the place behind a closing tag; the end of the text where it was cut off."""
     found = text.find(closing, at)
     return len(text) if found < 0 else found + len(closing)
+
+
+def message_text(value: Mapping[str, JsonValue]) -> str:
+    """Return what a person would read of a message: its content, or its text parts joined by newlines.
+
+    Thinking, tool calls, images and other parts are left out. Never raises: a value that is not a message has no text.
+    """
+    content: object = value.get("content") if isinstance(value, Mapping) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, (list, tuple)):
+        return ""
+    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+PREVIEW_LENGTH = 120
+_PREVIEW_SEARCHED = 4000
+
+
+def message_preview(text: str) -> str | None:
+    """Return the first line with text in it, at most `PREVIEW_LENGTH` characters; None if there is none."""
+    for line in text[:_PREVIEW_SEARCHED].splitlines():
+        stripped = line.replace("\0", "").strip()
+        if stripped:
+            return replace_lone_surrogates(stripped[:PREVIEW_LENGTH])[0]
+    return None
+
+
+def is_spoken(message: Mapping[str, JsonValue]) -> bool:
+    """Return whether a message of the user says something of a person's own, rather than of a program's alone.
+
+    Pictures and other parts that are not text count as a person's; so does a message that says nothing.
+    """
+    if message.get("isMeta") is True:
+        return False
+    content = message.get("content")
+    if isinstance(content, list) and any(isinstance(part, dict) and part.get("type") != "text" for part in content):
+        return True
+    text = message_text(message)
+    return not text.strip() or bool(spoken_text(text))
+
+
+def message_title(message: Mapping[str, JsonValue]) -> str | None:
+    """Return the first line of what a person said in a message of the user, as a title; None if there is none.
+
+    Every format, and every store, takes the title of a session without one from here: from its first such message.
+    """
+    return None if message.get("isMeta") is True else message_preview(spoken_text(message_text(message)))

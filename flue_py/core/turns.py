@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from flue_py.core.entries import Entry, is_spoken, message_text
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import MESSAGE
+from flue_py.core.spoken import is_spoken, message_text
 from flue_py.errors import InvalidArgument, shown
 
 PREVIEW_CHARACTERS = 80

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import PurePath
 
-from flue_py.core.entries import Entry, message_text
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.kinds import COMPACTION, MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.spoken import message_text
 from flue_py.core.turns import Turn
 from flue_py.render.lines import Line, Span, counted, one_line, printable, shortest_ids, table
 

@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from flue_py.core.costs import EntryCost, entry_cost
-from flue_py.core.entries import Entry, from_microseconds, is_spoken, message_text
+from flue_py.core.entries import Entry, from_microseconds
 from flue_py.core.exchange import Pairing, messages_of
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo
+from flue_py.core.spoken import is_spoken, message_text
 from flue_py.core.told import reported_counts
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage_shapes import read_reported

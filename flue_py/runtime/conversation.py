@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from flue_py.core.entries import Entry, message_text
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
+from flue_py.core.spoken import message_text
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
 from flue_py.errors import InvalidArgument, LeafConflict
 from flue_py.render.conversation import Listed, said_lines, saved_transcript

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flue_py.core.calls import program_of
-from flue_py.core.entries import NewEntry, checked_source, kept_from, new_branch_summary, new_compaction, new_custom
+from flue_py.core.entries import NewEntry, checked_source, kept_from
 from flue_py.core.exchange import Pairing
 from flue_py.core.imported import checked_imported_entries
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import EXCLUSION
-from flue_py.core.sessions import Appended, OnConflict, check_name
+from flue_py.core.sessions import STORED, Appended, LeafChoice, OnConflict, Seen, check_name
 from flue_py.core.usage import TOO_LARGE, SumTooLarge
-from flue_py.errors import InvalidEntry
-from flue_py.sessions.arguments import checked_choice, checked_flag, checked_messages, checked_place
+from flue_py.errors import InvalidEntry, SessionNotFound
+from flue_py.sessions.arguments import checked_flag, checked_messages, checked_on_conflict, checked_place, checked_seen
 from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.handle import Result
 from flue_py.sessions.incoming import incoming_message, incoming_messages
@@ -39,24 +39,34 @@ class Appending(Contexts, Marking):
         message: Mapping[str, JsonValue] | Message,
         *,
         source: str | None = None,
+        calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append one message below the leaf, and return where it landed.
 
         ``source`` tags it (prompt, skill, shell, task, retry). An exact retry of an ``idempotency_key`` returns
         the first result. If another writer has moved the leaf, ``on_conflict="raise"`` raises `LeafConflict`,
-        and ``"branch"`` adds a sibling branch, without moving the stored leaf. Lone surrogates are replaced, and
-        counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is given;
-        ``oddities`` say what of it cannot be counted, which refuses nothing.
+        ``"branch"`` adds a sibling branch, without moving the stored leaf, and ``"rebase"`` appends below whatever is
+        stored, for a log without branches; ``parent_id`` says where it landed. ``expected_leaf`` and
+        ``expected_revision`` are what the caller has seen, to be compared (see `Session`). Lone surrogates are
+        replaced, and counted in ``surrogates_replaced``. Usage is read in the shape of any provider and kept as it is
+        given; ``oddities`` say what of it cannot be counted, which refuses nothing.
+
+        ``calls`` are the single usages of the paid calls behind an answer, where it took several: usage objects, each
+        with a ``provider``, ``model`` and ``callId`` of its own or else those of the message. Each has a row in the
+        ledger. The message's usage is their sum, and is written so if it has none.
 
         A message in the form of OpenAI's Chat Completions or Responses or of Anthropic is converted into ours, as
         importing it would, and ``converted`` says so; it may become several entries, and `export_session` gives it
         back as it came. Raises `InvalidEntry` naming the field that is wrong or cannot be converted,
-        `IdempotencyConflict`. O(1).
+        `IdempotencyConflict`, `RevisionConflict`. O(1).
         """
-        incoming = incoming_message(message, source)
-        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
+        seen = checked_seen(expected_leaf, expected_revision)
+        incoming = incoming_message(message, source, calls)
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
 
     async def append_messages(
         self,
@@ -65,15 +75,18 @@ class Appending(Contexts, Marking):
         source: str | None = None,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append messages as a chain, all or none of them, in one transaction; otherwise as `append_message`.
 
         An error names the message, too (``messages[1].content``). No messages change nothing, and only compare the
         leaf. O(len(messages)).
         """
+        seen = checked_seen(expected_leaf, expected_revision)
         incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
-        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key))
+        return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
 
     async def append_compaction(
         self,
@@ -87,6 +100,8 @@ class Appending(Contexts, Marking):
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
         keep_exchanges_whole: bool = True,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append a compaction: from here on, the summary stands for what comes before the first kept entry.
 
@@ -97,7 +112,9 @@ class Appending(Contexts, Marking):
         `InvalidEntry`; otherwise as `append_message`. The cost of the context, or else O(1).
         """
         checked_flag(keep_exchanges_whole, "keep_exchanges_whole")
-        entry = new_compaction(
+        checked_on_conflict(on_conflict)
+        seen = checked_seen(expected_leaf, expected_revision)
+        entry = NewEntry.compaction(
             summary,
             first_kept_entry_id=first_kept_entry_id,
             tokens_before=tokens_before,
@@ -106,9 +123,9 @@ class Appending(Contexts, Marking):
             calls=calls,
         )
         if keep_exchanges_whole:
-            leaf = await self._leaf_before(idempotency_key)
+            leaf = await self._leaf_before(idempotency_key, on_conflict, seen)
             entry = kept_from(entry, await self._whole_first_kept(first_kept_entry_id, leaf))
-        return await self._append([entry], on_conflict, idempotency_key)
+        return await self._append([entry], on_conflict, idempotency_key, seen)
 
     async def _whole_first_kept(self, first_kept: str, leaf: str | None) -> str:
         """Return the entry to keep from, so that no call leaves the context whose result is kept or still to come.
@@ -132,14 +149,20 @@ class Appending(Contexts, Marking):
             return first_kept
         return ids[pairing.whole_cut(at, _pinned_callers(pairing, ids, await self.pins()))]
 
-    async def _leaf_before(self, idempotency_key: str | None) -> str | None:
+    async def _leaf_before(self, idempotency_key: str | None, on_conflict: OnConflict, seen: Seen) -> str | None:
         """Return the leaf that an append builds on; for a retry, the one that the first try built on."""
         check_name(idempotency_key, "idempotency_key")
-        if idempotency_key is None:
-            return self._leaf_id
-        first = await self._backend.recall_append(self._ref, idempotency_key)
-        entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
-        return self._leaf_id if entry is None else entry.parent_id
+        if idempotency_key is not None:
+            first = await self._backend.recall_append(self._ref, idempotency_key)
+            entry = None if first is None or not first.entry_ids else await self.get_entry(first.entry_ids[0])
+            if entry is not None:
+                return entry.parent_id
+        if on_conflict != "rebase":
+            return self._built_on(seen)
+        info = await self._backend.get_session(self._ref)
+        if info is None:
+            raise SessionNotFound(self.id)
+        return info.leaf_id
 
     async def append_branch_summary(
         self,
@@ -151,14 +174,17 @@ class Appending(Contexts, Marking):
         calls: Sequence[Mapping[str, JsonValue]] = (),
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append the summary of a branch that was left. ``from_id`` is kept as given, not checked.
 
         ``usage`` is what the summarization calls used, ``calls`` their single usages: the ledger counts them, windows
         over the path do not. Otherwise as `append_compaction`.
         """
-        entry = new_branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
-        return await self._append([entry], on_conflict, idempotency_key)
+        seen = checked_seen(expected_leaf, expected_revision)
+        entry = NewEntry.branch_summary(summary, from_id=from_id, details=details, usage=usage, calls=calls)
+        return await self._append([entry], on_conflict, idempotency_key, seen)
 
     async def append_custom(
         self,
@@ -167,6 +193,8 @@ class Appending(Contexts, Marking):
         *,
         idempotency_key: str | None = None,
         on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append an entry of a further kind.
 
@@ -175,18 +203,23 @@ class Appending(Contexts, Marking):
         """
         if kind == EXCLUSION:
             raise InvalidEntry(f"kind: {kind!r} has methods of its own; use exclude() and include()")
-        return await self._append([new_custom(kind, data)], on_conflict, idempotency_key)
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._append([NewEntry.custom(kind, data)], on_conflict, idempotency_key, seen)
 
     async def _append(
-        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None
+        self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None, seen: Seen
     ) -> Appended:
-        checked_choice(on_conflict, "on_conflict", ("raise", "branch"))
+        checked_on_conflict(on_conflict)
         check_name(idempotency_key, "idempotency_key")
 
         def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
             return self._commit(
                 lambda: self._backend.append(
-                    self._ref, priced, expected=self._leaf_id, on_conflict=on_conflict, idempotency_key=idempotency_key
+                    self._ref,
+                    priced,
+                    expected=self._expected(seen),
+                    on_conflict=on_conflict,
+                    idempotency_key=idempotency_key,
                 ),
                 self._note_append,
             )
@@ -200,7 +233,14 @@ class Appending(Contexts, Marking):
         self._limits.check_entries(entries)
         return with_oddities(*await write_what_fits(write, self._pricer.price_entries(entries)))
 
-    async def import_entries(self, entries: Sequence[NewEntry], *, leaf: str | None) -> Appended:
+    async def import_entries(
+        self,
+        entries: Sequence[NewEntry],
+        *,
+        leaf: str | None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
         A parent of None makes a root; any other is an entry the session sees, or an earlier one of these.
@@ -211,10 +251,11 @@ class Appending(Contexts, Marking):
         """
         entries = checked_imported_entries(entries, program_of(self.metadata))
         checked_place(leaf, "leaf")
+        seen = checked_seen(expected_leaf, expected_revision)
 
         def write(priced: Sequence[NewEntry]) -> Awaitable[Appended]:
             return self._commit(
-                lambda: self._backend.import_entries(self._ref, priced, leaf=leaf, expected=self._leaf_id),
+                lambda: self._backend.import_entries(self._ref, priced, leaf=leaf, expected=self._expected(seen)),
                 lambda result: self._note(result.leaf_id, result.revision),
             )
 

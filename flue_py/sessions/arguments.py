@@ -13,7 +13,7 @@ from flue_py.core.entries import to_microseconds
 from flue_py.core.jsontext import JsonValue, encode_json
 from flue_py.core.limits import Limits
 from flue_py.core.listing import ORDERS, Ordering, SessionOrder
-from flue_py.core.sessions import LeafChoice, Stored, check_label, is_storable
+from flue_py.core.sessions import LeafChoice, OnConflict, Seen, Stored, check_label, is_storable
 from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
@@ -59,6 +59,18 @@ def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
     if leaf is not None and not isinstance(leaf, (str, Stored)):
         raise InvalidArgument(f"{what}: {shown(leaf)} is not an id or None; ids are strings")
     return leaf
+
+
+def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
+    """Return what a caller has seen of a session. Raises `InvalidArgument` unless both can be that."""
+    checked_leaf(leaf, "expected_leaf")
+    return Seen(leaf, None if revision is None else checked_revision(revision, "expected_revision"))
+
+
+def checked_on_conflict(on_conflict: OnConflict) -> OnConflict:
+    """Return what to do in a conflict unchanged. Raises `InvalidArgument` if it is not one of the choices."""
+    checked_choice(on_conflict, "on_conflict", ("raise", "branch", "rebase"))
+    return on_conflict
 
 
 def checked_messages(messages: Iterable[T]) -> list[T]:

@@ -25,7 +25,7 @@ from flue_py.core.budgets import (
 from flue_py.core.sessions import check_label, check_scope
 from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, checked_session
-from flue_py.sessions.handle import Handle, finish
+from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
 
@@ -107,7 +107,7 @@ class Budgeting(Handle):
             made = cast("Reservation", cancelled.result)
             if made.budget_ids:
                 with suppress(FlueError):
-                    await finish(self._backend.release_reservation(made.id))
+                    await self._backend.waiting.finish(self._backend.release_reservation(made.id))
             raise
 
     async def commit(
@@ -180,7 +180,7 @@ class Budgeting(Handle):
         if call.reservation.budget_ids:
             # Where the budgets have been deleted meanwhile, there is nothing left to book it in.
             with suppress(ReservationNotFound):
-                await finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
+                await self._backend.waiting.finish(self._backend.commit_reservation(call.reservation.id, call.amounts))
 
     async def _settle_failed(self, call: BudgetedCall, error: BaseException) -> None:
         """Settle after an error, which stays the one that is raised."""
@@ -192,7 +192,7 @@ class Budgeting(Handle):
         elif call.reservation.budget_ids:
             # It would have expired by itself.
             with suppress(FlueError):
-                await finish(self._backend.release_reservation(call.reservation.id))
+                await self._backend.waiting.finish(self._backend.release_reservation(call.reservation.id))
 
 
 class StoreBudgets:

@@ -8,9 +8,9 @@ from functools import partial
 
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.core.log import Note
-from flue_py.core.sessions import EditMetadata, SessionInfo, checked_title
+from flue_py.core.sessions import STORED, EditMetadata, LeafChoice, SessionInfo, checked_title
 from flue_py.errors import InvalidArgument
-from flue_py.sessions.arguments import checked_flag, checked_metadata, checked_moment
+from flue_py.sessions.arguments import checked_flag, checked_metadata, checked_moment, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -20,7 +20,14 @@ class Editing(Handle):
     __slots__ = ()
 
     async def set_title(
-        self, title: str | None, *, auto: bool = False, by: str | None = None, why: str | None = None
+        self,
+        title: str | None,
+        *,
+        auto: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> SessionInfo:
         """Set or clear the title, and return the session's row. O(1).
 
@@ -28,8 +35,8 @@ class Editing(Handle):
         title that was given is shown before it, whichever came later (`SessionInfo.shown_title`).
         """
         title = checked_title(title)
-        note = Note(by, why)
-        update = partial(self._backend.update_session, self._ref, note=note)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        update = partial(self._backend.update_session, self._ref, expected=seen, note=note)
         change = partial(update, auto_title=title) if checked_flag(auto, "auto") else partial(update, title=title)
         return await self._commit(change, self._note_row)
 
@@ -40,6 +47,8 @@ class Editing(Handle):
         merge: bool = False,
         by: str | None = None,
         why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> SessionInfo:
         """Replace the metadata, and return the session's row.
 
@@ -50,19 +59,27 @@ class Editing(Handle):
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = checked_metadata(metadata, self._limits)
-        note = Note(by, why)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
         change = self._merging(decode_object(text)) if merge else text
-        work = partial(self._backend.update_session, self._ref, metadata_text=change, note=note)
+        work = partial(self._backend.update_session, self._ref, metadata_text=change, expected=seen, note=note)
         return await self._commit(work, self._note_row)
 
     def _merging(self, added: JsonObject) -> EditMetadata:
         return lambda stored: checked_metadata({**decode_object(stored), **added}, self._limits)
 
-    async def set_completed(self, at: datetime | None, *, by: str | None = None, why: str | None = None) -> SessionInfo:
+    async def set_completed(
+        self,
+        at: datetime | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> SessionInfo:
         """Note when the session's work was completed, or with None that it goes on; return the session's row."""
         moment = None if at is None else checked_moment(at)
-        note = Note(by, why)
-        work = partial(self._backend.update_session, self._ref, completed_us=moment, note=note)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        work = partial(self._backend.update_session, self._ref, completed_us=moment, expected=seen, note=note)
         return await self._commit(work, self._note_row)
 
     def _note_row(self, info: SessionInfo) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.exchange import Pairing, ToolGroup, messages_of
 from flue_py.core.exclusions import WHOLE, Exclusion, excluded_parts, has_part
 from flue_py.core.frozen import frozen
@@ -14,9 +14,9 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import COMPACTION, CONTEXT_KINDS
 from flue_py.core.log import Note
 from flue_py.core.projection import ContextEntry, context_of
-from flue_py.core.sessions import Appended
+from flue_py.core.sessions import STORED, Appended, Expected, LeafChoice, Seen
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
-from flue_py.sessions.arguments import checked_id, checked_part
+from flue_py.sessions.arguments import checked_id, checked_part, checked_seen
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.marking import MarkEffect
 
@@ -37,7 +37,14 @@ class Excluding(Handle):
     __slots__ = ()
 
     async def exclude(
-        self, entry_id: str, part: int | str | None = None, *, by: str | None = None, why: str | None = None
+        self,
+        entry_id: str,
+        part: int | str | None = None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> MarkEffect:
         """Leave an entry of the path, or one part of a message's content, out of the context; what follows stays.
 
@@ -48,29 +55,40 @@ class Excluding(Handle):
         that is not on the path, of a kind that no context has, or is a compaction; for a part that is not there; and
         for a tool call whose result is still to come. The cost of the context.
         """
-        return await self._set_excluded(entry_id, part, Note(by, why), excluded=True)
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=True)
 
     async def include(
-        self, entry_id: str, part: int | str | None = None, *, by: str | None = None, why: str | None = None
+        self,
+        entry_id: str,
+        part: int | str | None = None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> MarkEffect:
         """Take back in what `exclude` left out: an entry with all its parts, or one part. Appends the reverse.
 
         What is not left out changes nothing. Otherwise as `exclude`.
         """
-        return await self._set_excluded(entry_id, part, Note(by, why), excluded=False)
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_excluded(entry_id, part, Note(by, why), seen, excluded=False)
 
-    async def _set_excluded(self, entry_id: str, part: _Part, note: Note, *, excluded: bool) -> MarkEffect:
+    async def _set_excluded(self, entry_id: str, part: _Part, note: Note, seen: Seen, *, excluded: bool) -> MarkEffect:
         checked_id(entry_id, "entry_id")
         checked_part(part)
-        done = await self._commit(partial(self._exclude_now, entry_id, part, note, excluded), self._note_exclusions)
+        work = partial(self._exclude_now, entry_id, part, note, seen, excluded)
+        done = await self._commit(work, self._note_exclusions)
         return done.effect
 
     def _note_exclusions(self, done: _Done) -> None:
         if done.appended is not None:
             self._note(done.appended.leaf_id, done.appended.revision)
 
-    async def _exclude_now(self, entry_id: str, part: _Part, note: Note, excluded: bool) -> _Done:
-        leaf = self._leaf_id
+    async def _exclude_now(self, entry_id: str, part: _Part, note: Note, seen: Seen, excluded: bool) -> _Done:
+        await self._compare(seen)
+        leaf = self._built_on(seen)
         read = await self._backend.read_context(self._ref, leaf=leaf)
         before = tuple(context_of(read.entries or (), read.compaction))
         path = await self._path_around(entry_id, read.entries or (), leaf)
@@ -78,7 +96,7 @@ class Excluding(Handle):
         now = {named: set(parts) for named, parts in excluded_parts(path[index:]).items()}
         wanted = _wanted(path, index, part, now, excluded=excluded)
         new = [
-            new_exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
+            NewEntry.exclusion(each, of, excluded=excluded, by=note.by, why=note.why)
             for each, of in wanted
             if _changes(now.get(each, set()), of, excluded=excluded)
         ]
@@ -86,14 +104,14 @@ class Excluding(Handle):
         items = tuple(ContextEntry(entry) for entry in path if entry.id in ids)
         if not new:
             return _Done(MarkEffect(ids, before, before, items))
-        appended = await self._append_exclusions(new, leaf)
+        appended = await self._append_exclusions(new, self._expected(seen))
         read = await self._backend.read_context(self._ref, leaf=appended.leaf_id)
         after = tuple(context_of(read.entries or (), read.compaction))
         return _Done(MarkEffect(ids, before, after, items, appended.entry_ids), appended)
 
-    async def _append_exclusions(self, new: Sequence[NewEntry], leaf: str | None) -> Appended:
+    async def _append_exclusions(self, new: Sequence[NewEntry], expected: Expected) -> Appended:
         self._limits.check_entries(new)
-        return await self._backend.append(self._ref, new, expected=leaf)
+        return await self._backend.append(self._ref, new, expected=expected)
 
     async def _path_around(self, entry_id: str, kept: Sequence[Entry], leaf: str | None) -> Sequence[Entry]:
         """Return the kept part of the path where the entry is in it, else the whole path."""

@@ -8,7 +8,7 @@ from typing import Self
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, NewSession, TaskLink, check_label, check_name, check_new_name
 from flue_py.errors import InvalidArgument
-from flue_py.sessions.arguments import checked_leaf, checked_metadata
+from flue_py.sessions.arguments import checked_leaf, checked_metadata, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -25,6 +25,8 @@ class Forking(Handle):
         title: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Self:
         """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
@@ -32,13 +34,14 @@ class Forking(Handle):
         `SessionExists`, `IdempotencyConflict`. O(1): one row.
         """
         checked_leaf(at, "at")
+        seen = checked_seen(expected_leaf, expected_revision)
         check_name(idempotency_key, "idempotency_key")
         check_new_name(key, "key")
         new = NewSession(
             key, title, self.scope, checked_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
         )
         async with self._turn:
-            info = await self._backend.fork(self._ref, at, new, idempotency_key=idempotency_key)
+            info = await self._backend.fork(self._ref, at, new, expected=seen, idempotency_key=idempotency_key)
         return type(self)(self._backend, info, self._limits, self._pricer)
 
     async def create_task(
@@ -50,6 +53,8 @@ class Forking(Handle):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Self:
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
@@ -63,11 +68,12 @@ class Forking(Handle):
         if task_id is None:
             raise InvalidArgument("task_id: should be a string, not None")
         check_label(cwd, "cwd")
+        seen = checked_seen(expected_leaf, expected_revision)
         new = NewSession(key, title, self.scope, checked_metadata(metadata, self._limits), cwd or self._info.cwd)
         depth = self._limits.task_depth
         async with self._turn:
             info = await self._backend.create_task(
-                self._ref, task_id, new, idempotency_key=idempotency_key, max_depth=depth
+                self._ref, task_id, new, expected=seen, idempotency_key=idempotency_key, max_depth=depth
             )
         return type(self)(self._backend, info, self._limits, self._pricer)
 

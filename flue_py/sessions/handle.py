@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -14,11 +12,14 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import (
+    NOTHING_SEEN,
     Appended,
+    Expected,
     LeafChoice,
     Moved,
     PathRead,
     ReadStamp,
+    Seen,
     SessionInfo,
     SessionKind,
     SessionRef,
@@ -28,6 +29,7 @@ from flue_py.errors import SessionNotFound
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend
 from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.store.waiting import Waiting
 
 Result = TypeVar("Result")
 
@@ -48,6 +50,11 @@ class KnownContext:
     items: list[ContextEntry]
     compaction: Entry | None
     tail: Sequence[Entry]
+
+
+def waiting_of(handle: Handle) -> Waiting:
+    """Return how the calls of a session wait: for what reads and writes files beside them."""
+    return handle._backend.waiting  # noqa: SLF001 - a public attribute would be a name of every session
 
 
 class Handle:
@@ -72,7 +79,7 @@ class Handle:
         self._backend = backend
         self._limits = limits
         self._pricer = pricer
-        self._turn = asyncio.Lock()
+        self._turn = backend.waiting.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
         self._info = info
@@ -145,6 +152,20 @@ class Handle:
             self._note(info.leaf_id, info.revision)
             return info
 
+    def _built_on(self, seen: Seen) -> str | None:
+        """Return the leaf that an operation builds on: the one that its caller names, else this handle's."""
+        return self._leaf_id if isinstance(seen.leaf, Stored) else seen.leaf
+
+    def _expected(self, seen: Seen) -> Expected:
+        """Return what an operation that builds on the leaf compares."""
+        leaf = self._built_on(seen)
+        return leaf if seen.revision is None else Seen(leaf, seen.revision)
+
+    async def _compare(self, seen: Seen) -> None:
+        """Compare what the caller has seen before anything is read: an operation may have nothing to write."""
+        if seen != NOTHING_SEEN:
+            await self._backend.append(self._ref, (), expected=self._expected(seen))
+
     async def _commit(self, work: Callable[[], Awaitable[Result]], note: Callable[[Result], None]) -> Result:
         """Do ``work`` when it is this call's turn, and ``note`` the result, also if the caller is cancelled."""
         async with self._turn:
@@ -172,18 +193,3 @@ class Handle:
     def _note_move(self, moved: Moved | None) -> None:
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
-
-
-async def finish(work: Coroutine[object, object, Result]) -> Result:
-    """Return what ``work`` returns. Where the caller is cancelled meanwhile, finish it first, then say so.
-
-    ``work`` runs in a task of its own, so that whatever it notes down at its end is noted down in any case.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((task,))
-        raise

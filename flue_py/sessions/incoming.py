@@ -15,7 +15,6 @@ from flue_py.core.sessions import Appended, ConvertedMessage
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
     from flue_py.core.shapes import Shape
-    from flue_py.wire import Converted
 
 _NEUTRAL = frozenset({"role", "content", "name"})
 _SPEAKERS = frozenset({"user", "assistant", "system", "developer"})
@@ -43,9 +42,11 @@ class Incoming(NamedTuple):
         return replace(appended, converted=found)
 
 
-def incoming_message(message: Mapping[str, JsonValue] | Message, source: str | None) -> Incoming:
-    """Return one message as entries (see `incoming_messages`)."""
-    return _incoming([message], ["message"], source)
+def incoming_message(
+    message: Mapping[str, JsonValue] | Message, source: str | None, calls: Sequence[Mapping[str, JsonValue]] = ()
+) -> Incoming:
+    """Return one message as entries (see `incoming_messages`), its answer with the calls that made it."""
+    return _incoming([message], ["message"], source, calls)
 
 
 def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], source: str | None) -> Incoming:
@@ -57,7 +58,10 @@ def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], sou
 
 
 def _incoming(
-    messages: Sequence[Mapping[str, JsonValue] | Message], where: Sequence[str], source: str | None
+    messages: Sequence[Mapping[str, JsonValue] | Message],
+    where: Sequence[str],
+    source: str | None,
+    calls: Sequence[Mapping[str, JsonValue]] = (),
 ) -> Incoming:
     shapes = [
         wire.shape_of(message, path) if isinstance(message, Mapping) else None
@@ -72,17 +76,18 @@ def _incoming(
         if shape is not None and isinstance(message, Mapping):
             # Check for JSON before the conversion, so that an error names the path where the value was given.
             encode_json(message, path)
-            entries += [_entry(each, path, source) for each in wire.convert(dict(message), shape, names, path)]
+            converted = wire.convert(dict(message), shape, names, path)
+            last = len(converted) - 1
+            entries += [
+                _beside(entry_of_message(each.message, source, path, calls if number == last else ()), each.beside)
+                for number, each in enumerate(converted)
+            ]
         else:
-            entry = entry_of_message(message, source, path)
+            entry = entry_of_message(message, source, path, calls)
             beside = wire.beside_ours(dict(message), only) if only is not None and _is_neutral(message) else {}
             entries.append(_beside(entry, beside))
         starts.append(len(entries))
     return Incoming(entries, starts, shapes)
-
-
-def _entry(converted: Converted, where: str, source: str | None) -> NewEntry:
-    return _beside(entry_of_message(converted.message, source, where), converted.beside)
 
 
 def _beside(entry: NewEntry, beside: JsonObject) -> NewEntry:

@@ -10,8 +10,8 @@ from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Note
 from flue_py.core.pins import effective_pins
 from flue_py.core.projection import ContextEntry, context_of
-from flue_py.core.sessions import check_entry_label
-from flue_py.sessions.arguments import checked_id
+from flue_py.core.sessions import STORED, LeafChoice, Seen, check_entry_label
+from flue_py.sessions.arguments import checked_id, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -58,14 +58,21 @@ class Marking(Handle):
     __slots__ = ()
 
     async def set_label(
-        self, entry_id: str, label: str | None, *, by: str | None = None, why: str | None = None
+        self,
+        entry_id: str,
+        label: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> None:
         """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1)."""
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
-        note = Note(by, why)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
         async with self._turn:
-            await self._backend.set_label(self._ref, entry_id, label, note=note)
+            await self._backend.set_label(self._ref, entry_id, label, expected=seen, note=note)
 
     async def labels(self) -> dict[str, str]:
         """Return the labels of this session's entries, by entry id; not of those it has retracted."""
@@ -76,7 +83,15 @@ class Marking(Handle):
             mark.entry_id: mark.value or "" for mark in marks if mark.kind == "label" and mark.entry_id not in retracted
         }
 
-    async def pin(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> MarkEffect:
+    async def pin(
+        self,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> MarkEffect:
         """Have every later compaction keep an entry word for word.
 
         With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
@@ -84,19 +99,29 @@ class Marking(Handle):
         session's; what a compaction has pinned stays pinned also in forks, until it is let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
         """
-        return await self._set_pin(entry_id, Note(by, why), pinned=True)
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_pin(entry_id, Note(by, why), seen, pinned=True)
 
-    async def unpin(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> MarkEffect:
+    async def unpin(
+        self,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> MarkEffect:
         """Let go of a pinned entry, with what belongs to it: the next compaction no longer keeps it.
 
         What a compaction has pinned before stays in the context until then. Otherwise as `pin`.
         """
-        return await self._set_pin(entry_id, Note(by, why), pinned=False)
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._set_pin(entry_id, Note(by, why), seen, pinned=False)
 
-    async def _set_pin(self, entry_id: str, note: Note, *, pinned: bool) -> MarkEffect:
+    async def _set_pin(self, entry_id: str, note: Note, seen: Seen, *, pinned: bool) -> MarkEffect:
         checked_id(entry_id, "entry_id")
         async with self._turn:
-            ids = await self._backend.set_pin(self._ref, entry_id, pinned, note=note)
+            ids = await self._backend.set_pin(self._ref, entry_id, pinned, expected=seen, note=note)
             read = await self._backend.read_context(self._ref)
             items = tuple(context_of(read.entries or (), read.compaction))
             there = {item.entry_id: item for item in items}

@@ -8,14 +8,14 @@ from functools import partial
 
 from flue_py.core.costs import entry_costs, total_cost
 from flue_py.core.diffing import DiffSide, LeafDiff
-from flue_py.core.entries import Entry, NewEntry, new_branch_summary
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.merging import MERGED, MergedRange, check_whole_exchanges, copy_of, range_key
-from flue_py.core.sessions import STORED, Appended, LeafChoice, Stored
+from flue_py.core.sessions import STORED, Appended, LeafChoice, Seen, Stored
 from flue_py.errors import EntryNotFound, IdempotencyConflict, InvalidArgument, SessionNotFound, shown
 from flue_py.sessions.appending import with_oddities, write_what_fits
-from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, checked_session
+from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_leaf, checked_seen, checked_session
 from flue_py.sessions.handle import Handle
 
 
@@ -74,7 +74,13 @@ class Merging(Handle):
         return DiffSide(session_id, leaf, entries, window.usage, total_cost(entry_costs(entries, paid).values()))
 
     async def cherry_pick(
-        self, entry_ids: Sequence[str], *, source: HasId | str | None = None, whole: bool = True
+        self,
+        entry_ids: Sequence[str],
+        *,
+        source: HasId | str | None = None,
+        whole: bool = True,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append copies of chosen entries of a branch, a fork or a task session below the leaf, in order of depth.
 
@@ -86,6 +92,7 @@ class Merging(Handle):
         different paths, compactions, exclusions, and half an exchange. O(entries).
         """
         checked_flag(whole, "whole")
+        seen = checked_seen(expected_leaf, expected_revision)
         source_id = self.ref if source is None else checked_session(source)
         if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Sequence) or not entry_ids:
             raise InvalidArgument(f"entry_ids: {shown(entry_ids)} is not a list of entry ids; name at least one")
@@ -95,9 +102,10 @@ class Merging(Handle):
             chosen = await self._chosen(source_id, wanted)
             if whole:
                 await self._check_whole(source_id, chosen)
-            await self._check_elsewhere(chosen)
+            await self._check_elsewhere(chosen, self._built_on(seen))
             names = [name for entry in chosen for name in (entry.session_id or source_id, entry.id)]
-            return await self._append_once(range_key("pick", *names), [copy_of(entry, source_id) for entry in chosen])
+            copies = [copy_of(entry, source_id) for entry in chosen]
+            return await self._append_once(range_key("pick", *names), seen, copies)
 
         return await self._commit(pick, self._note_append)
 
@@ -123,14 +131,14 @@ class Merging(Handle):
         read = await self._backend.read_path_since(source_id, chosen[0].parent_id, leaf=chosen[-1].id)
         check_whole_exchanges(read.entries or (), {entry.id for entry in chosen})
 
-    async def _check_elsewhere(self, chosen: Sequence[Entry]) -> None:
+    async def _check_elsewhere(self, chosen: Sequence[Entry], leaf: str | None) -> None:
         """Raise `InvalidArgument` if the path has one of the entries themselves."""
         for entry in chosen:
             there = await self._backend.get_entry(self._ref, entry.id)
-            if there != entry or self._leaf_id is None:
+            if there != entry or leaf is None:
                 continue
-            if await self._backend.is_ancestor(self._ref, entry.id, self._leaf_id):
-                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {self._leaf_id!r} already")
+            if await self._backend.is_ancestor(self._ref, entry.id, leaf):
+                raise InvalidArgument(f"entry_ids: entry {entry.id!r} is on the path to {leaf!r} already")
 
     async def merge_back(
         self,
@@ -141,6 +149,8 @@ class Merging(Handle):
         details: Mapping[str, JsonValue] | None = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Appended:
         """Append a summary of what a branch, a fork or a task session has done since it parted from the leaf.
 
@@ -155,27 +165,28 @@ class Merging(Handle):
         bring back. O(forks on the paths).
         """
         checked_leaf(source_leaf, "source_leaf")
+        seen = checked_seen(expected_leaf, expected_revision)
         source_id = self.ref if source is None else checked_session(source)
         if details is not None and (not isinstance(details, Mapping) or MERGED in details):
             raise InvalidArgument(f"details: should be an object without {MERGED!r}, which the summary brings along")
-        new_branch_summary(
+        NewEntry.branch_summary(
             summary, from_id=None, details=None if details is None else dict(details), usage=usage, calls=calls
         )
 
         async def merge() -> Appended:
-            merged = await self._range(source_id, source_leaf)
+            merged = await self._range(source_id, source_leaf, self._built_on(seen))
             beside: JsonObject = {**(details or {}), MERGED: merged.as_json}
-            entry = new_branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
+            entry = NewEntry.branch_summary(summary, from_id=merged.leaf_id, details=beside, usage=usage, calls=calls)
             key = range_key("summary", source_id, merged.after, merged.leaf_id)
             priced = self._pricer.price_entries([entry])
-            appended, written = await write_what_fits(partial(self._append_once, key), priced)
+            appended, written = await write_what_fits(partial(self._append_once, key, seen), priced)
             return appended if appended.replayed else with_oddities(appended, written)
 
         return await self._commit(merge, self._note_append)
 
-    async def _range(self, source_id: str, source_leaf: LeafChoice) -> MergedRange:
+    async def _range(self, source_id: str, source_leaf: LeafChoice, into: str | None) -> MergedRange:
         leaf = await self._resolved(source_id, source_leaf)
-        after = await self._backend.common_ancestor(self._ref, source_id, leaf=self._leaf_id, other_leaf=leaf)
+        after = await self._backend.common_ancestor(self._ref, source_id, leaf=into, other_leaf=leaf)
         if leaf is None or leaf == after:
             raise InvalidArgument(
                 f"session {source_id!r}: there is nothing to bring back: its leaf {leaf!r} is on the path already"
@@ -186,7 +197,7 @@ class Merging(Handle):
         before = None if after is None else await self._backend.get_entry(source_id, after)
         return MergedRange(source_id, after, leaf, entry.depth - (-1 if before is None else before.depth))
 
-    async def _append_once(self, key: str, entries: Sequence[NewEntry]) -> Appended:
+    async def _append_once(self, key: str, seen: Seen, entries: Sequence[NewEntry]) -> Appended:
         """Append, unless the path to the leaf has what was appended under this key before; return the first result.
 
         What was undone, or lies on another branch, does not count: it is appended anew, under the next key.
@@ -198,19 +209,18 @@ class Merging(Handle):
             if first is None:
                 try:
                     return await self._backend.append(
-                        self._ref, entries, expected=self._leaf_id, idempotency_key=numbered
+                        self._ref, entries, expected=self._expected(seen), idempotency_key=numbered
                     )
                 except IdempotencyConflict:
                     # Another writer has just brought the same stretch, in other words.
                     continue
-            if await self._is_on_path(first):
-                return replace(first, leaf_id=self._leaf_id, revision=self._revision)
+            leaf = self._built_on(seen)
+            if leaf is not None and await self._is_on_path(first, leaf):
+                return replace(first, leaf_id=leaf, revision=self._revision)
             number += 1
 
-    async def _is_on_path(self, first: Appended) -> bool:
-        if self._leaf_id is None:
-            return False
+    async def _is_on_path(self, first: Appended, leaf: str) -> bool:
         try:
-            return await self._backend.is_ancestor(self._ref, first.entry_id, self._leaf_id)
+            return await self._backend.is_ancestor(self._ref, first.entry_id, leaf)
         except EntryNotFound:
             return False

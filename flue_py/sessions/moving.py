@@ -7,7 +7,7 @@ from functools import partial
 from typing import cast
 
 from flue_py.core.log import LogLine, Note
-from flue_py.core.sessions import STORED, LeafChoice, Moved, Stored, check_name
+from flue_py.core.sessions import NOTHING_SEEN, STORED, LeafChoice, Moved, Seen, Stored, check_name
 from flue_py.errors import EntryNotFound, InvalidArgument, shown
 from flue_py.sessions.arguments import (
     checked_flag,
@@ -16,6 +16,7 @@ from flue_py.sessions.arguments import (
     checked_limit,
     checked_place,
     checked_revision,
+    checked_seen,
 )
 from flue_py.sessions.handle import Handle
 
@@ -26,7 +27,14 @@ class Moving(Handle):
     __slots__ = ()
 
     async def move_leaf(
-        self, to: str | None, *, by: str | None = None, why: str | None = None, idempotency_key: str | None = None
+        self,
+        to: str | None,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        idempotency_key: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Moved:
         """Set the leaf to any entry the session sees, or to None: before the first entry.
 
@@ -36,9 +44,10 @@ class Moving(Handle):
         checked_place(to, "to")
         note = Note(by, why)
         check_name(idempotency_key, "idempotency_key")
+        seen = checked_seen(expected_leaf, expected_revision)
         return await self._commit(
             lambda: self._backend.move(
-                self._ref, to, expected=self._leaf_id, note=note, idempotency_key=idempotency_key
+                self._ref, to, expected=self._expected(seen), note=note, idempotency_key=idempotency_key
             ),
             self._note_move,
         )
@@ -50,6 +59,8 @@ class Moving(Handle):
         turns: int | None = None,
         by: str | None = None,
         why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Moved | None:
         """Go back on the active path, and return the move; None if there is nothing to go back over.
 
@@ -64,10 +75,12 @@ class Moving(Handle):
         checked_leaf(to, "to")
         if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int)):
             raise InvalidArgument(f"turns: {shown(turns)} is not a whole number of turns")
-        return await self._commit(partial(self._rewind_now, to, turns, Note(by, why)), self._note_move)
+        seen = checked_seen(expected_leaf, expected_revision)
+        return await self._commit(partial(self._rewind_now, to, turns, seen, Note(by, why)), self._note_move)
 
-    async def _rewind_now(self, to: LeafChoice, turns: int | None, note: Note) -> Moved | None:
-        leaf = self._leaf_id
+    async def _rewind_now(self, to: LeafChoice, turns: int | None, seen: Seen, note: Note) -> Moved | None:
+        await self._compare(seen)
+        leaf = self._built_on(seen)
         if turns is not None:
             started = await self._backend.read_turns(self._ref, leaf=leaf)
             kept = max(0, min(turns if turns >= 0 else len(started) + turns, len(started)))
@@ -77,7 +90,7 @@ class Moving(Handle):
             await self._check_on_path(target, leaf)
         if target == leaf:
             return None
-        return await self._backend.move(self._ref, target, expected=leaf, reason="rewind", note=note)
+        return await self._backend.move(self._ref, target, expected=self._expected(seen), reason="rewind", note=note)
 
     async def _check_on_path(self, entry_id: str | None, leaf: str | None) -> None:
         if entry_id is None or entry_id == leaf:
@@ -89,26 +102,48 @@ class Moving(Handle):
             return
         raise InvalidArgument(f"to: entry {shown(entry_id)} is not on the path to {leaf!r}; move_leaf() goes anywhere")
 
-    async def undo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
+    async def undo(
+        self,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None if there is none.
 
         Operations are appends (a batch is one), moves, retractions, imports and going back, of this session, by
         any handle. Nothing is deleted. Raises `LeafConflict`, and `EntryNotFound` if the entry to return to
         has been deleted. O(1).
         """
-        note = Note(by, why)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
         return await self._commit(
-            lambda: self._backend.undo(self._ref, expected=self._leaf_id, note=note), self._note_move
+            lambda: self._backend.undo(self._ref, expected=self._expected(seen), note=note), self._note_move
         )
 
-    async def redo(self, *, by: str | None = None, why: str | None = None) -> Moved | None:
+    async def redo(
+        self,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Moved | None:
         """Do again what was undone last; None if nothing was, or a new operation came since. O(1)."""
-        note = Note(by, why)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
         return await self._commit(
-            lambda: self._backend.redo(self._ref, expected=self._leaf_id, note=note), self._note_move
+            lambda: self._backend.redo(self._ref, expected=self._expected(seen), note=note), self._note_move
         )
 
-    async def remove_leaf_message(self, entry_id: str, *, by: str | None = None, why: str | None = None) -> bool:
+    async def remove_leaf_message(
+        self,
+        entry_id: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> bool:
         """Retract a failed leaf: it leaves every view of this session, and the leaf steps back.
 
         True only where the entry is the session's leaf, a message, and childless; otherwise nothing changes.
@@ -116,8 +151,9 @@ class Moving(Handle):
         session sees the entry, it stays visible there.
         """
         checked_id(entry_id, "entry_id")
-        note = Note(by, why)
-        moved = await self._commit(partial(self._backend.retract, self._ref, entry_id, note=note), self._note_move)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        retract = partial(self._backend.retract, self._ref, entry_id, expected=seen, note=note)
+        moved = await self._commit(retract, self._note_move)
         return moved is not None
 
     async def log(self, *, limit: int = 50, before: int | None = None) -> list[LogLine]:
@@ -134,7 +170,14 @@ class Moving(Handle):
             return await self._backend.read_log(self._ref, before=before, limit=limit)
 
     async def go_back(
-        self, *, to: int, before: bool = False, by: str | None = None, why: str | None = None
+        self,
+        *,
+        to: int,
+        before: bool = False,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> LogLine | None:
         """Bring back what line ``to`` of the log says, and return the new line; None if it is so already.
 
@@ -148,11 +191,13 @@ class Moving(Handle):
         """
         checked_revision(to, "to")
         checked_flag(before, "before")
-        note = Note(by, why)
-        return await self._commit(partial(self._go_back_now, to, before and to > 0, note), self._note_line)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        return await self._commit(partial(self._go_back_now, to, before and to > 0, seen, note), self._note_line)
 
-    async def _go_back_now(self, to: int, before: bool, note: Note) -> LogLine | None:
-        return await self._backend.go_back(self._ref, to, before=before, expected=self._leaf_id, note=note)
+    async def _go_back_now(self, to: int, before: bool, seen: Seen, note: Note) -> LogLine | None:
+        # Left to the handle, the leaf is compared only where it is moved.
+        expected = self._leaf_id if seen == NOTHING_SEEN else Seen(self._built_on(seen), seen.revision)
+        return await self._backend.go_back(self._ref, to, before=before, expected=expected, note=note)
 
     def _note_line(self, line: LogLine | None) -> None:
         """Take over what the new line says: the leaf, or what was edited of the session's row."""

@@ -26,6 +26,11 @@ class Session(Appending, Moving, Forking, Editing, Excluding, Merging, Usage, Bu
     alone. After an append that landed on a sibling branch, ``leaf_id`` is the end of that branch, so that the
     rest of a turn can land there too; ``leaf=session.leaf_id`` reads there, `refresh` goes back.
 
+    **What was seen.** Every write takes ``expected_leaf`` and ``expected_revision``, what the caller has seen of the
+    session, and compares them with what is stored in the transaction that writes: `RevisionConflict`, `LeafConflict`.
+    Left out, the leaf is this handle's for what builds on the leaf (appends, moves, undo, exclusions), and is not
+    compared by anything else; so is the revision. What was done before under an ``idempotency_key`` is returned first.
+
     **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before
     ``CancelledError`` is raised. A call that is still waiting for its turn has no effect.
 

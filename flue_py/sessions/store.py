@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.budgets import Money
 from flue_py.core.calls import program_of
-from flue_py.core.entries import NewEntry
+from flue_py.core.entries import NewEntry, checked_source
 from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.listing import SessionFilter, SessionOrder
 from flue_py.core.sessions import (
+    STORED,
+    Appended,
     Deletion,
+    LeafChoice,
     NewSession,
+    OnConflict,
     SessionInfo,
     SessionKind,
     SessionPage,
@@ -28,7 +32,7 @@ from flue_py.core.sessions import (
 )
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.prices.book import NO_PRICER, CallPricer
-from flue_py.sessions.appending import oddities_of, write_what_fits
+from flue_py.sessions.appending import oddities_of, with_oddities, write_what_fits
 from flue_py.sessions.arguments import (
     HasId,
     checked_choice,
@@ -36,23 +40,27 @@ from flue_py.sessions.arguments import (
     checked_count,
     checked_flag,
     checked_id,
+    checked_messages,
     checked_metadata,
     checked_moment,
+    checked_on_conflict,
     checked_ordering,
     checked_path,
     checked_place,
     checked_prefix,
+    checked_seen,
     checked_session,
     checked_text,
     optional,
 )
 from flue_py.sessions.budgeting import StoreBudgets
-from flue_py.sessions.handle import finish
+from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
 
 if TYPE_CHECKING:
+    from flue_py.core.messages import Message
     from flue_py.core.salvaging import BackupReport
 
 
@@ -100,7 +108,7 @@ class Store(StoreUsage, StoreBudgets):
         metadata: Mapping[str, JsonValue] | None = None,
         cwd: str | None = None,
         config_path: str | None = None,
-        id: str | None = None,  # noqa: A002 - what the field calls it
+        id: str | None = None,
     ) -> Session:
         """Create a session with an empty history, and return a handle on it.
 
@@ -159,7 +167,7 @@ class Store(StoreUsage, StoreBudgets):
                     raise
         raise AssertionError("unreachable")
 
-    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:  # noqa: A002
+    async def get_session(self, id: str, *, scope: str | None = None) -> Session | None:
         """Return a handle on the session with this id; None if it is missing, or in another scope. O(1)."""
         check_label(scope, "scope")
         info = await self._backend.get_session(str(checked_session(id)), scope)
@@ -291,31 +299,83 @@ class Store(StoreUsage, StoreBudgets):
                 on_oddity(oddity)
         return self._session(info)
 
+    async def append_messages(
+        self,
+        session: HasId | str,
+        messages: Sequence[Mapping[str, JsonValue] | Message],
+        *,
+        source: str | None = None,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended:
+        """Append messages to a session without a handle on it: one transaction, for callers who keep no state.
+
+        They land below ``expected_leaf``, which has to be the stored leaf (`LeafConflict`) unless ``on_conflict`` says
+        otherwise; left out, below whatever is stored. Otherwise as `Session.append_messages`. Raises `SessionNotFound`,
+        too. O(len(messages)).
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        checked_on_conflict(on_conflict)
+        check_name(idempotency_key, "idempotency_key")
+        session_id = checked_session(session)
+        incoming = incoming_messages(checked_messages(messages), source)
+        checked_source(source)
+        self._limits.check_entries(incoming.entries)
+
+        async def write(priced: Sequence[NewEntry]) -> Appended:
+            return await self._backend.append(
+                session_id, priced, expected=seen, on_conflict=on_conflict, idempotency_key=idempotency_key
+            )
+
+        written = await write_what_fits(write, self._pricer.price_entries(incoming.entries))
+        return incoming.noted_in(with_oddities(*written))
+
     # -- tasks and deletion -----------------------------------------------------------------------------------
 
     async def link_task(
-        self, parent: HasId | str, child: HasId | str, *, task_id: str, entry_id: str | None = None
+        self,
+        parent: HasId | str,
+        child: HasId | str,
+        *,
+        task_id: str,
+        entry_id: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> None:
         """Link a session to a parent, as its task session: a bare link, with no check of depth.
 
         ``entry_id`` is the entry of the parent below which the task began, where that is known. Several parents,
         cycles, and a child that does not exist are legal; a second link to the same child is ignored, unless it says
-        where the task began and the first did not. Raises `SessionNotFound` for the parent. O(1).
+        where the task began and the first did not. ``expected_leaf`` and ``expected_revision`` are what was seen of the
+        parent. Raises `SessionNotFound` for it, `LeafConflict`, `RevisionConflict`. O(1).
         """
         check_name(checked_id(task_id, "task_id"), "task_id")
-        await self._backend.link_task(checked_session(parent), str(checked_session(child)), task_id, entry_id=entry_id)
+        seen = checked_seen(expected_leaf, expected_revision)
+        child_id = str(checked_session(child))
+        await self._backend.link_task(checked_session(parent), child_id, task_id, entry_id=entry_id, expected=seen)
 
     async def delete_session_tree(
-        self, session: HasId | str, *, scope: str | None = None, dry_run: bool = False
+        self,
+        session: HasId | str,
+        *,
+        scope: str | None = None,
+        dry_run: bool = False,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
     ) -> Deletion:
         """Delete a session, the task sessions it links to, theirs, and every entry no other session sees.
 
         One transaction. Forks survive, with what they see. A missing session, or one in another scope, is not an
-        error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. O(rows deleted).
+        error. What it cost stays in the ledger. With ``dry_run`` it only says what would go. With ``expected_leaf`` or
+        ``expected_revision``, what was seen of the session, it deletes nothing that was saved since: `LeafConflict`,
+        `RevisionConflict`. O(rows deleted).
         """
+        seen = checked_seen(expected_leaf, expected_revision)
         check_label(scope, "scope")
         checked_flag(dry_run, "dry_run")
-        return await self._backend.delete_tree(checked_session(session), scope=scope, dry_run=dry_run)
+        return await self._backend.delete_tree(checked_session(session), scope=scope, dry_run=dry_run, expected=seen)
 
     # -- the store itself -------------------------------------------------------------------------------------
 
@@ -343,7 +403,8 @@ class Store(StoreUsage, StoreBudgets):
         checked_flag(verify, "verify")
         if progress is not None and not callable(progress):
             raise InvalidArgument(f"progress: {shown(progress)} is not a function")
-        return await finish(self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress))
+        copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
+        return await self._backend.waiting.finish(copying)
 
     async def info(self) -> StoreInfo:
         """Return what the store says of itself: where it is, its format, and how much it holds."""
@@ -351,4 +412,4 @@ class Store(StoreUsage, StoreBudgets):
 
     async def close(self) -> None:
         """Finish what was started and close the store, as leaving ``async with flue_py.open(...)`` does. Idempotent."""
-        await finish(self._backend.close())
+        await self._backend.waiting.finish(self._backend.close())

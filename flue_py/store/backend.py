@@ -25,6 +25,7 @@ from flue_py.core.sessions import (
     Change,
     Deletion,
     EditMetadata,
+    Expected,
     LeafChoice,
     Mark,
     MessagesRead,
@@ -35,6 +36,7 @@ from flue_py.core.sessions import (
     PathRead,
     Problem,
     ReadStamp,
+    Seen,
     SessionInfo,
     SessionKind,
     SessionPage,
@@ -58,15 +60,21 @@ if TYPE_CHECKING:  # what only copies and backups have
 MAX_TASK_DEPTH = DEFAULT_LIMITS.task_depth
 
 
+def _is_repeatable(expected: Expected) -> bool:
+    """Return whether what changes no leaf can be done twice: not where it expects a revision that it ends itself."""
+    return not (isinstance(expected, Seen) and expected.revision is not None)
+
+
 class Backend:
     """One store of sessions. A method's docstring says what is its own. This holds for all of them.
 
     Atomicity: a call is one transaction. A write happens as a whole or not at all, and what it raises has changed
     nothing. A read sees one moment. Calls may run at the same time; writes to one session never interleave.
 
-    Leaf: a method with ``expected`` compares it with the stored leaf, in the transaction, and raises `LeafConflict` if
-    they differ; ``expected=STORED`` takes whatever is stored. A read with ``leaf`` is of the path to it: ``STORED`` is
-    the stored leaf, None is no entry, and any other must be an entry that the session sees (`EntryNotFound`).
+    Leaf: a method with ``expected`` compares it with what is stored, in the transaction: a leaf, or a `Seen`, which may
+    have a revision, too. It raises `RevisionConflict` if the revisions differ, else `LeafConflict` if the leaves do;
+    ``STORED`` takes whatever is stored. A read with ``leaf`` is of the path to it: ``STORED`` is the stored leaf, None
+    is no entry, and any other must be an entry that the session sees (`EntryNotFound`).
 
     Order: "in order of id" means by code point, so that it is the same on every database.
 
@@ -85,6 +93,7 @@ class Backend:
     def __init__(self, runner: Runner, sources: Sources) -> None:
         self._runner = runner
         self._sources = sources
+        self.waiting = runner.waiting
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -141,6 +150,7 @@ class Backend:
         auto_title: str | None | Stored = STORED,
         metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
+        expected: Expected = STORED,
         note: Note = NO_NOTE,
     ) -> SessionInfo:
         """Change the fields that are given, count one revision, log it, and return the session.
@@ -151,9 +161,9 @@ class Backend:
         """
         return await self._runner.write(
             lambda tx: ops.edit.update_session(
-                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, note
+                tx, self._sources, session_id, title, auto_title, metadata_text, completed_us, expected, note
             ),
-            repeatable=True,
+            repeatable=_is_repeatable(expected),
         )
 
     async def create_task(
@@ -162,21 +172,32 @@ class Backend:
         task_id: str,
         new: NewSession,
         *,
+        expected: Expected = STORED,
         idempotency_key: str | None = None,
         max_depth: int = MAX_TASK_DEPTH,
     ) -> SessionInfo:
         """Create a task session, link it to its parent where the parent's leaf is, and return it.
 
-        A second call with the same (parent, task_id) returns the same child, and changes nothing. Raises
+        A second call with the same (parent, task_id) returns the same child, and changes and compares nothing. Raises
         `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
         that is not a task. O(1).
         """
         return await self._runner.write(
-            lambda tx: ops.sessions.create_task(tx, self._sources, parent_id, task_id, new, idempotency_key, max_depth),
+            lambda tx: ops.sessions.create_task(
+                tx, self._sources, parent_id, task_id, new, expected, idempotency_key, max_depth
+            ),
             repeatable=True,
         )
 
-    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
+    async def link_task(
+        self,
+        parent_id: str,
+        child_id: str,
+        task_id: str,
+        *,
+        entry_id: str | None = None,
+        expected: Expected = STORED,
+    ) -> None:
         """Link ``child_id``, which need not exist, to a parent; count one revision of the parent.
 
         ``entry_id`` names the entry of the parent below which the task began; it need not exist either. A second link
@@ -185,8 +206,8 @@ class Backend:
         changes).
         """
         await self._runner.write(
-            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id),
-            repeatable=True,
+            lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id, expected),
+            repeatable=_is_repeatable(expected),
         )
 
     async def task_links(self, session_id: str) -> list[TaskLink]:
@@ -203,17 +224,24 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.task_parents(tx, session_id))
 
-    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
+    async def delete_tree(
+        self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
+    ) -> Deletion:
         """Delete the session and the closure of its task links, and every entry that no other session sees.
 
         Several parents, cycles and missing children are allowed. A session that is missing, or is in another scope
-        than the one named, deletes nothing: so does a second call. Ledger rows stay. Budgets of these sessions go; what
-        they have reserved in others stays, to be settled or to expire. With ``dry_run`` it only says what would go.
-        Raises nothing of its own. O(rows deleted), a constant number of statements.
+        than the one named, deletes nothing: so does a second call; only one that is there is compared. Ledger rows
+        stay. Budgets of these sessions go; what they have reserved in others stays, to be settled or to expire. With
+        ``dry_run`` it only says what would go. Raises nothing of its own. O(rows deleted), a constant number of
+        statements.
         """
         if dry_run:
-            return await self._runner.read(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=True))
-        return await self._runner.write(lambda tx: ops.delete.delete_tree(tx, session_id, scope, dry_run=False))
+            return await self._runner.read(
+                lambda tx: ops.delete.delete_tree(tx, session_id, scope, expected, dry_run=True)
+            )
+        return await self._runner.write(
+            lambda tx: ops.delete.delete_tree(tx, session_id, scope, expected, dry_run=False)
+        )
 
     # -- history --------------------------------------------------------------------------------------------
     # A `Note` says who did something, and why; both texts are kept as given, for the log.
@@ -223,18 +251,19 @@ class Backend:
         session_id: str,
         entries: Sequence[NewEntry],
         *,
-        expected: LeafChoice = STORED,
+        expected: Expected = STORED,
         on_conflict: OnConflict = "raise",
         idempotency_key: str | None = None,
     ) -> Appended:
         """Add entries as a chain below ``expected``, in the order given, and move the leaf to the last one.
 
-        With ``on_conflict="branch"`` a conflict makes the chain a sibling branch below ``expected`` instead, and
-        nobody's leaf moves. An empty sequence changes nothing and only compares the leaf. An idempotency key is looked
-        up before the leaf is compared (``replayed``). A paid call that was reported before with the same numbers counts
-        once. Raises `LeafConflict`, `IdempotencyConflict`, `EntryNotFound` if ``expected`` (for a branch) or an entry's
-        reference is not an entry that the session sees, `InvalidEntry` for an id that is taken, and `CallConflict` for
-        a paid call that was reported before with other numbers. O(entries).
+        With ``on_conflict="branch"`` another leaf makes the chain a sibling branch below the expected one instead, and
+        nobody's leaf moves; with ``"rebase"`` it is appended below whatever leaf is stored (``parent_id``). An empty
+        sequence changes nothing and only compares the leaf. An idempotency key is looked up before the leaf is compared
+        (``replayed``). A paid call that was reported before with the same numbers counts once. Raises `LeafConflict`,
+        `IdempotencyConflict`, `EntryNotFound` if ``expected`` (for a branch) or an entry's reference is not an entry
+        that the session sees, `InvalidEntry` for an id that is taken, and `CallConflict` for a paid call that was
+        reported before with other numbers. O(entries).
         """
         asked = (self._sources, session_id, entries, expected, on_conflict, idempotency_key)
         if entries:
@@ -253,7 +282,7 @@ class Backend:
         return await self._runner.read(lambda tx: ops.append.recall_append(tx, session_id, idempotency_key))
 
     async def import_entries(
-        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
+        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: Expected = STORED
     ) -> Appended:
         """Add entries that bring their own ids, parents and times, parents first, and set the leaf.
 
@@ -280,7 +309,7 @@ class Backend:
         session_id: str,
         to: str | None,
         *,
-        expected: LeafChoice = STORED,
+        expected: Expected = STORED,
         reason: MoveReason = "move",
         note: Note = NO_NOTE,
         idempotency_key: str | None = None,
@@ -295,16 +324,20 @@ class Backend:
             repeatable=idempotency_key is not None,
         )
 
-    async def retract(self, session_id: str, entry_id: str, *, note: Note = NO_NOTE) -> Moved | None:
+    async def retract(
+        self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
+    ) -> Moved | None:
         """Retract a failed leaf message: the leaf steps back and, for this session, the entry leaves every view.
 
         Returns None, and changes nothing, unless ``entry_id`` is the stored leaf, a message, and childless in what the
         session sees: so does a second call. The row, its cost and the move stay; `undo` brings it back. Raises nothing
         of its own. O(1).
         """
-        return await self._runner.write(lambda tx: ops.move.retract(tx, self._sources, session_id, entry_id, note))
+        return await self._runner.write(
+            lambda tx: ops.move.retract(tx, self._sources, session_id, entry_id, expected, note)
+        )
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
+    async def undo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
         """Return the leaf to where it was before the last operation not yet undone; None if there is none.
 
         Operations are appends (a batch is one), moves, retractions, imports, and going back. Each call undoes one more.
@@ -312,7 +345,7 @@ class Backend:
         """
         return await self._runner.write(lambda tx: ops.move.undo(tx, self._sources, session_id, expected, note))
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
+    async def redo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
         """Do again what was undone last; None if nothing was, or a new operation came since.
 
         Each call redoes one more. Raises as `undo` does. O(undos and redos in a row).
@@ -320,14 +353,20 @@ class Backend:
         return await self._runner.write(lambda tx: ops.move.redo(tx, self._sources, session_id, expected, note))
 
     async def fork(
-        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
+        self,
+        session_id: str,
+        at: LeafChoice,
+        new: NewSession,
+        *,
+        expected: Expected = STORED,
+        idempotency_key: str | None = None,
     ) -> SessionInfo:
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
         The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
         `SessionNotFound` too if this request made a session that has been deleted since. O(1): one row.
         """
-        asked = (self._sources, session_id, at, new, idempotency_key)
+        asked = (self._sources, session_id, at, new, expected, idempotency_key)
         landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
         if landed is not None:
             return landed
@@ -335,17 +374,28 @@ class Backend:
             lambda tx: ops.sessions.fork(tx, *asked), repeatable=idempotency_key is not None
         )
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None, *, note: Note = NO_NOTE) -> None:
+    async def set_label(
+        self,
+        session_id: str,
+        entry_id: str,
+        label: str | None,
+        *,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> None:
         """Label an entry that the session sees, in one revision; None or "" clears.
 
         Idempotent: setting the label that it has already writes no revision. Raises `EntryNotFound`, and
         `InvalidArgument` for a label that is too long. O(1).
         """
         await self._runner.write(
-            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, note), repeatable=True
+            lambda tx: ops.edit.set_label(tx, self._sources, session_id, entry_id, label, expected, note),
+            repeatable=_is_repeatable(expected),
         )
 
-    async def set_pin(self, session_id: str, entry_id: str, pinned: bool, *, note: Note = NO_NOTE) -> tuple[str, ...]:
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, expected: Expected = STORED, note: Note = NO_NOTE
+    ) -> tuple[str, ...]:
         """Pin or unpin an entry with what belongs to it (a tool call and its results); return their ids in path order.
 
         A compaction that is appended later writes down which pinned entries lie on its path before its first kept entry
@@ -354,7 +404,8 @@ class Backend:
         context has. O(entries from the call to its last result, and the session's pins).
         """
         return await self._runner.write(
-            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, note), repeatable=True
+            lambda tx: ops.edit.set_pin(tx, self._sources, session_id, entry_id, pinned, expected, note),
+            repeatable=_is_repeatable(expected),
         )
 
     # -- reads ----------------------------------------------------------------------------------------------
@@ -473,17 +524,18 @@ class Backend:
         revision: int,
         *,
         before: bool = False,
-        expected: LeafChoice = STORED,
+        expected: Expected = STORED,
         note: Note = NO_NOTE,
     ) -> LogLine | None:
         """Bring back what a line of the log says, and return the new line; None if nothing changed.
 
         Of a line that edited the session's title, metadata, completion or marks: the value that it gave. Of any other:
-        the leaf as it was then, as a move that can be undone; entries on its path that were retracted since come back
-        (and undoing it retracts them again). With ``before``: as it was before that line. 0 is the session as it was
-        created. A second call changes nothing. Raises `InvalidArgument` for a revision that does not exist yet,
-        `EntryNotFound` for a leaf or a marked entry that has been deleted, `LeafConflict` if a leaf is to be moved.
-        O(1); with retractions, O(entries the session has retracted).
+        the leaf as it was then, as a move that can be undone (a leaf that is ``expected`` by itself is compared only
+        then); entries on its path that were retracted since come back (and undoing it retracts them again). With
+        ``before``: as it was before that line. 0 is the session as it was created. A second call changes nothing.
+        Raises `InvalidArgument` for a revision that does not exist yet, `EntryNotFound` for a leaf or a marked entry
+        that has been deleted, `LeafConflict` if a leaf is to be moved. O(1); with retractions, O(entries the session
+        has retracted).
         """
         return await self._runner.write(
             lambda tx: ops.log.go_back(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.lazy import lazy_module
-from flue_py.store.schema.ddl import Dialect, Migrated
-from flue_py.store.sqlite.migrate import migrate_file
+from flue_py.store.files.private import make_private_folder
+from flue_py.store.schema.ddl import Dialect, Migrated, RunAlembic
+from flue_py.store.sqlite.migrate import migrate_file, migrate_file_with
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -55,3 +57,34 @@ def _path_of(target: str) -> Path:
     if not name or name == ":memory:" or name.startswith("file:"):
         raise InvalidArgument(f"{target}: name a file")
     return Path(name)
+
+
+def named_dialect(target: str) -> Dialect:
+    """Return the dialect of a database as `dialect_of`, also if its URL names another driver of it, or none."""
+    scheme, separator, _ = target.partition("://")
+    dialects: dict[str, Dialect] = {"sqlite": "sqlite", "postgresql": "postgresql"}
+    return dialects.get(scheme.partition("+")[0] if separator else "") or dialect_of(target)
+
+
+def migrate_with(run: RunAlembic, target: str, *, reads_only: bool, busy_timeout: float = 30.0) -> None:
+    """Call ``run`` with a connection on which alembic is to work, as `migrate` would: locked, checked, backed up.
+
+    Where alembic only looks (``reads_only``), nothing is made or changed. It blocks. Raises as `migrate`.
+    """
+    target = _with_driver(target)
+    if dialect_of(target) == "sqlite":
+        path = _path_of(target)
+        if not reads_only:
+            make_private_folder(path.parent)
+        migrate_file_with(run, path, busy_timeout, reads_only=reads_only)
+        return
+    if find_spec("asyncpg") is None:
+        raise MissingExtra("postgres", "postgresql+asyncpg://")
+    prepare = partial(postgres.prepare_with, run, reads_only)
+    asyncio.run(postgres.migrate_url(target, busy_timeout=busy_timeout, prepare=prepare))
+
+
+def _with_driver(target: str) -> str:
+    """Return a URL of SQLite with our driver: people write alembic's with the standard one, or with none."""
+    scheme, separator, rest = target.partition("://")
+    return f"sqlite+aiosqlite://{rest}" if separator and scheme in ("sqlite", "sqlite+pysqlite") else target

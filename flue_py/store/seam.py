@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from flue_py.core.frozen import frozen
 from flue_py.errors import InvalidArgument
+from flue_py.store.waiting import ON_LOOP, Waiting
 
 if TYPE_CHECKING:
     from flue_py.core.salvaging import BackupReport
@@ -200,6 +201,9 @@ class Plan(Protocol[Written_co]):
 
 class Runner(Protocol):
     """Runs transactions on a database."""
+
+    waiting: Waiting = ON_LOOP
+    """How its calls wait, and what goes round them."""
 
     @property
     def backend_name(self) -> str:

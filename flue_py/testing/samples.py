@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from flue_py.core.budgets import Budget
-from flue_py.core.entries import Entry, NewEntry, new_compaction, new_message
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.log import LogLine
 from flue_py.core.projection import ContextEntry
@@ -33,7 +33,7 @@ UNKNOWN = "no-such-id"
 
 def user(text: str = "hello", **fields: JsonValue) -> NewEntry:
     """Return a user message."""
-    return new_message({"role": "user", "content": text, **fields})
+    return NewEntry.message({"role": "user", "content": text, **fields})
 
 
 def assistant(text: str = "ok", *, tokens: int = 0, dollars: float = 0.0, **fields: JsonValue) -> NewEntry:
@@ -47,13 +47,13 @@ def assistant(text: str = "ok", *, tokens: int = 0, dollars: float = 0.0, **fiel
         "cost": {"input": dollars, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": dollars},
     }
     content: JsonValue = [{"type": "text", "text": text}]
-    return new_message({"role": "assistant", "content": content, "usage": usage, **fields})
+    return NewEntry.message({"role": "assistant", "content": content, "usage": usage, **fields})
 
 
 def compaction(first_kept: str, summary: str = "so far", *, tokens: int = 0, dollars: float = 0.0) -> NewEntry:
     """Return a compaction whose summarisation used ``tokens`` input tokens and ``dollars``."""
     usage: JsonObject = {"input": tokens, "totalTokens": tokens, "cost": {"total": dollars}}
-    return new_compaction(summary, first_kept_entry_id=first_kept, tokens_before=1000, usage=usage)
+    return NewEntry.compaction(summary, first_kept_entry_id=first_kept, tokens_before=1000, usage=usage)
 
 
 def talk(count: int, start: int = 0) -> list[NewEntry]:
@@ -182,4 +182,4 @@ def pictured(*pictures: bytes, text: str = "look", **fields: JsonValue) -> NewEn
     shown: list[JsonValue] = [
         {"type": "image", "data": b64encode(picture).decode(), "mimeType": "image/png"} for picture in pictures
     ]
-    return new_message({"role": "user", "content": [{"type": "text", "text": text}, *shown], **fields})
+    return NewEntry.message({"role": "user", "content": [{"type": "text", "text": text}, *shown], **fields})

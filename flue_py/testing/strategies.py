@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from flue_py.core.calls import PaidCall, read_call
-from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 SOURCES = ("prompt", "skill", "shell", "task", "retry")
@@ -179,12 +179,14 @@ other_messages: st.SearchStrategy[JsonObject] = st.builds(
 )
 messages: st.SearchStrategy[JsonObject] = st.one_of(user_messages, assistant_messages, tool_results, other_messages)
 
-message_entries: st.SearchStrategy[NewEntry] = st.builds(new_message, messages, st.none() | st.sampled_from(SOURCES))
+message_entries: st.SearchStrategy[NewEntry] = st.builds(
+    NewEntry.message, messages, st.none() | st.sampled_from(SOURCES)
+)
 custom_entries: st.SearchStrategy[NewEntry] = st.builds(
-    new_custom, st.sampled_from(["label", "model_change", "custom", "a.b:c-1"]), json_values
-) | st.builds(new_custom, st.just("custom_message"), texts.map(lambda text: {"content": text}))
+    NewEntry.custom, st.sampled_from(["label", "model_change", "custom", "a.b:c-1"]), json_values
+) | st.builds(NewEntry.custom, st.just("custom_message"), texts.map(lambda text: {"content": text}))
 summary_entries: st.SearchStrategy[NewEntry] = st.builds(
-    new_branch_summary, texts, from_id=st.none() | st.just("root"), details=json_values
+    NewEntry.branch_summary, texts, from_id=st.none() | st.just("root"), details=json_values
 )
 
 
@@ -230,7 +232,7 @@ calls: st.SearchStrategy[PaidCall] = st.builds(
 def compactions(first_kept: str) -> st.SearchStrategy[NewEntry]:
     """Return compactions that keep from ``first_kept``, with a sum of usage, single paid calls, or neither."""
     return st.builds(
-        new_compaction,
+        NewEntry.compaction,
         texts,
         first_kept_entry_id=st.just(first_kept),
         tokens_before=token_counts,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -73,8 +73,9 @@ async def write_bundle(
     """
     target = checked_path(path, "path")
     checked_flag(keep_paths, "keep_paths")
+    call = store.backend.waiting.call
     heads = await _chosen_trees(store, [checked_session(session) for session in sessions])
-    part = await to_thread(Part, target, overwrite=checked_flag(overwrite, "overwrite"))
+    part = await call(partial(Part, target, overwrite=checked_flag(overwrite, "overwrite")))
     with part:
         try:
             counts = await _write_trees(store, part.path, heads, is_all=not sessions, keep_paths=keep_paths)
@@ -82,22 +83,23 @@ async def write_bundle(
             raise
         except OSError as error:
             raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
-        await to_thread(part.publish)
-    return BundleReport(target, counts, await to_thread(lambda: target.stat().st_size))
+        await call(part.publish)
+    return BundleReport(target, counts, await call(lambda: target.stat().st_size))
 
 
 async def _write_trees(
     store: Store, path: Path, heads: Sequence[TreeHead], *, is_all: bool, keep_paths: bool
 ) -> BundleCounts:
-    with await to_thread(path.open, "wb") as file, closing(BundleWriter(file, keep_paths=keep_paths)) as writer:
+    call = store.backend.waiting.call
+    with await call(lambda: path.open("wb")) as file, closing(BundleWriter(file, keep_paths=keep_paths)) as writer:
         brought: set[int] = set()
         async for copy in _copies(store, heads):
             brought.update(payer.session_key for payer in copy.payers)
-            await to_thread(writer.add_tree, copy)
+            await call(partial(writer.add_tree, copy))
         trees = None if is_all else {head.tree_id for head in heads}
         async for gone in _gone_payers(store, trees, brought):
             writer.add_gone(gone)
-        return await to_thread(writer.end)
+        return await call(writer.end)
 
 
 async def _chosen_trees(store: Store, ids: Sequence[str]) -> list[TreeHead]:
@@ -134,7 +136,7 @@ async def _copies(store: Store, heads: Sequence[TreeHead]) -> AsyncIterator[Tree
         copy = await store.backend.read_whole_tree(head.tree_id)
         if copy is None:  # deleted meanwhile
             continue
-        await to_thread(_check_payloads, copy)
+        await store.backend.waiting.call(partial(_check_payloads, copy))
         yield copy
 
 
@@ -182,7 +184,7 @@ async def read_bundle(
     with temporary_folder() as folder:
         async with open_store(folder / "bundle.db", durability="normal", prices=False) as scratch:
             try:
-                file = await to_thread(open_plain, source)
+                file = await store.backend.waiting.call(partial(open_plain, source))
             except OSError as error:
                 raise StoreUnavailable(f"{source} cannot be read: {error.strerror or error}") from error
             with file:
@@ -197,7 +199,7 @@ async def read_bundle(
 async def _load(scratch: Store, reader: BundleReader, name: str) -> BundleCounts:
     found = reader.trees()
     gone: list[GonePayer] = []
-    while (part := await to_thread(_next_of, found)) is not None:
+    while (part := await scratch.backend.waiting.call(partial(_next_of, found))) is not None:
         if isinstance(part, GonePayer):
             gone.append(part)
             continue

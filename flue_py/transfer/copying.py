@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -284,17 +283,15 @@ class _Copying:
 
     async def _copy_group(self, heads: Sequence[TreeHead]) -> list[tuple[TreeHead, SessionExists]]:
         """Copy trees, each in a transaction of its own, in their order; return those that the target refused."""
-        read = await asyncio.gather(*(self._source.read_whole_tree(head.tree_id) for head in heads))
-        copies = [copy for copy in read if copy is not None]
-        results = await asyncio.gather(
-            *(self._target.write_whole_tree(copy) for copy in copies), return_exceptions=True
-        )
+        read = await self._source.waiting.outcomes([self._source.read_whole_tree(head.tree_id) for head in heads])
+        copies = [copy for copy in read if isinstance(copy, TreeCopy)]
+        results = await self._target.waiting.outcomes([self._target.write_whole_tree(copy) for copy in copies])
         refused = []
-        failures = []
+        failures = [failure for failure in read if isinstance(failure, Exception)]
         for copy, result in zip(copies, results, strict=True):
             if isinstance(result, SessionExists):
                 refused.append((copy.head, result))
-            elif isinstance(result, BaseException):
+            elif isinstance(result, Exception):
                 failures.append(result)
             else:
                 self._tally.note(copy.head, result)

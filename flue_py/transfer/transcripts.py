@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from stat import S_IMODE
@@ -21,6 +21,7 @@ from flue_py.render.transcript import (
     written_up_to,
 )
 from flue_py.sessions.arguments import checked_flag, checked_leaf, checked_path
+from flue_py.sessions.handle import waiting_of
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import Part, write_whole
@@ -83,12 +84,12 @@ async def write_transcript(
     checked_leaf(leaf)
     if checked_flag(append, "append") and checked_flag(overwrite, "overwrite"):
         raise InvalidArgument("append and overwrite: a transcript is either continued or written anew")
-    there = await to_thread(_read_text, target) if append else None
+    there = await waiting_of(session).call(partial(_read_text, target)) if append else None
     if there is not None:
         return await _continue(session, target, there, leaf)
     entries = await session.get_active_path(leaf=leaf)
     text = await _head(session) + transcript_body(session.id, entries, costs=await session.entry_costs())
-    await to_thread(_write_new, target, text, overwrite)
+    await waiting_of(session).call(partial(_write_new, target, text, overwrite))
     return TranscriptReport(target, "new", len(entries), entries[-1].id if entries else None)
 
 
@@ -108,7 +109,7 @@ async def _continue(session: Session, target: Path, there: str, leaf: LeafChoice
         return TranscriptReport(target, "unchanged", 0, known.entry_id if known else at)
     note = rewound_note(turns_before) if rewound else ""
     body = transcript_body(session.id, entries, turns_before=turns_before, costs=await session.entry_costs())
-    await to_thread(_append_text, target, note + body)
+    await waiting_of(session).call(partial(_append_text, target, note + body))
     return TranscriptReport(target, "rewound" if rewound else "continued", len(entries), at)
 
 

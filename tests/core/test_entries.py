@@ -12,23 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import (
-    PREVIEW_LENGTH,
-    Entry,
-    NewEntry,
-    checked_kind,
-    checked_source,
-    from_microseconds,
-    message_preview,
-    new_branch_summary,
-    new_compaction,
-    new_custom,
-    new_message,
-    to_microseconds,
-)
+from flue_py.core.entries import Entry, NewEntry, checked_kind, checked_source, from_microseconds, to_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue, decode_json, decode_object
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, MESSAGE
 from flue_py.core.messages import UserMessage, parse_message
+from flue_py.core.spoken import PREVIEW_LENGTH, message_preview
 from flue_py.core.usage import NO_USAGE, Usage, UsageTotals
 from flue_py.core.usage_shapes import read_usage, reported_usage
 from flue_py.errors import CorruptStore, InvalidArgument, InvalidEntry
@@ -53,7 +41,7 @@ def assistant(**fields: JsonValue) -> JsonObject:
 
 
 def compaction(**fields: Any) -> NewEntry:
-    return new_compaction(**{"summary": "s", "first_kept_entry_id": "e1", "tokens_before": 10, **fields})
+    return NewEntry.compaction(**{"summary": "s", "first_kept_entry_id": "e1", "tokens_before": 10, **fields})
 
 
 def stored(new: NewEntry, **fields: Any) -> Entry:
@@ -71,7 +59,7 @@ def stored(new: NewEntry, **fields: Any) -> Entry:
 
 def test_a_user_message_is_kept_key_by_key_and_reports_nothing() -> None:
     message: JsonObject = {"timestamp": 1.0, "role": "user", "content": "hé😀", "x": {"b": 1, "a": [None]}}
-    new = new_message(message, "prompt")
+    new = NewEntry.message(message, "prompt")
     assert new == NewEntry(
         MESSAGE,
         '{"timestamp":1.0,"role":"user","content":"hé😀","x":{"b":1,"a":[null]}}',
@@ -82,7 +70,7 @@ def test_a_user_message_is_kept_key_by_key_and_reports_nothing() -> None:
 
 
 def test_an_assistant_message_reports_its_usage_and_one_paid_call() -> None:
-    new = new_message(assistant(usage=USAGE, provider="p", model="m"))
+    new = NewEntry.message(assistant(usage=USAGE, provider="p", model="m"))
     assert (new.role, new.usage, new.calls) == (
         "assistant",
         TOTALS,
@@ -95,20 +83,20 @@ def test_an_assistant_message_reports_its_usage_and_one_paid_call() -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"usage": None}])
 def test_an_assistant_message_without_usage_is_no_paid_call(fields: JsonObject) -> None:
-    new = new_message(assistant(**fields))
+    new = NewEntry.message(assistant(**fields))
     assert (new.usage, new.calls) == (NO_USAGE, ())
 
 
 @pytest.mark.parametrize("usage", [{}, {"tokens": {"in": 5}}, 5, "five", []])
 def test_an_assistant_message_with_unknown_usage_is_a_paid_call_all_the_same(usage: JsonValue) -> None:
-    new = new_message(assistant(usage=usage))
+    new = NewEntry.message(assistant(usage=usage))
     assert new.calls == (PaidCall(NO_USAGE, is_unknown=True),)
     assert decode_object(new.payload)["usage"] == usage
 
 
 def test_an_answer_is_never_refused_for_its_bookkeeping() -> None:
     usage: JsonObject = {"input": -1, "output": 2, "reasoning": 7, "cost": {"total": "1"}}
-    new = new_message(assistant(usage=usage))
+    new = NewEntry.message(assistant(usage=usage))
     assert new.usage == UsageTotals(output=2, total_tokens=2)
     assert [odd.partition(":")[0] for odd in new.oddities] == [
         "message.usage.input", "message.usage.cost.total", "message.usage.reasoning",
@@ -126,17 +114,17 @@ def test_an_answer_is_never_refused_for_its_bookkeeping() -> None:
     ids=lambda message: str(message["role"]),
 )
 def test_only_assistant_messages_report_usage(message: JsonObject) -> None:
-    new = new_message(message)
+    new = NewEntry.message(message)
     assert (new.role, new.usage, new.calls) == (message["role"], NO_USAGE, ())
     assert decode_object(new.payload)["usage"] == USAGE
 
 
 def test_a_typed_message_is_stored_as_its_json() -> None:
-    assert new_message(UserMessage(content="x")).payload == '{"role":"user","content":"x"}'
+    assert NewEntry.message(UserMessage(content="x")).payload == '{"role":"user","content":"x"}'
 
 
 def test_lone_surrogates_of_a_message_are_replaced_and_counted() -> None:
-    new = new_message({"role": "user", "content": "a\ud800", "x\udc00": ["\ud83d\ude00"]})
+    new = NewEntry.message({"role": "user", "content": "a\ud800", "x\udc00": ["\ud83d\ude00"]})
     assert new.surrogates_replaced == 2
     assert decode_json(new.payload) == {"role": "user", "content": "a\ufffd", "x\ufffd": ["😀"]}
     assert new.preview == "a\ufffd"
@@ -158,7 +146,7 @@ def test_lone_surrogates_of_a_message_are_replaced_and_counted() -> None:
 )
 def test_a_message_that_cannot_be_stored_is_refused_and_the_field_named(message: Any, field: str) -> None:
     with pytest.raises(InvalidEntry) as caught:
-        new_message(message)
+        NewEntry.message(message)
     assert str(caught.value).startswith(f"{field}:")
 
 
@@ -168,7 +156,7 @@ def test_a_message_that_cannot_be_stored_is_refused_and_the_field_named(message:
 @pytest.mark.parametrize("source", [None, "prompt", "skill", "shell", "task", "retry", "my-app.v2:x_1", "A", "a" * 64])
 def test_a_source_is_kept_as_it_is(source: str | None) -> None:
     assert checked_source(source) == source
-    assert new_message({"role": "user", "content": "x"}, source).source == source
+    assert NewEntry.message({"role": "user", "content": "x"}, source).source == source
 
 
 BAD_TAGS = ["", " ", "a b", "1a", "-a", ".a", "é", "a\n", "a\0", "a\ud800", "a" * 65, 5, b"prompt", ["prompt"], True]
@@ -179,14 +167,14 @@ def test_a_source_that_is_no_tag_is_refused(source: Any) -> None:
     with pytest.raises(InvalidEntry, match=r"^source:"):
         checked_source(source)
     with pytest.raises(InvalidEntry, match=r"^source:"):
-        new_message({"role": "user", "content": "x"}, source)
+        NewEntry.message({"role": "user", "content": "x"}, source)
 
 
 @pytest.mark.parametrize("kind", ["custom", CUSTOM_MESSAGE, "exclusion", "model_change", "x.y:z-1_2", "a" * 64])
 def test_a_further_kind_carries_any_json(kind: str) -> None:
     values: list[JsonValue] = [{"b": 1, "a": 2}, [1], "text", 5, None, True]
     for data in values:
-        new = new_custom(kind, data)
+        new = NewEntry.custom(kind, data)
         assert checked_kind(kind) == new.kind == kind
         assert decode_json(new.payload) == data
         assert (new.role, new.usage, new.calls, new.references) == (None, NO_USAGE, (), ())
@@ -195,19 +183,19 @@ def test_a_further_kind_carries_any_json(kind: str) -> None:
 @pytest.mark.parametrize("kind", [*BAD_TAGS, None], ids=repr)
 def test_a_kind_that_is_no_name_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidEntry, match=r"^kind:"):
-        new_custom(kind, {})
+        NewEntry.custom(kind, {})
 
 
 @pytest.mark.parametrize("kind", [MESSAGE, COMPACTION, BRANCH_SUMMARY])
 def test_the_required_kinds_have_methods_of_their_own(kind: str) -> None:
     with pytest.raises(InvalidEntry, match=r"^kind:"):
-        new_custom(kind, {})
+        NewEntry.custom(kind, {})
 
 
 def test_the_data_of_a_further_kind_is_checked_and_cleaned() -> None:
     with pytest.raises(InvalidEntry, match=r"^data\.a\[0\]:"):
-        new_custom("custom", {"a": [float("inf")]})
-    assert new_custom("custom", {"a": "\ud800\udfff\udfff"}).surrogates_replaced == 1
+        NewEntry.custom("custom", {"a": [float("inf")]})
+    assert NewEntry.custom("custom", {"a": "\ud800\udfff\udfff"}).surrogates_replaced == 1
 
 
 # -- compactions ----------------------------------------------------------------------------------------------------
@@ -336,13 +324,13 @@ def test_an_argument_of_a_compaction_that_cannot_be_stored_is_named(fields: dict
 
 @pytest.mark.parametrize("from_id", [None, "e1", "root", ""])
 def test_a_branch_summary_keeps_from_id_as_given_and_refers_to_nothing(from_id: str | None) -> None:
-    new = new_branch_summary("s", from_id=from_id)
+    new = NewEntry.branch_summary("s", from_id=from_id)
     assert (new.kind, new.references, new.usage, new.calls) == (BRANCH_SUMMARY, (), NO_USAGE, ())
     assert decode_object(new.payload) == {"summary": "s", "fromId": from_id}
 
 
 def test_a_branch_summary_keeps_details_and_counts_surrogates() -> None:
-    new = new_branch_summary("s\ud800", from_id=None, details={"a": [1]})
+    new = NewEntry.branch_summary("s\ud800", from_id=None, details={"a": [1]})
     assert decode_object(new.payload)["details"] == {"a": [1]}
     assert new.surrogates_replaced == 1
 
@@ -350,9 +338,9 @@ def test_a_branch_summary_keeps_details_and_counts_surrogates() -> None:
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: new_branch_summary(None, from_id="e1"), "summary"),  # type: ignore[arg-type]
-        (lambda: new_branch_summary("s", from_id=5), "from_id"),  # type: ignore[arg-type]
-        (lambda: new_branch_summary("s", from_id=None, details=b""), "branch_summary.details"),  # type: ignore[arg-type]
+        (lambda: NewEntry.branch_summary(None, from_id="e1"), "summary"),  # type: ignore[arg-type]
+        (lambda: NewEntry.branch_summary("s", from_id=5), "from_id"),  # type: ignore[arg-type]
+        (lambda: NewEntry.branch_summary("s", from_id=None, details=b""), "branch_summary.details"),  # type: ignore[arg-type]
     ],
     ids=["summary", "from_id", "details"],
 )
@@ -397,7 +385,7 @@ def test_a_preview_is_short_and_storable(text: str) -> None:
 
 
 def test_an_entry_decodes_its_payload_afresh_each_time() -> None:
-    entry = stored(new_message({"role": "user", "content": "x", "list": [1]}))
+    entry = stored(NewEntry.message({"role": "user", "content": "x", "list": [1]}))
     entry.fields["list"] = None
     assert entry.fields["list"] == [1]
     assert entry.data == entry.fields
@@ -410,11 +398,11 @@ def test_only_a_message_entry_has_a_message() -> None:
 
 
 def test_an_entry_tells_what_it_reported() -> None:
-    assert stored(new_message(assistant(usage=USAGE))).usage == TOTALS
+    assert stored(NewEntry.message(assistant(usage=USAGE))).usage == TOTALS
     assert stored(compaction(usage=USAGE)).usage == TOTALS
-    assert stored(new_message({"role": "user", "content": "x", "usage": USAGE})).usage == NO_USAGE
-    assert stored(new_branch_summary("s", from_id=None, details={"usage": USAGE})).usage == NO_USAGE
-    assert stored(new_custom("custom", {"usage": USAGE})).usage == NO_USAGE
+    assert stored(NewEntry.message({"role": "user", "content": "x", "usage": USAGE})).usage == NO_USAGE
+    assert stored(NewEntry.branch_summary("s", from_id=None, details={"usage": USAGE})).usage == NO_USAGE
+    assert stored(NewEntry.custom("custom", {"usage": USAGE})).usage == NO_USAGE
 
 
 def test_extra_fields_are_decoded_and_default_to_none_at_all() -> None:
@@ -455,13 +443,13 @@ def test_a_naive_moment_is_refused() -> None:
 
 def test_parts_of_tokens_and_an_unknown_cost_are_kept_with_the_call() -> None:
     usage: JsonObject = {"output": 9, "cacheWrite": 5, "cacheWrite1h": 2, "reasoning": 4}
-    (call,) = new_message(assistant(usage=usage, stopReason="aborted")).calls
+    (call,) = NewEntry.message(assistant(usage=usage, stopReason="aborted")).calls
     assert (call.cache_write_1h, call.reasoning, call.outcome) == (2, 4, "aborted")
     assert (call.known_cost, call.source) == (None, None)
 
 
 def test_a_branch_summary_has_paid_calls_and_adds_nothing_to_its_path() -> None:
-    new = new_branch_summary("left", from_id="x", calls=[{"input": 1, "callId": "a"}, {"input": 2}])
+    new = NewEntry.branch_summary("left", from_id="x", calls=[{"input": 1, "callId": "a"}, {"input": 2}])
     assert new.usage == NO_USAGE
     assert [(call.call_id, call.purpose, call.known_cost) for call in new.calls] == [
         ("a", "branch_summary", None),
@@ -483,7 +471,7 @@ def test_a_message_that_says_nothing_is_refused_and_an_importer_keeps_it_outside
     message: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidEntry, match=rf"^message\.{field}: is missing"):
-        new_message(message)
+        NewEntry.message(message)
     with pytest.raises(InvalidEntry, match=rf"^message\.{field}: is missing"):
         message_content(message)
     notes = Notes()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.entries import new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import MAX_NAME_BYTES, NewSession, check_entry_id, check_name
 from flue_py.errors import InvalidArgument, InvalidEntry
@@ -29,7 +29,7 @@ def test_an_entry_may_not_be_larger_than_databases_take() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_an_entry_is_measured_in_bytes_of_its_json(text: str) -> None:
-    entry = new_custom("note", text)
+    entry = NewEntry.custom("note", text)
     size = len(entry.payload.encode())
     Limits(entry_bytes=size).check_entries([entry])
     with pytest.raises(InvalidEntry, match=rf"entry 0 of 1 \(note\): {size} bytes"):
@@ -37,7 +37,7 @@ def test_an_entry_is_measured_in_bytes_of_its_json(text: str) -> None:
 
 
 def test_a_batch_is_counted() -> None:
-    entries = [new_custom("note", None)] * 3
+    entries = [NewEntry.custom("note", None)] * 3
     Limits(batch_entries=3).check_entries(entries)
     with pytest.raises(InvalidEntry, match="batch_entries"):
         Limits(batch_entries=2).check_entries(entries)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from flue_py.core.entries import message_text
 from flue_py.core.jsontext import MAX_JSON_DEPTH, encode_json, replace_lone_surrogates
 from flue_py.core.messages import (
     AssistantMessage,
@@ -33,6 +32,7 @@ from flue_py.core.messages import (
     parse_message,
     validate_message,
 )
+from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidEntry
 
 # --- Generated messages -------------------------------------------------------------------------------------

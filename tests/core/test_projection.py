@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.entries import Entry, NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.messages import UserMessage
 from flue_py.core.projection import (
@@ -37,11 +37,11 @@ def entry(new: NewEntry, number: int = 0) -> Entry:
 
 
 def message(text: str, role: str = "user") -> NewEntry:
-    return new_message({"timestamp": 5, "role": role, "content": [{"type": "text", "text": text}], "z": 1, "a": 2})
+    return NewEntry.message({"timestamp": 5, "role": role, "content": [{"type": "text", "text": text}], "z": 1, "a": 2})
 
 
 def summary(text: str, first_kept: str) -> NewEntry:
-    return new_compaction(text, first_kept_entry_id=first_kept, tokens_before=1)
+    return NewEntry.compaction(text, first_kept_entry_id=first_kept, tokens_before=1)
 
 
 def path_of(*news: NewEntry) -> list[Entry]:
@@ -76,16 +76,16 @@ PATHS = st.lists(STEPS, max_size=12)
 def made(step: Step) -> NewEntry:
     text: JsonObject = {"type": "text", "text": step.text}
     if step.kind == "toolResult":
-        return new_message(
+        return NewEntry.message(
             {"role": "toolResult", "toolCallId": "c", "toolName": "t", "content": [text], "isError": False}
         )
     if step.kind in ("user", "assistant", "system"):
-        return new_message({"role": step.kind, "content": step.text if step.kind == "system" else [text]})
+        return NewEntry.message({"role": step.kind, "content": step.text if step.kind == "system" else [text]})
     if step.kind == "branch_summary":
-        return new_branch_summary(step.text, from_id="e0")
+        return NewEntry.branch_summary(step.text, from_id="e0")
     if step.kind == "compaction":
         return summary(step.text, f"e{step.keeps}")
-    return new_custom(step.kind, {"content": step.text})
+    return NewEntry.custom(step.kind, {"content": step.text})
 
 
 def expected(steps: list[Step]) -> list[tuple[int, str, str]]:
@@ -154,7 +154,7 @@ def test_the_same_path_gives_the_same_bytes(steps: list[Step]) -> None:
 
 
 def test_without_a_compaction_messages_and_summaries_come_in_path_order() -> None:
-    path = path_of(message("a"), new_branch_summary("b", from_id=None), new_custom("label", {}), message("c"))
+    path = path_of(message("a"), NewEntry.branch_summary("b", from_id=None), NewEntry.custom("label", {}), message("c"))
     assert shown(path) == ["e0", "e1", "e3"]
 
 
@@ -180,7 +180,7 @@ def test_a_first_kept_entry_that_is_not_before_the_compaction_keeps_nothing(firs
 
 
 def test_what_is_kept_may_begin_at_an_entry_the_model_does_not_see() -> None:
-    path = path_of(message("a"), new_custom("label", {}), message("b"), summary("s", "e1"))
+    path = path_of(message("a"), NewEntry.custom("label", {}), message("b"), summary("s", "e1"))
     assert shown(path) == ["e3", "e2"]
 
 
@@ -209,7 +209,7 @@ def test_the_prefix_of_a_compaction_is_not_doubled(text: str, seen: str) -> None
 
 
 def test_the_prefix_of_a_branch_summary_is_always_added() -> None:
-    new = new_branch_summary("[Branch Summary]\n\nx", from_id=None)
+    new = NewEntry.branch_summary("[Branch Summary]\n\nx", from_id=None)
     assert ContextEntry(entry(new)).data == {
         "role": "user",
         "content": [{"type": "text", "text": "[Branch Summary]\n\n[Branch Summary]\n\nx"}],
@@ -219,12 +219,12 @@ def test_the_prefix_of_a_branch_summary_is_always_added() -> None:
 
 def test_a_custom_message_gives_its_own_content() -> None:
     parts: JsonObject = {"content": [{"type": "image", "data": "x", "mimeType": "image/png"}], "customType": "c"}
-    assert ContextEntry(entry(new_custom("custom_message", parts))).data == {
+    assert ContextEntry(entry(NewEntry.custom("custom_message", parts))).data == {
         "role": "user",
         "content": parts["content"],
         "timestamp": AT_MS,
     }
-    assert text_of(ContextEntry(entry(new_custom("custom_message", {"content": "hi"}))).data) == "hi"
+    assert text_of(ContextEntry(entry(NewEntry.custom("custom_message", {"content": "hi"}))).data) == "hi"
 
 
 def test_a_message_is_given_unchanged_key_by_key() -> None:
@@ -260,7 +260,7 @@ print(json.dumps([item.data for item in project(path)]))
 
 
 def test_another_process_with_another_hash_seed_gives_the_same_bytes() -> None:
-    path = path_of(message("é"), new_custom("custom_message", {"content": "x"}), summary("s", "e0"), message("b"))
+    path = path_of(message("é"), NewEntry.custom("custom_message", {"content": "x"}), summary("s", "e0"), message("b"))
     rows = json.dumps([{name: getattr(each, name) for name in Entry.__slots__} for each in path])
     outputs = {
         subprocess.run(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.entries import is_spoken, message_title, new_message
-from flue_py.core.spoken import spoken_text
+from flue_py.core.entries import NewEntry
+from flue_py.core.spoken import is_spoken, message_title, spoken_text
 
 INSERTED = [
     "/compact",
@@ -66,7 +66,7 @@ SAID = [
 def test_what_a_program_wrote_is_no_title_and_no_turn(text: str) -> None:
     for message in ({"role": "user", "content": text}, {"role": "user", "content": [{"type": "text", "text": text}]}):
         assert spoken_text(text) == ""
-        assert (message_title(message), is_spoken(message), new_message(message).preview) == (None, False, None)
+        assert (message_title(message), is_spoken(message), NewEntry.message(message).preview) == (None, False, None)
 
 
 @pytest.mark.parametrize("text", SAID)

@@ -64,8 +64,12 @@ PARTS: dict[str, tuple[JsonObject, JsonObject]] = {
 @pytest.mark.parametrize("shape", PARTS)
 def test_a_part_becomes_text_that_names_it_and_the_others_stay(shape: str) -> None:
     part, expected = PARTS[shape]
-    message: JsonObject = {"role": "user", "content": [{"type": "text", "text": "é"}, part, {"type": "x"}], "n": 1.5}
-    assert read(message) == {**message, "content": [{"type": "text", "text": "é"}, expected, {"type": "x"}]}
+    before, after = {"type": "text", "text": "é"}, {"type": "x"}
+    assert read({"role": "user", "content": [before, part, after], "n": 1.5}) == {
+        "role": "user",
+        "content": [before, expected, after],
+        "n": 1.5,
+    }
 
 
 def test_a_part_within_a_part_becomes_text_alone() -> None:

@@ -106,6 +106,8 @@ SAID_HERE = {
 REMEDIES = {
     "LeafConflict": '`refresh()`, read what the other writer added, decide; or append with `on_conflict="branch"`.'
     " See [two writers](../how-to/two-writers.md).",
+    "RevisionConflict": "Read what has changed since (`changes(after=expected)`, `refresh()`), and decide again."
+    " See [two writers](../how-to/two-writers.md#say-what-you-have-seen).",
     "StoreBusy": "Try again; or give `open` a longer `busy_timeout`.",
     "OutcomeUnknown": "`refresh()` and look before repeating it; or use an idempotency key.",
     "SummaryFailed": "Compact again, or go on as it is. `answered` has the calls that were paid for all the same.",

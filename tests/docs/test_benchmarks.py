@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks.measuring import BODY_BYTES, HEADINGS, Goal, Line, body, make_messages, table
+from benchmarks.pages import bytes_by_tree, counted_log
 from benchmarks.run import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +25,8 @@ PRINTED = {
         "a line of a JSONL file",
         "through an engine, sqlite+aiosqlite",
         "append, fsync per commit: history of 500 against 100",
+        "pages of log, an append",
+        "pages of log, an append of 10 at once",
     ),
     "many_sessions": ("10 sessions appending at once, fsync", "10 sessions appending at once, no fsync"),
     "load": (
@@ -33,7 +38,11 @@ PRINTED = {
     "fork": ("fork at the middle of 200 (raw: an append here)", "fork at the middle of 200, bytes"),
     "usage": ("usage since the middle of 100", "usage since the middle of 200"),
     "context": ("context of 1,000 entries, 200 kept",),
-    "size": ("size of 100 messages of 600 bytes", "size of a real pi transcript"),
+    "size": (
+        "size of 100 messages of 600 bytes",
+        "size of 100 messages of 600 bytes: an entry in entries",
+        "size of a real pi transcript",
+    ),
     "open": ("open a store of 200 entries", "import flue_py", "flue-py --help", "flue-py sessions, CPU"),
     "large": (
         "open a database of 0.0 GB, cold",
@@ -87,7 +96,7 @@ def test_the_runner_started_by_its_path_prints_machine_versions_and_one_table(tm
 
 
 def test_every_benchmark_file_is_run_and_described() -> None:
-    shared = {"__init__", "measuring", "raw", "run", "tokens", "digests", "shape", "compare"}
+    shared = {"__init__", "measuring", "raw", "pages", "run", "tokens", "digests", "shape", "compare"}
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
 
     assert files == set(NAMES) == set(PRINTED)
@@ -112,6 +121,43 @@ def test_a_message_has_exactly_the_size_that_is_stated() -> None:
     assert {len(body(message).encode()) for message in messages} == {BODY_BYTES}
     assert [message["role"] for message in messages[:4]] == ["user", "assistant", "user", "assistant"]
     assert all("usage" in message for message in messages[1::2])
+
+
+def test_pages_of_log_are_counted_from_the_beginning_over_a_log_that_would_have_started_anew(tmp_path: Path) -> None:
+    path = tmp_path / "counted.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as store:
+        store.execute("PRAGMA journal_mode = WAL")
+        store.execute("PRAGMA wal_autocheckpoint = 2")
+        store.execute("CREATE TABLE one (number INTEGER)")
+        store.execute("CREATE TABLE two (number INTEGER)")
+        store.execute("INSERT INTO one VALUES (0)")
+        store.execute("INSERT INTO two VALUES (0)")
+
+        with counted_log(path) as pages:
+            assert pages() == 0
+            for _ in range(5):
+                store.execute("UPDATE one SET number = number + 1")
+            assert pages() == 5
+            store.execute("BEGIN")
+            store.execute("UPDATE one SET number = number + 1")
+            store.execute("UPDATE two SET number = number + 1")
+            store.execute("COMMIT")
+            assert pages() == 7
+
+
+def test_the_bytes_of_a_database_are_those_of_its_tables_and_indexes(tmp_path: Path) -> None:
+    path = tmp_path / "counted.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as store:
+        store.execute("CREATE TABLE texts (text TEXT)")
+        store.execute("CREATE INDEX ix_texts ON texts (length(text))")
+        store.executemany("INSERT INTO texts VALUES (?)", [("x" * 3000,)] * 10)
+
+    trees = bytes_by_tree(path)
+
+    if trees is None:
+        pytest.skip("this SQLite has no dbstat")
+    assert list(trees) == ["texts", "ix_texts", "sqlite_schema"]
+    assert sum(trees.values()) == path.stat().st_size
 
 
 def test_a_ratio_is_taken_inside_a_round_and_then_the_median() -> None:

@@ -92,7 +92,7 @@ CALLS: dict[str, list[list[str]]] = {
     "backup": [["{new}"]],
     "salvage": [["{copy}", "{new}"]],
     "copy": [["{copy}", "{new}"]],
-    "migrate": [[], ["--sql"]],
+    "migrate": [[], ["--sql"], ["--ini"]],
     "info": [[]],
     "schema": [[]],
     "completion": [["bash"]],

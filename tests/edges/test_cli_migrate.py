@@ -164,15 +164,18 @@ def test_an_upgrade_is_printed_from_the_format_that_is_named(flue: Flue, monkeyp
     assert "format 99" in flue.run("migrate", "--sql", "--from", "99", code=1).stderr
     for module in (stamp, ddl):
         monkeypatch.setattr(module, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    monkeypatch.setattr(ddl, "REVISIONS", {**ddl.REVISIONS, FORMAT_VERSION: "0003", FORMAT_VERSION + 1: ddl.HEAD})
     script = flue.run("migrate", "--sql", "--from", str(FORMAT_VERSION)).stdout
     assert f"UPDATE flue_store SET value = {FORMAT_VERSION + 1} WHERE name = 'format';" in script
-    assert "CREATE TABLE" not in script
+    assert "CREATE TABLE sessions" not in script
     assert not flue.database.exists()
 
 
 def test_options_that_make_no_sense_together_are_refused(flue: Flue) -> None:
     assert "--sql" in flue.run("migrate", "--from", "1", code=2).stderr
     assert "--json" in flue.run("migrate", "--sql", "--json", code=2).stderr
+    for option in ("--sql", "--json", "--from=1"):
+        assert "--ini" in flue.run("migrate", "--ini", option, code=2).stderr
     assert not flue.database.exists()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession
 from flue_py.testing.samples import placed
 from tests.formats.test_fuseraft import checkpoint, turn
@@ -65,7 +65,7 @@ async def test_a_call_is_of_the_agent_that_a_message_names_or_of_the_program(tmp
     async with flue_py.open(":memory:") as store:
         session = await imported(store, tmp_path, checkpoint(*said))
         answer = {"role": "assistant", "content": "ok", "usage": usage}
-        await session.import_entries([placed(new_message(answer), "later")], leaf="later")
+        await session.import_entries([placed(NewEntry.message(answer), "later")], leaf="later")
         await session.append_messages([answer, {**answer, "agentName": " Reviewer "}])
         await session.record_call(usage, agent="Titler")
         rows = (await store.usage(group_by=["agent"])).rows

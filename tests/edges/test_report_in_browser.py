@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 import flue_py
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.render.report import html_report
 from flue_py.render.report_data import ReportedSession
@@ -148,7 +148,7 @@ async def hostile_session(store: flue_py.Store) -> flue_py.Session:
     """Return a session in which every place that takes a text has one that would do harm as markup."""
     script, image, *_ = HOSTILE
     new = NewSession(title=script, key=image, id=f"id {image}", cwd=script)
-    session = await store.import_session(new, [replace(new_message(ask(script)), id=image)], leaf=image)
+    session = await store.import_session(new, [replace(NewEntry.message(ask(script)), id=image)], leaf=image)
     for text in HOSTILE:
         tool = {"type": "toolCall", "id": text, "name": text, "arguments": {text: [text]}}
         await session.append_messages(

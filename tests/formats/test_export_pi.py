@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flue_py.core.entries import Entry, NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.sessions import SessionInfo
 from flue_py.formats.kit.exported import Exported, SessionTree
 from flue_py.formats.kit.parsed import ParsedSession
@@ -151,19 +151,19 @@ def test_what_pi_has_no_row_for_is_said() -> None:
 
 
 def test_a_session_of_another_origin_becomes_a_file_that_pi_can_read() -> None:
-    compaction = new_compaction("So far.", first_kept_entry_id="e1", tokens_before=7)
+    compaction = NewEntry.compaction("So far.", first_kept_entry_id="e1", tokens_before=7)
     pinned = replace(compaction, payload=compaction.payload[:-1] + ',"pinned":["e0"]}')
     info, tree = made(
-        new_message({"role": "system", "content": "Be brief."}),
-        new_message({"role": "user", "content": "hi"}, "prompt"),
-        new_message({"role": "assistant", "content": "yes", "usage": {"input": 3}}),
-        new_message({"role": "toolResult", "toolCallId": "c", "content": "out"}),
+        NewEntry.message({"role": "system", "content": "Be brief."}),
+        NewEntry.message({"role": "user", "content": "hi"}, "prompt"),
+        NewEntry.message({"role": "assistant", "content": "yes", "usage": {"input": 3}}),
+        NewEntry.message({"role": "toolResult", "toolCallId": "c", "content": "out"}),
         pinned,
-        new_branch_summary("Tried it.", from_id=None),
-        new_custom("exclusion", {"entryId": "e2"}),
-        new_custom("todo", ["a"]),
-        new_custom("custom_message", {"content": {"odd": 1}}),
-        new_message({"role": "assistant", "content": [], "usage": {"input": 1, "cost": {"total": 0.5}}}),
+        NewEntry.branch_summary("Tried it.", from_id=None),
+        NewEntry.custom("exclusion", {"entryId": "e2"}),
+        NewEntry.custom("todo", ["a"]),
+        NewEntry.custom("custom_message", {"content": {"odd": 1}}),
+        NewEntry.message({"role": "assistant", "content": [], "usage": {"input": 1, "cost": {"total": 0.5}}}),
     )
     out = export_pi(SessionTree(info, tree, "e9"))
     assert [str(note) for note in out.notes] == [
@@ -209,7 +209,7 @@ def test_an_imported_noumen_session_goes_out_with_its_rows_kept() -> None:
 
 
 def test_text_that_other_readers_break_lines_at_stays_on_its_line() -> None:
-    info, tree = made(new_message({"role": "user", "content": "a\u2028b\u2029c\u0085d\x0ce\nf"}))
+    info, tree = made(NewEntry.message({"role": "user", "content": "a\u2028b\u2029c\u0085d\x0ce\nf"}))
     out = export_pi(SessionTree(info, tree, "e0"))
     assert len([line for line in out.text.splitlines() if line]) == 2
     assert context_of(again(out))[0]["content"] == "a\u2028b\u2029c\u0085d\x0ce\nf"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import flue_py
-from flue_py.core.entries import message_text
+from flue_py.core.spoken import message_text
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.reports import ImportReport
 from flue_py.transfer.importing.run import import_file

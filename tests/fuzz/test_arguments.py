@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import flue_py
 import flue_py.sync
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import NewEntry, new_custom, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.core.usage import UsageTotals
@@ -504,7 +504,7 @@ async def test_half_a_character_as_a_place_is_not_found_also_with_an_idempotency
 
 # --- Importing what nobody checked ---------------------------------------------------------------------------
 
-SOUND = new_message({"role": "assistant", "content": "x", "usage": {"input": 1}})
+SOUND = NewEntry.message({"role": "assistant", "content": "x", "usage": {"input": 1}})
 ODD_ENTRIES: dict[str, object] = {
     "no entry": USER,
     "a kind that is no name": replace(SOUND, kind="a b"),
@@ -513,10 +513,10 @@ ODD_ENTRIES: dict[str, object] = {
     "a payload with half a character": replace(SOUND, payload='{"role":"assistant","a":"\ud800"}'),
     "a payload with NUL": replace(SOUND, payload='{"role":"assistant"}\0'),
     "a payload that is no object": replace(SOUND, payload="[1]"),
-    "a bottomless payload": replace(new_custom("note", None), payload="[" * 10_000),
+    "a bottomless payload": replace(NewEntry.custom("note", None), payload="[" * 10_000),
     "another role than its message": replace(SOUND, role="user"),
     "no role": replace(SOUND, role=None),
-    "a role beside no message": replace(new_custom("note", None), role="user"),
+    "a role beside no message": replace(NewEntry.custom("note", None), role="user"),
     "a source that is no tag": replace(SOUND, source="a b"),
     "an id that is no text": replace(SOUND, id=5),  # type: ignore[arg-type]
     "an empty id": replace(SOUND, id=""),

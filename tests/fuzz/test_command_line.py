@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import flue_py
 from flue_py.cli import main
-from flue_py.core.entries import new_custom
+from flue_py.core.entries import NewEntry
 from tests.earlier import names_unchecked
 from tests.edges.cli_runs import Flue, runner
 from tests.formats.pi_files import HEADER, as_lines, every_type
@@ -85,7 +85,7 @@ async def _fill(database: Path) -> list[str]:
         session = await store.create_session(key="hostile\x1b[31m", title="t\n\x07\u202e", id="h1", scope="x")
         for number, (kind, data) in enumerate((kind, data) for kind in KINDS for data in DATA):
             # As an import brings them in: an exclusion that is none can be stored in no other way.
-            brought = replace(new_custom(kind, data), id=f"x{number}", parent_id=session.leaf_id)
+            brought = replace(NewEntry.custom(kind, data), id=f"x{number}", parent_id=session.leaf_id)
             await session.import_entries([brought], leaf=brought.id)
         await session.append_messages(_messages())
         first = session.leaf_id

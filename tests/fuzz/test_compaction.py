@@ -29,7 +29,7 @@ from flue_py.compaction import (
     summary_requests,
 )
 from flue_py.context.tokens import count_tokens
-from flue_py.core.entries import new_compaction
+from flue_py.core.entries import NewEntry
 from flue_py.errors import FlueError, InvalidArgument, InvalidEntry
 from flue_py.testing.strategies import hostile_json, hostile_messages
 from tests.fuzz.hostile import ARGUMENTS, check_refusal, containing_itself, nested
@@ -56,7 +56,9 @@ def test_any_context_is_planned_and_summarized_or_left(
     summary = finish_summary(plan, replies)
     assert summary.text
     if plan.tokens_before >= 0:
-        new_compaction(summary.text, first_kept_entry_id="a", tokens_before=plan.tokens_before, details=summary.details)
+        NewEntry.compaction(
+            summary.text, first_kept_entry_id="a", tokens_before=plan.tokens_before, details=summary.details
+        )
 
 
 @given(contexts, st.lists(st.sampled_from(["message", "branch_summary", "odd"]), min_size=6, max_size=6), policies)

@@ -14,18 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flue_py
-from flue_py.core.entries import (
-    NewEntry,
-    message_preview,
-    message_text,
-    new_branch_summary,
-    new_compaction,
-    new_custom,
-    new_message,
-)
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import decode_json, encode_json
 from flue_py.core.messages import message_json, message_role, parse_message, validate_message
 from flue_py.core.projection import ContextEntry, synthetic_message
+from flue_py.core.spoken import message_preview, message_text
 from flue_py.core.usage_shapes import read_usage
 from flue_py.errors import CorruptStore, InvalidEntry
 from flue_py.testing.strategies import hostile_json, hostile_messages, hostile_texts, usages
@@ -41,13 +34,13 @@ from tests.fuzz.hostile import (
 )
 
 BUILDERS: dict[str, Callable[[Any], NewEntry]] = {
-    "a further kind": lambda value: new_custom("note", value),
-    "an unknown field": lambda value: new_message({"role": "user", "content": "x", "more": value}),
-    "a part": lambda value: new_message({"role": "user", "content": [{"type": "odd", "more": value}]}),
-    "the details of a compaction": lambda value: new_compaction(
+    "a further kind": lambda value: NewEntry.custom("note", value),
+    "an unknown field": lambda value: NewEntry.message({"role": "user", "content": "x", "more": value}),
+    "a part": lambda value: NewEntry.message({"role": "user", "content": [{"type": "odd", "more": value}]}),
+    "the details of a compaction": lambda value: NewEntry.compaction(
         "s", first_kept_entry_id="a", tokens_before=1, details=value
     ),
-    "the details of a summary": lambda value: new_branch_summary("s", from_id="a", details=value),
+    "the details of a summary": lambda value: NewEntry.branch_summary("s", from_id="a", details=value),
 }
 
 
@@ -85,11 +78,11 @@ def test_two_keys_that_are_the_same_text_are_refused_not_merged() -> None:
         with pytest.raises(InvalidEntry, match="two keys"):
             parse_message(value)
         with pytest.raises(InvalidEntry, match="two keys"):
-            new_message(value)
+            NewEntry.message(value)
 
 
 def test_a_value_has_one_text_whichever_way_it_came_in() -> None:
-    listed, tupled = new_custom("note", [2.5e-06, 1e22, "\x7f"]), new_custom("note", (2.5e-06, 1e22, "\x7f"))
+    listed, tupled = NewEntry.custom("note", [2.5e-06, 1e22, "\x7f"]), NewEntry.custom("note", (2.5e-06, 1e22, "\x7f"))
     assert listed.payload == tupled.payload
 
 
@@ -97,12 +90,12 @@ def test_the_usage_of_a_message_may_be_any_mapping() -> None:
     usage: dict[str, Any] = {"input": 5, "cost": {"total": 0.5}}
     message: dict[str, Any] = {"role": "assistant", "content": "x", "usage": usage}
     proxies = {**message, "usage": MappingProxyType({**usage, "cost": MappingProxyType(usage["cost"])})}
-    assert new_message(MappingProxyType(proxies)) == new_message(message)
+    assert NewEntry.message(MappingProxyType(proxies)) == NewEntry.message(message)
 
 
 def test_a_provider_with_a_long_name_gets_a_short_one_of_its_own_in_the_ledger() -> None:
     names = ["p" * 100_000, "p" * 99_999 + "q", "é" * 100_000]
-    news = [new_message({"role": "assistant", "content": "x", "usage": {}, "provider": name}) for name in names]
+    news = [NewEntry.message({"role": "assistant", "content": "x", "usage": {}, "provider": name}) for name in names]
     short = [new.calls[0].provider for new in news]
     assert len(set(short)) == 3
     assert all(len(name.encode()) < 500 for name in short)
@@ -111,7 +104,7 @@ def test_a_provider_with_a_long_name_gets_a_short_one_of_its_own_in_the_ledger()
 
 @pytest.mark.parametrize("data", [None, 5, "text", [1], {"content": 5}, {"content": [5]}, {"content": {}}, nested(200)])
 def test_a_custom_message_with_any_data_has_a_place_in_the_context(data: Any) -> None:
-    made = synthetic_message("custom_message", json.loads(new_custom("custom_message", data).payload), 0)
+    made = synthetic_message("custom_message", json.loads(NewEntry.custom("custom_message", data).payload), 0)
     message = parse_message(made)
     assert message.role == "user"
     assert message_text(made) or data is None
@@ -128,7 +121,7 @@ def test_a_summary_that_is_no_object_is_damage_and_says_so() -> None:
 @example({"role": "assistant", "content": "", "usage": {"input": nan, "output": 5, "cost": {"total": -inf}}})
 def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[str, Any]) -> None:
     answers = []
-    for call in (parse_message, validate_message, new_message):
+    for call in (parse_message, validate_message, NewEntry.message):
         try:
             answers.append(call(value))  # type: ignore[operator]
         except InvalidEntry as error:
@@ -144,7 +137,7 @@ def test_any_object_is_a_message_or_refused_and_both_checks_agree(value: dict[st
         has_words = any("is not a JSON number" in odd for odd in new.oddities)
         stored = json.loads(new.payload)
         assert new.role == (validate_message(stored) if has_words else role)
-        again = new_message(stored)
+        again = NewEntry.message(stored)
         assert again == replace(new, surrogates_replaced=0, oddities=again.oddities if has_words else new.oddities)
         assert new.preview is None or new.preview == message_preview(new.preview)
     message_text(value)
@@ -207,10 +200,10 @@ def test_the_builders_of_entries_refuse_what_they_do_not_take(data: st.DataObjec
         return data.draw(st.just(Drawn(usual, "the usual")) | odd).value
 
     calls: list[Callable[[], NewEntry]] = [
-        lambda: new_message(some({"role": "user"}), some("prompt")),
-        lambda: new_custom(some("kind"), some(None)),
-        lambda: new_branch_summary(some("s"), from_id=some("a"), details=some(None)),
-        lambda: new_compaction(
+        lambda: NewEntry.message(some({"role": "user"}), some("prompt")),
+        lambda: NewEntry.custom(some("kind"), some(None)),
+        lambda: NewEntry.branch_summary(some("s"), from_id=some("a"), details=some(None)),
+        lambda: NewEntry.compaction(
             some("s"),
             first_kept_entry_id=some("a"),
             tokens_before=some(1),

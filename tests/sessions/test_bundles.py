@@ -21,7 +21,7 @@ from flue_py import (
     StoreUnavailable,
     UnreadableFile,
 )
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.ledger import Dimension
 from flue_py.testing.samples import placed
 from flue_py.testing.whole_stores import make_everything
@@ -41,7 +41,7 @@ async def filled(store: Store) -> None:
     await session.append_messages([user("hello"), assistant("hi", 5)])
     metadata = {"imported": {"format": "pi", "header": header}}
     imported = await store.create_session(key="imported", cwd="/home/somebody/other", metadata=metadata)
-    await imported.import_entries([placed(new_message(assistant("hi", 7)), "a")], leaf="a")
+    await imported.import_entries([placed(NewEntry.message(assistant("hi", 7)), "a")], leaf="a")
     await imported.append_message(assistant("later", 8))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import NewSession
 from flue_py.testing.samples import placed
@@ -54,8 +54,8 @@ async def test_a_call_is_priced_where_nobody_said_what_it_cost() -> None:
 
 async def test_imported_calls_and_forks_and_tasks_are_priced_too() -> None:
     async with flue_py.open(":memory:", prices=PRICES) as store:
-        root = await store.import_session(NewSession(), [placed(new_message(answer()), "e", None, 5)], leaf="e")
-        await root.import_entries([placed(new_message(answer()), "f", "e", 6)], leaf="f")
+        root = await store.import_session(NewSession(), [placed(NewEntry.message(answer()), "e", None, 5)], leaf="e")
+        await root.import_entries([placed(NewEntry.message(answer()), "f", "e", 6)], leaf="f")
         for session in (await root.fork(), await root.create_task(task_id="t")):
             await session.append_message(answer())
         assert (await store.usage()).total.cost == Decimal("0.004")
@@ -163,9 +163,9 @@ async def test_no_answer_is_refused_because_a_sum_would_be_too_large(odd: Any, t
         window = await session.aggregate_usage_since(appended.entry_ids[0])
         assert (await session.append_message(small)).leaf_id == session.leaf_id
         entries = [
-            placed(new_message(large), "a"),
-            placed(new_message(large), "b", "a"),
-            placed(new_message(large), "c", "b"),
+            placed(NewEntry.message(large), "a"),
+            placed(NewEntry.message(large), "b", "a"),
+            placed(NewEntry.message(large), "c", "b"),
         ]
         imported = await store.import_session(NewSession(id="imported"), entries, leaf="c")
         assert [len(await each.get_tree()) for each in (session, imported)] == [7, 3]
@@ -217,7 +217,8 @@ async def test_a_merge_back_that_carries_a_sum_too_far_is_kept_and_told() -> Non
 
 async def test_an_import_tells_what_it_kept_without_counting_it(tmp_path: Path) -> None:
     entries = [
-        placed(new_message(answer(cost={"total": 4e6})), name, before) for name, before in (("a", None), ("b", "a"))
+        placed(NewEntry.message(answer(cost={"total": 4e6})), name, before)
+        for name, before in (("a", None), ("b", "a"))
     ]
     async with flue_py.open(":memory:", prices=False) as store:
         told: list[str] = []
@@ -286,11 +287,11 @@ async def test_what_is_no_question_is_refused(asked: Any) -> None:
 
 async def test_an_import_that_meets_a_call_again_goes_on_and_tells() -> None:
     async with flue_py.open(":memory:") as store:
-        first = placed(new_message(answer()), "same")
-        grown = placed(new_message(answer(output=9)), "same")
+        first = placed(NewEntry.message(answer()), "same")
+        grown = placed(NewEntry.message(answer(output=9)), "same")
         await store.import_session(NewSession(id="one"), [first], leaf="same")
         await store.import_session(NewSession(id="two"), [grown], leaf="same")
-        (conflict,) = await store.call_conflicts([grown, placed(new_message(answer()), "new")])
+        (conflict,) = await store.call_conflicts([grown, placed(NewEntry.message(answer()), "new")])
         assert str(conflict) == "call 'same': output_tokens 0 and 9"
         assert await store.call_conflicts([first]) == ()
         assert (await store.usage()).total.output == 0
@@ -339,8 +340,8 @@ async def test_a_window_tells_which_tokens_nobody_reported() -> None:
 
 async def test_a_window_over_what_another_session_paid_says_what_its_entries_do() -> None:
     async with flue_py.open(":memory:", prices=False) as store:
-        calls = [replace(call, call_id="c") for call in new_message(answer(output=0)).calls]
-        entry = replace(new_message(answer(output=0)), calls=tuple(calls))
+        calls = [replace(call, call_id="c") for call in NewEntry.message(answer(output=0)).calls]
+        entry = replace(NewEntry.message(answer(output=0)), calls=tuple(calls))
         for name in ("one", "copy"):
             session = await store.import_session(
                 NewSession(id=name), [placed(entry, f"{name}-e", None, 5)], leaf=f"{name}-e"

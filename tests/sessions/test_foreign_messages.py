@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import flue_py
 from flue_py import InvalidEntry, Session, Store
-from flue_py.core.entries import entry_of_message, new_message
+from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.messages import AssistantMessage, ToolResultMessage
 from flue_py.core.sessions import ConvertedMessage
@@ -363,7 +363,7 @@ def test_whatever_stands_in_a_field_is_taken_or_refused_by_an_error_of_ours(
 )
 def test_the_builder_of_one_entry_refuses_a_message_of_a_provider(message: JsonObject, path: str, form: str) -> None:
     with pytest.raises(InvalidEntry) as refused:
-        new_message(message)
+        NewEntry.message(message)
     assert str(refused.value).startswith(f"{path}: is of the form {form}, ")
     # An entry that is taken from a file is kept as it is there.
     if "role" in message:
@@ -372,4 +372,4 @@ def test_the_builder_of_one_entry_refuses_a_message_of_a_provider(message: JsonO
 
 @pytest.mark.parametrize("message", [CHAT[0], ANTHROPIC[0], ANTHROPIC[3], RESPONSES[7]])
 def test_the_builder_of_one_entry_takes_what_is_the_same_in_every_form(message: JsonObject) -> None:
-    assert json.loads(new_message(message).payload) == message
+    assert json.loads(NewEntry.message(message).payload) == message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flue_py
-from flue_py.core.entries import new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.errors import InvalidArgument, InvalidEntry, TaskDepthExceeded
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,7 @@ async def test_what_is_beyond_a_limit_is_refused_and_changes_nothing(target: str
             with pytest.raises(InvalidEntry, match="batch_entries"):
                 await handle.append_messages([SHORT] * 3)
             with pytest.raises(InvalidEntry, match="batch_entries"):
-                await handle.import_entries([new_custom("note", None)] * 3, leaf=None)
+                await handle.import_entries([NewEntry.custom("note", None)] * 3, leaf=None)
             with pytest.raises(InvalidArgument, match="metadata_bytes"):
                 await handle.set_metadata({"note": "x" * 50})
             with pytest.raises(InvalidArgument, match="metadata_bytes"):
@@ -57,7 +57,7 @@ async def test_what_is_beyond_a_limit_is_refused_and_changes_nothing(target: str
         with pytest.raises(InvalidArgument, match="metadata_bytes"):
             await store.create_session(metadata={"note": "x" * 50})
         with pytest.raises(InvalidEntry, match="batch_entries"):
-            await store.import_session(flue_py.NewSession(), [new_custom("note", None)] * 3, leaf=None)
+            await store.import_session(flue_py.NewSession(), [NewEntry.custom("note", None)] * 3, leaf=None)
         with pytest.raises(InvalidArgument, match="from 1 to 2"):
             await store.list_sessions(limit=3)
         assert len((await store.list_sessions(limit=2)).sessions) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flue_py import EntryNotFound, InvalidArgument, LeafConflict, Session, Store
-from flue_py.core.entries import new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from tests.sessions.talk import assistant, say, user
 
@@ -334,7 +334,7 @@ async def test_an_exclusion_of_what_is_not_on_the_path_leaves_nothing_out_and_is
         "no object",
     ]
     for number, data in enumerate(odd):
-        brought = replace(new_custom("exclusion", data), id=f"x{number}", parent_id=session.leaf_id)
+        brought = replace(NewEntry.custom("exclusion", data), id=f"x{number}", parent_id=session.leaf_id)
         await session.import_entries([brought], leaf=brought.id)
     assert await context(session) == [a, c]
     assert [(each.entry_id, each.in_effect) for each in await session.exclusions()] == [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import flue_py
-from flue_py.core.entries import new_custom
+from flue_py.core.entries import NewEntry
 from tests.earlier import names_unchecked
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ async def test_new_names_with_control_characters_are_refused_and_shown_escaped(b
             assert str(refused.value) == f"{what}: {bad!r} holds a control character; leave it out"
         entry = flue_py.InvalidEntry
         with pytest.raises(entry, match="control character"):
-            await session.import_entries([replace(new_custom("note", {}), id=bad)], leaf=None)
+            await session.import_entries([replace(NewEntry.custom("note", {}), id=bad)], leaf=None)
         made = await drawn.create_session(id="fine")
         with pytest.raises(flue_py.InvalidArgument, match="control character"):
             await made.append_message({"role": "user", "content": "x"})
@@ -55,7 +55,7 @@ async def test_a_store_that_has_such_names_goes_on_as_it_was(tmp_path: Path, bad
     with names_unchecked():
         async with flue_py.open(path) as store:
             session = await store.create_session(id=bad, key=bad, scope=bad)
-            await session.import_entries([replace(new_custom("note", {}), id=bad)], leaf=bad)
+            await session.import_entries([replace(NewEntry.custom("note", {}), id=bad)], leaf=bad)
     async with flue_py.open(path) as store:
         by_id = await store.get_session(bad, scope=bad)
         assert by_id is not None

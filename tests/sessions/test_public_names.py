@@ -81,6 +81,7 @@ CAUGHT = {
     "LeafConflict",
     "OutcomeUnknown",
     "RetryOrRebase",
+    "RevisionConflict",
     "SessionExists",
     "SessionNotFound",
     "StoreBusy",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import flue_py
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.reporting import read_reported
 from flue_py.store.backend import Backend
@@ -101,7 +101,7 @@ async def test_the_tasks_of_a_report_come_last_active_first(store: flue_py.Store
     root = await store.create_session()
     for name, at_us in (("second", 2), ("last", 3), ("first", 1)):
         task = await root.create_task(task_id=name)
-        said = replace(new_message({"role": "user", "content": "x"}), id=name, created_us=at_us * 10**6)
+        said = replace(NewEntry.message({"role": "user", "content": "x"}), id=name, created_us=at_us * 10**6)
         await task.import_entries([said], leaf=name)
     sessions = data_of(await root.html_report(sizes=False))["sessions"]
     assert [session["agent"] for session in sessions[1:]] == ["last", "second", "first"]

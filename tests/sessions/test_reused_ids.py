@@ -11,7 +11,7 @@ import flue_py
 import flue_py.sync
 from flue_py import Session, SessionNotFound, Store
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.usage import NO_USAGE
 from tests.sessions.talk import user
 
@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     ),
     "append_branch_summary": lambda session, entry: session.append_branch_summary("s", from_id=entry),
     "append_custom": lambda session, entry: session.append_custom("note", {}),
-    "import_entries": lambda session, entry: session.import_entries([new_message(user("stale"))], leaf=None),
+    "import_entries": lambda session, entry: session.import_entries([NewEntry.message(user("stale"))], leaf=None),
     "record_call": lambda session, entry: session.record_call({"input": 1}),
     "import_call": lambda session, entry: session.import_call(PaidCall(NO_USAGE, call_id="c")),
     "move_leaf": lambda session, entry: session.move_leaf(None),

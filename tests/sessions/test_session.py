@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -434,21 +435,22 @@ async def test_the_row_of_a_handle_shows_its_own_leaf(session: Session) -> None:
         ('{"summary":"s","firstKeptEntryId":"","tokensBefore":1,"usage":{"totalTokens":9}}', "compaction", None, 9),
     ],
 )
-async def test_entries_made_by_hand_count_what_they_report(
+async def test_entries_of_an_importer_count_what_they_report(
     store: Store, payload: str, kind: str, role: str | None, tokens: int
 ) -> None:
     session = await store.create_session()
-    await session.import_entries([NewEntry(kind, payload, role=role, id="a1")], leaf="a1")
+    await session.import_entries([NewEntry(kind, payload, role=role, id="a1", built=True)], leaf="a1")
     assert (await session.aggregate_usage_since(None)).usage.total_tokens == tokens
     total = (await store.usage(session)).total
     assert (total.calls, total.total_tokens) == (1, tokens)
     assert (await store.verify()).problems == []
 
 
-async def test_usage_that_an_entry_made_by_hand_claims_is_not_believed(store: Store) -> None:
+async def test_usage_that_a_changed_entry_claims_is_not_believed(store: Store) -> None:
     session = await store.create_session()
     claimed = UsageTotals(1000, 0, 0, 0, 1000)
-    entry = NewEntry("message", '{"role":"user","content":"a","usage":{"input":5}}', "user", usage=claimed, id="u1")
+    made = NewEntry.message({"role": "user", "content": "a", "usage": {"input": 5}}, id="u1")
+    entry = replace(made, usage=claimed)
     await session.import_entries([entry], leaf="u1")
     assert (await session.aggregate_usage_since(None)).usage.total_tokens == 0
     assert (await store.verify()).problems == []

@@ -8,7 +8,7 @@ import pytest
 
 import flue_py
 from flue_py import AmbiguousId, InvalidArgument, InvalidEntry, NewSession, SessionExists, SessionNotFound, Store
-from flue_py.core.entries import new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.backend import Backend
 from flue_py.store.sqlite.memory import MemoryRunner
@@ -192,7 +192,7 @@ async def test_an_import_keeps_ids_parents_times_and_the_leaf(store: Store) -> N
     from dataclasses import replace
 
     rows = [
-        replace(new_message(user(text)), id=text, parent_id=parent, created_us=n)
+        replace(NewEntry.message(user(text)), id=text, parent_id=parent, created_us=n)
         for n, (text, parent) in enumerate([("a", None), ("b", "a"), ("c", "a")])
     ]
     session = await store.import_session(NewSession(key="old", scope="s", created_us=5), rows, leaf="b")
@@ -203,7 +203,7 @@ async def test_an_import_keeps_ids_parents_times_and_the_leaf(store: Store) -> N
     ]
     assert (session.leaf_id, session.info.created_us, session.info.entry_count) == ("b", 5, 3)
     assert (await store.open_session("old", scope="s")).id == session.id
-    more = replace(new_message(user("d")), id="d", parent_id="b")
+    more = replace(NewEntry.message(user("d")), id="d", parent_id="b")
     await session.import_entries([more], leaf="d")
     assert await path_of(session) == ["a", "b", "d"]
 
@@ -211,7 +211,7 @@ async def test_an_import_keeps_ids_parents_times_and_the_leaf(store: Store) -> N
 async def test_an_import_that_fails_leaves_nothing_behind(store: Store) -> None:
     from dataclasses import replace
 
-    orphan = replace(new_message(user("x")), id="x", parent_id="missing")
+    orphan = replace(NewEntry.message(user("x")), id="x", parent_id="missing")
     with pytest.raises(flue_py.EntryNotFound):
         await store.import_session(NewSession(key="k"), [orphan], leaf="x")
     assert (await store.list_sessions()).sessions == ()

@@ -26,7 +26,7 @@ from flue_py.errors import OutcomeUnknown, StoreUnavailable
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Insert, Nothing, P, Parameters, R, Statement, Transaction, Written
-from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite import store_file
 from flue_py.store.sqlite.migrate import open_file
 from flue_py.testing.checks import refused
 from flue_py.testing.samples import add, assistant, new_session, path_of, talk, user
@@ -116,7 +116,7 @@ def brittle(monkeypatch: pytest.MonkeyPatch) -> list[Brittle]:
         connections.append(Brittle(open_file(*args, **kwargs)))
         return connections[-1]
 
-    monkeypatch.setattr(sqlite, "open_file", wrapped)
+    monkeypatch.setattr(store_file, "open_file", wrapped)
     return connections
 
 

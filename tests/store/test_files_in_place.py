@@ -24,7 +24,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.salvage.salvaging import salvage
 from flue_py.store.seam import Sources
-from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite import writer as sqlite_writer
 from flue_py.store.sqlite.file import commit
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from tests.store.sqlite_batches import GUARD_SECONDS, opened
@@ -275,7 +275,7 @@ async def test_files_that_vanish_during_a_commit_leave_its_outcome_unknown(
     async with opened(path) as backend:
         session = await new_session(backend, *talk(2))
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite, "commit", vanishing)
+            patch.setattr(sqlite_writer, "commit", vanishing)
             outcomes = await in_one_batch_of_two(backend, session.id)
         assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, OutcomeUnknown]
         with pytest.raises(StoreUnavailable):

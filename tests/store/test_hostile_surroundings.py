@@ -37,7 +37,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sqlite import journal as sqlite_journal
 from flue_py.store.sqlite import owner as opener
-from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite import writer as sqlite_writer
 from flue_py.store.sqlite.file import begin_immediate, commit, connect, create_private, file_size
 from flue_py.store.sqlite.migrate import backup_path
 from flue_py.store.sqlite.runner import SqliteRunner, open_sqlite
@@ -595,7 +595,7 @@ async def test_with_a_rollback_journal_a_commit_waits_for_a_read_within_the_budg
         commits.append(None)
         commit(connection, busy_timeout, is_wanted)
 
-    monkeypatch.setattr(sqlite, "commit", counted)
+    monkeypatch.setattr(sqlite_writer, "commit", counted)
     with pytest.warns(StoreWarning):
         async with opened(path, busy_timeout=0.2) as backend:
             session = await new_session(backend, *talk(2))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction
+from flue_py.core.entries import NewEntry
 from flue_py.core.kinds import EXCLUSION
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.store.backend import Backend
@@ -220,8 +220,8 @@ async def test_what_payloads_say_of_an_entry_follows_its_new_id(tmp_path: Path) 
     backend = await open_rescued(path)
     try:
         said = [placed(user("one"), "a"), placed(user("two"), bad, "a"), placed(user("three"), "c", bad)]
-        kept = placed(new_compaction("so far", first_kept_entry_id=bad, tokens_before=9), "k", "c")
-        left = placed(new_branch_summary("left", from_id=bad), "b", "k")
+        kept = placed(NewEntry.compaction("so far", first_kept_entry_id=bad, tokens_before=9), "k", "c")
+        left = placed(NewEntry.branch_summary("left", from_id=bad), "b", "k")
         out = placed(NewEntry(EXCLUSION, json.dumps({"entryId": "c"})), "x", "b")
         with names_unchecked():
             session = await backend.import_session(NewSession(), [*said, kept, left, out], leaf="x")

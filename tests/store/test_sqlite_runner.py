@@ -42,6 +42,7 @@ from flue_py.store.seam import CommittedBeforeCancellation, IdTaken, Sources, Tr
 from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite import runner as sqlite
+from flue_py.store.sqlite import writer as sqlite_writer
 from flue_py.store.sqlite.file import begin_immediate
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.checks import refused, unchanged
@@ -78,7 +79,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[None]:
         transactions.append(None)
         begin_immediate(connection, busy_timeout, is_wanted)
 
-    monkeypatch.setattr(sqlite, "begin_immediate", counting)
+    monkeypatch.setattr(sqlite_writer, "begin_immediate", counting)
     return transactions
 
 

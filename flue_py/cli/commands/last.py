@@ -5,7 +5,7 @@ from __future__ import annotations
 from flue_py.cli.choosing import session_argument
 from flue_py.cli.output import Answer, plain_lines
 from flue_py.cli.running import command
-from flue_py.core.entries import message_text
+from flue_py.core.spoken import message_text
 from flue_py.render.rows import entry_row
 from flue_py.sessions.session import Session
 

@@ -14,17 +14,22 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.store.files.private import make_private_folder
 from flue_py.store.migrate import dialect_of
 from flue_py.store.migrate import migrate as bring_up_to_date
-from flue_py.store.schema.ddl import Migrated, creation_sql, upgrade_sql
+from flue_py.store.schema.ddl import Migrated, creation_sql, migrations_directory, upgrade_sql
 
 
 @command()
 @click.option("--sql", "only_sql", is_flag=True, help="Print the SQL that creates a database, and connect to nothing.")
 @click.option("--from", "found", metavar="N", type=int, help="With --sql: print the SQL that upgrades from format N.")
-def migrate(place: Place, only_sql: bool, found: int | None, as_json: bool) -> Answer:
+@click.option("--ini", "only_ini", is_flag=True, help="Print the path of the ini file for alembic's own commands.")
+def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_json: bool) -> Answer:
     """Create the database, or upgrade it to the current format.
 
     Opening a database does the same. Use this command to choose the time, or to read the SQL first.
     """
+    if only_ini and (only_sql or as_json or found is not None):
+        raise click.UsageError("--ini prints a path, and goes with no other option")
+    if only_ini:
+        return Answer(document=f"{migrations_directory() / 'alembic.ini'}\n")
     if only_sql and as_json:
         raise click.UsageError("--sql prints SQL; leave out --json")
     if found is not None and not only_sql:

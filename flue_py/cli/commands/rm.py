@@ -23,13 +23,15 @@ from flue_py.sessions.store import Store
 async def rm(store: Store, session: str) -> Plan:
     """Delete SESSION, its task sessions and theirs, and every entry that no other session sees.
 
-    Forks are kept with all they see, and so is the record of costs. At a terminal it shows what would go, and asks.
+    Forks are kept with all they see, and so is the record of costs. At a terminal it shows what would go, and asks; if
+    SESSION changes meanwhile, it is kept.
     If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
     """
     if session.lower() == "all" and not any(session in (info.id, info.key) for info in await all_sessions(store)):
         return await plan_for(store, find_completed(store))
     found = await find_session(store, session)
-    planned = await store.delete_session_tree(found.id, dry_run=True)
+    seen = found.revision
+    planned = await store.delete_session_tree(found.id, dry_run=True, expected_revision=seen)
     names = {each: await name_of(store, each) for each in planned.session_ids}
 
     def shown(deletion: Deletion, *, dry_run: bool) -> Answer:
@@ -39,6 +41,6 @@ async def rm(store: Store, session: str) -> Plan:
 
     async def go(store: Store) -> Answer:
         with progress_bar("deleting"):
-            return shown(await store.delete_session_tree(found.id), dry_run=False)
+            return shown(await store.delete_session_tree(found.id, expected_revision=seen), dry_run=False)
 
     return Plan(counted(len(planned.session_ids), "session"), shown(planned, dry_run=True), go)

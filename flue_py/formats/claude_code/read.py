@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from flue_py.core.entries import message_text
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION
+from flue_py.core.spoken import message_text
 from flue_py.errors import UnreadableFile, shown
 from flue_py.formats.claude_code.answers import Answers
 from flue_py.formats.claude_code.chains import Chain, Chains, Group, Node

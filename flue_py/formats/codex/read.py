@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 
-from flue_py.core.entries import message_text
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, encode_json
 from flue_py.core.kinds import COMPACTION
 from flue_py.core.sessions import NewSession
+from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidEntry, UnreadableFile
 from flue_py.formats.codex.entries import Entries
 from flue_py.formats.codex.rows import (

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from flue_py.core.entries import Entry, NewEntry, entry_of_message, new_branch_summary, new_compaction, new_custom
+from flue_py.core.entries import Entry, NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
@@ -137,7 +137,7 @@ def _new_entry(kind: str, row: JsonObject) -> NewEntry:
         return entry_of_message(_object(row.get("message"), "message"), source)
     if kind == COMPACTION:
         usage = row.get("usage")
-        return new_compaction(
+        return NewEntry.compaction(
             cast("str", row.get("summary")),
             first_kept_entry_id=cast("str", row.get("firstKeptEntryId")),
             tokens_before=cast("int", row.get("tokensBefore")),
@@ -145,10 +145,10 @@ def _new_entry(kind: str, row: JsonObject) -> NewEntry:
             usage=None if usage is None else _object(usage, "usage"),
         )
     if kind == BRANCH_SUMMARY:
-        return new_branch_summary(
+        return NewEntry.branch_summary(
             cast("str", row.get("summary")), from_id=cast("str | None", row.get("fromId")), details=row.get("details")
         )
-    return new_custom(kind, row.get("data"))
+    return NewEntry.custom(kind, row.get("data"))
 
 
 def _parents_first(found: Mapping[str, NewEntry], notes: list[str]) -> Iterable[NewEntry]:

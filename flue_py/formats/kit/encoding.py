@@ -7,9 +7,10 @@ from typing import NamedTuple
 import pydantic_core
 
 from flue_py.core.calls import PaidCall, call_of
-from flue_py.core.entries import NewEntry, entry_of_message, message_title
+from flue_py.core.entries import NewEntry, entry_of_message
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import MESSAGE
+from flue_py.core.spoken import message_title
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import read_reported, read_usage
 from flue_py.formats.kit.rows import Notes
@@ -48,6 +49,7 @@ class Content(NamedTuple):
             surrogates_replaced=surrogates_replaced,
             preview=self.preview,
             unpaid=self.unpaid,
+            built=True,
         )
 
 

@@ -47,7 +47,7 @@ def message_entry(message: JsonObject, original: JsonValue, at: int, notes: Note
 def plain_entry(kind: str, data: JsonValue) -> NewEntry:
     """Return an entry of any kind, its payload made storable. Raises `InvalidEntry` for the kind."""
     text, replaced = encode_json(_storable(data), kind)
-    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced)
+    return NewEntry(checked_kind(kind), text, surrogates_replaced=replaced, built=True)
 
 
 def _storable(value: JsonValue) -> JsonValue:

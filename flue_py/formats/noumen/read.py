@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
 
-from flue_py.core.entries import NewEntry, message_text
+from flue_py.core.entries import NewEntry
 from flue_py.core.ids import made_id
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import COMPACTION, MESSAGE
+from flue_py.core.spoken import message_text
 from flue_py.errors import InvalidEntry, UnreadableFile, shown
 from flue_py.formats.kit.linear import Chain, imported_session, message_entry, plain_entry
 from flue_py.formats.kit.parsed import ParsedSession

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from flue_py.core.entries import Entry, message_text
+from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import MESSAGE
+from flue_py.core.spoken import message_text
 from flue_py.formats.kit.conversation import bash_text
 
 MODEL_CHANGE = "model_change"

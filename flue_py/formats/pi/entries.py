@@ -106,6 +106,7 @@ def new_entry(row: Row, file: PiFile) -> NewEntry:
         extra,
         replaced,
         entry.preview,
+        built=True,
     )
 
 
@@ -174,7 +175,7 @@ def _checked_kind(row: Row, body: JsonObject, file: PiFile) -> str:
 
 def _plain(kind: str, body: JsonObject) -> NewEntry:
     text, replaced = encode_json(body, kind)
-    return NewEntry(kind, text, surrogates_replaced=replaced)
+    return NewEntry(kind, text, surrogates_replaced=replaced, built=True)
 
 
 def _message(row: Row, body: JsonObject, file: PiFile) -> tuple[NewEntry, JsonObject]:
@@ -229,7 +230,7 @@ def _compaction(row: Row, body: JsonObject, file: PiFile) -> NewEntry:
     usage = read_reported(fields.get("usage"))
     _note_oddities(usage.oddities, row, file)
     text, replaced = encode_json(fields, COMPACTION)
-    entry = NewEntry(COMPACTION, text, usage=usage.totals, surrogates_replaced=replaced)
+    entry = NewEntry(COMPACTION, text, usage=usage.totals, surrogates_replaced=replaced, built=True)
     if fields.get("usage") is None:
         return entry
     return replace(entry, calls=(call_of(usage, purpose=COMPACTION, call_id=_call_id(entry)),))

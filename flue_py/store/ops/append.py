@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import urandom
-from typing import cast
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
@@ -14,23 +13,32 @@ from flue_py.core.jsontext import payload_digest
 from flue_py.core.ledger import call_row, default_call_id
 from flue_py.core.rows import BlobRow, CallRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.sessions import (
+    STORED,
     Appended,
-    LeafChoice,
+    Expected,
     NewSession,
     OnConflict,
     SessionInfo,
-    Stored,
     check_entry_id,
     is_storable,
+    leaf_of,
 )
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid
-from flue_py.errors import InvalidEntry, LeafConflict
+from flue_py.errors import InvalidEntry
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
 from flue_py.store.ops.path_sums import renew_sums
 from flue_py.store.ops.pins import with_pins
 from flue_py.store.ops.sessions import create_session, require_session
-from flue_py.store.ops.state import content_digest, read_state, replayed_result, request_row, see_entry, taken_ids
+from flue_py.store.ops.state import (
+    content_digest,
+    place,
+    read_state,
+    replayed_result,
+    request_row,
+    see_entry,
+    taken_ids,
+)
 from flue_py.store.schema.payloads import pack
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Row, Sources, Transaction
@@ -53,7 +61,7 @@ def append(
     sources: Sources,
     session_id: str,
     entries: Sequence[NewEntry],
-    expected: LeafChoice,
+    expected: Expected,
     on_conflict: OnConflict,
     idempotency_key: str | None,
 ) -> Appended:
@@ -101,8 +109,8 @@ class PlannedAppend:
     def request(self) -> RequestRow | None:
         """The result as it is stored under the idempotency key, where there is one."""
         result = self.result
-        replayable = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
-        return request_row(self.state, self.idempotency_key, "append", self.digest, replayable)
+        told = [result.entry_ids, result.leaf_id, result.revision, result.on_branch, result.surrogates_replaced]
+        return request_row(self.state, self.idempotency_key, "append", self.digest, [*told, result.parent_id])
 
 
 def plan_append(
@@ -110,7 +118,7 @@ def plan_append(
     sources: Sources,
     session_id: str,
     entries: Sequence[NewEntry],
-    expected: LeafChoice,
+    expected: Expected,
     on_conflict: OnConflict,
     idempotency_key: str | None,
 ) -> PlannedAppend | Appended:
@@ -125,26 +133,25 @@ def plan_append(
         stored = replayed_result(tx, state, idempotency_key, "append", digest)
         if stored is not None:
             return _replayed(stored)
-    on_branch = not isinstance(expected, Stored) and expected != state.leaf
-    if on_branch and on_conflict != "branch":
-        raise LeafConflict(state.id, cast("str | None", expected), state.leaf)
+    on_branch = not state.require(expected, on_conflict) and on_conflict == "branch"
     if not entries:
-        nothing = Appended((), state.leaf, state.revision)
+        nothing = Appended((), state.leaf, state.revision, parent_id=state.leaf)
         return nothing if idempotency_key is None else PlannedAppend(state, None, nothing, idempotency_key, digest)
-    parent = state.position
-    if on_branch:
-        parent = None if expected is None else see_entry(tx, state, cast("str", expected))
+    below, parent = place(tx, state, leaf_of(expected) if on_branch else STORED)
     _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
     ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
     replaced = sum(new.surrogates_replaced for new in entries)
-    result = Appended(ids, state.leaf if on_branch else ids[-1], batch.revision, on_branch, False, replaced)
+    leaf = state.leaf if on_branch else ids[-1]
+    result = Appended(ids, leaf, batch.revision, on_branch, surrogates_replaced=replaced, parent_id=below)
     return PlannedAppend(state, batch, result, idempotency_key, digest)
 
 
 def _replayed(stored: str) -> Appended:
-    ids, leaf, revision, on_branch, replaced = json.loads(stored)
-    return Appended(tuple(ids), leaf, revision, on_branch, True, replaced)
+    ids, leaf, revision, on_branch, replaced, *below = json.loads(stored)
+    # Earlier versions did not write down what it was appended below.
+    parent_id = below[0] if below else None
+    return Appended(tuple(ids), leaf, revision, on_branch, True, replaced, parent_id=parent_id)
 
 
 def recall_append(tx: Transaction, session_id: str, idempotency_key: str) -> Appended | None:
@@ -163,7 +170,7 @@ def import_entries(
     session_id: str,
     entries: Sequence[NewEntry],
     leaf: str | None,
-    expected: LeafChoice,
+    expected: Expected,
 ) -> Appended:
     """Add entries with their own ids and parents, and set the leaf (see `Backend.import_entries`)."""
     with collector_held(len(entries)):
@@ -176,10 +183,10 @@ def _import_entries(
     session_id: str,
     entries: Sequence[NewEntry],
     leaf: str | None,
-    expected: LeafChoice,
+    expected: Expected,
 ) -> Appended:
     state = read_state(tx, session_id)
-    state.require_leaf(expected)
+    state.require(expected)
     differing: list[CallDifference] = []
     batch = EntryBatch(tx, sources, state, differing.append)
     batch.look_up([new.id for new in entries if isinstance(new.id, str)])
@@ -330,11 +337,11 @@ class EntryBatch:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""
         renewed: dict[tuple[int, int], Paid] = {}
         places = self._placed.values()
-        for at, (place, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
+        for at, (own, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
             above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
             paid = above.plus(paid_by(call for call in calls if call.identity in new))
             self.rows[at] = (*self.rows[at][: -len(paid)], *paid)
-            renewed[place.lane_id, place.depth] = paid
+            renewed[own.lane_id, own.depth] = paid
         self._placed = {
             entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
             for entry_id, position in self._placed.items()

@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 from flue_py.core.lanes import LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
-from flue_py.core.sessions import Deletion, is_meant, is_storable
+from flue_py.core.sessions import NOTHING_SEEN, STORED, Deletion, Expected, is_meant, is_storable
 from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.store.ops.state import read_state
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import delete as delete_sql
 from flue_py.store.sql import tasks as tasks_sql
 from flue_py.store.sql.takes import TreeLane
 
 
-def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run: bool) -> Deletion:
+def delete_tree(
+    tx: Transaction, session_id: str, scope: str | None, expected: Expected = STORED, *, dry_run: bool
+) -> Deletion:
     """Delete a session, its task closure, and what only they saw (see `Backend.delete_tree`)."""
     if not is_storable(session_id):
         return Deletion(())
@@ -30,6 +33,9 @@ def delete_tree(tx: Transaction, session_id: str, scope: str | None, *, dry_run:
         tx.lock_sessions(found.sessions)
     if found is None or not doomed.sessions:
         return Deletion((), () if found is None else tuple(doomed.missing))
+    if expected not in (STORED, NOTHING_SEEN):
+        # Only now is it certain that nobody adds anything any more.
+        read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
     tails = _tails(fates)

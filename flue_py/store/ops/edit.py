@@ -8,7 +8,7 @@ from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
 from flue_py.core.rows import MarkRow
-from flue_py.core.sessions import EditMetadata, SessionInfo, Stored, check_entry_label, check_label
+from flue_py.core.sessions import EditMetadata, Expected, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
 from flue_py.store.ops.pins import group_of, pins_of
 from flue_py.store.ops.read import latest_compaction_fields
@@ -30,10 +30,12 @@ def update_session(
     auto_title: str | None | Stored,
     metadata_text: str | EditMetadata | None,
     completed_us: int | None | Stored,
+    expected: Expected,
     note: Note,
 ) -> SessionInfo:
     """Change what is named (see `Backend.update_session`)."""
     state = read_state(tx, session_id)
+    state.require(expected)
     info = require_session(tx, session_id)
     wanted: list[tuple[EditKind, str | None]] = []
     if not isinstance(title, Stored):
@@ -67,10 +69,19 @@ def _write_row_value(tx: Transaction, state: SessionState, edit: Edit) -> None:
         tx.run(sessions_sql.UPDATE_COMPLETED, session_key=state.key, completed_at=completed_at)
 
 
-def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note) -> None:
+def set_label(
+    tx: Transaction,
+    sources: Sources,
+    session_id: str,
+    entry_id: str,
+    label: str | None,
+    expected: Expected,
+    note: Note,
+) -> None:
     """Set or clear a label (see `Backend.set_label`)."""
     check_entry_label(label)
     state = read_state(tx, session_id)
+    state.require(expected)
     see_entry(tx, state, entry_id)
     edit = Edit("label", entry_id, _mark(tx, state, entry_id, "label"), label or None)
     if edit.before != edit.after:
@@ -79,10 +90,11 @@ def set_label(tx: Transaction, sources: Sources, session_id: str, entry_id: str,
 
 
 def set_pin(
-    tx: Transaction, sources: Sources, session_id: str, entry_id: str, pinned: bool, note: Note
+    tx: Transaction, sources: Sources, session_id: str, entry_id: str, pinned: bool, expected: Expected, note: Note
 ) -> tuple[str, ...]:
     """Pin an entry with what belongs to it, or let go of them (see `Backend.set_pin`)."""
     state = read_state(tx, session_id)
+    state.require(expected)
     see_entry(tx, state, entry_id)
     (entry,) = tx.rows(move_sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
     check_pinnable(entry_id, entry.kind)

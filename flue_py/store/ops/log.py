@@ -18,7 +18,7 @@ from flue_py.core.log import (
     make_line,
     restorable,
 )
-from flue_py.core.sessions import LeafChoice
+from flue_py.core.sessions import Expected, Seen
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.store.ops.attachments import checked_payload
 from flue_py.store.ops.edit import restore_edits
@@ -89,11 +89,14 @@ def go_back(
     revision: int,
     *,
     before: bool,
-    expected: LeafChoice,
+    expected: Expected,
     note: Note,
 ) -> LogLine | None:
     """Go back to a line of the log (see `Backend.go_back`)."""
     state = read_state(tx, session_id)
+    if isinstance(expected, Seen):
+        # A leaf by itself is of interest only where the leaf is moved.
+        state.require(expected)
     check_is_logged(state.id, revision, state.revision)
     edits = [] if revision == 0 else restorable(_lines(tx, state, revision - 1, revision)[0].edits)
     if edits:
@@ -118,10 +121,10 @@ def _go_to(
     revision: int,
     target: str | None,
     note: Note,
-    expected: LeafChoice,
+    expected: Expected,
 ) -> bool:
     """Move the leaf to where it was, and bring back what was retracted since; return whether that changed anything."""
-    state.require_leaf(expected)
+    state.require(expected)
     if target == state.leaf:
         return False
     brought_back: list[str] = []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from flue_py.core.log import Note, decode_ids
 from flue_py.core.rows import MarkRow, MoveRow
-from flue_py.core.sessions import LeafChoice, Moved, MoveReason
+from flue_py.core.sessions import Expected, Moved, MoveReason
 from flue_py.errors import CorruptStore, EntryNotFound
 from flue_py.store.ops.state import (
     content_digest,
@@ -49,7 +49,7 @@ def move(
     sources: Sources,
     session_id: str,
     to: str | None,
-    expected: LeafChoice,
+    expected: Expected,
     reason: MoveReason,
     note: Note,
     idempotency_key: str | None,
@@ -63,7 +63,7 @@ def move(
         if stored is not None:
             from_id, to_id, revision, first_reason = json.loads(stored)
             return Moved(from_id, to_id, revision, first_reason, replayed=True)
-    state.require_leaf(expected)
+    state.require(expected)
     if to is not None:
         see_entry(tx, state, to)
     if to == state.leaf:
@@ -104,9 +104,12 @@ def write_move(
     return Moved(state.leaf, to, revision, reason)
 
 
-def retract(tx: Transaction, sources: Sources, session_id: str, entry_id: str, note: Note) -> Moved | None:
+def retract(
+    tx: Transaction, sources: Sources, session_id: str, entry_id: str, expected: Expected, note: Note
+) -> Moved | None:
     """Retract a failed leaf message (see `Backend.retract`)."""
     state = read_state(tx, session_id)
+    state.require(expected)
     if entry_id != state.leaf or state.position is None:
         return None
     row = tx.first(move_sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
@@ -132,10 +135,10 @@ def _has_visible_child(tx: Transaction, state: SessionState, position: Position)
     return False
 
 
-def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, note: Note) -> Moved | None:
+def undo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
     """Undo the last operation that is not undone (see `Backend.undo`)."""
     state = read_state(tx, session_id)
-    state.require_leaf(expected)
+    state.require(expected)
     operation = _operation_to_undo(tx, state)
     if operation is None:
         return None
@@ -150,10 +153,10 @@ def undo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoic
     )
 
 
-def redo(tx: Transaction, sources: Sources, session_id: str, expected: LeafChoice, note: Note) -> Moved | None:
+def redo(tx: Transaction, sources: Sources, session_id: str, expected: Expected, note: Note) -> Moved | None:
     """Redo what was undone last (see `Backend.redo`)."""
     state = read_state(tx, session_id)
-    state.require_leaf(expected)
+    state.require(expected)
     operation = _operation_to_redo(tx, state)
     if operation is None:
         return None

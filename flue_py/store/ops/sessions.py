@@ -11,6 +11,7 @@ from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.rows import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
+    Expected,
     LeafChoice,
     NewSession,
     SessionInfo,
@@ -139,10 +140,11 @@ def fork(
     session_id: str,
     at: LeafChoice,
     new: NewSession,
+    expected: Expected,
     idempotency_key: str | None,
 ) -> SessionInfo:
     """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
-    planned = plan_fork(tx, sources, session_id, at, new, idempotency_key)
+    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key)
     return planned if isinstance(planned, SessionInfo) else planned.write(tx)
 
 
@@ -179,6 +181,7 @@ def plan_fork(
     session_id: str,
     at: LeafChoice,
     new: NewSession,
+    expected: Expected,
     idempotency_key: str | None,
 ) -> PlannedFork | SessionInfo:
     """Return what a fork will write, or the session where this request has made it before. Writes nothing."""
@@ -189,6 +192,7 @@ def plan_fork(
     stored = replayed_result(tx, state, idempotency_key, "fork", digest)
     if stored is not None:
         return _replayed_session(tx, stored)
+    state.require(expected)
     leaf, _ = place(tx, state, at)
     session = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
     return PlannedFork(state, session, idempotency_key, digest)
@@ -210,6 +214,7 @@ def create_task(
     parent_id: str,
     task_id: str,
     new: NewSession,
+    expected: Expected,
     idempotency_key: str | None,
     max_depth: int,
 ) -> SessionInfo:
@@ -222,6 +227,7 @@ def create_task(
         return _replayed_session(tx, stored)
     info = _linked_child(tx, state, task_id)
     if info is None:
+        state.require(expected)
         depth = state.task_depth + 1
         if depth > max_depth:
             raise TaskDepthExceeded(
@@ -255,13 +261,20 @@ def _linked_child(tx: Transaction, state: SessionState, task_id: str) -> Session
 
 
 def link_task(
-    tx: Transaction, sources: Sources, parent_id: str, child_id: str, task_id: str, entry_id: str | None
+    tx: Transaction,
+    sources: Sources,
+    parent_id: str,
+    child_id: str,
+    task_id: str,
+    entry_id: str | None,
+    expected: Expected,
 ) -> None:
     """Link a task session to a parent (see `Backend.link_task`)."""
     check_name(task_id, "task_id")
     check_name(child_id, "child session id")
     check_name(entry_id, "entry_id")
     state = read_state(tx, parent_id)
+    state.require(expected)
     _insert_link(tx, sources, state, task_id, child_id, entry_id)
     parents = tx.first(tasks_sql.PARENTS_OF_CHILD, child_id=child_id)
     if parents == (1,):

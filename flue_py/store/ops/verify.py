@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flue_py.core.cutting import encoded, splice
-from flue_py.core.entries import message_preview, message_text, message_title
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.lanes import Lane
 from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable, is_usable
+from flue_py.core.spoken import message_preview, message_text, message_title
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown

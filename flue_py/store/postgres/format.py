@@ -6,9 +6,9 @@ which begins by waiting for an advisory lock: of two processes one does it, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -27,6 +27,7 @@ from flue_py.store.schema.ddl import (
     FINISHED_BY,
     LOCK_STATEMENT,
     Migrated,
+    RunAlembic,
     checked_stamp,
     relation_names,
     run_migrations,
@@ -80,10 +81,7 @@ def prepare_postgres(connection: Connection, location: str, busy_timeout: float 
             _, found, is_current = _look(connection, location)
         if is_current:
             return Migrated(location, found)
-        with connection.begin():
-            if busy_timeout is not None:
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {max(1, int(busy_timeout * 1000))}")
-            connection.exec_driver_sql(LOCK_STATEMENT)
+        with _locked(connection, busy_timeout):
             schema, found, is_current = _look(connection, location)
             if not is_current:
                 _require_suitable(connection, location, schema)
@@ -92,6 +90,16 @@ def prepare_postgres(connection: Connection, location: str, busy_timeout: float 
                 else:
                     _upgrade(connection, location, schema, found)
     return Migrated(location, found)
+
+
+@contextmanager
+def _locked(connection: Connection, busy_timeout: float | None) -> Iterator[None]:
+    """Surround a transaction that makes or upgrades a store, once nobody else does."""
+    with connection.begin():
+        if busy_timeout is not None:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {max(1, int(busy_timeout * 1000))}")
+        connection.exec_driver_sql(LOCK_STATEMENT)
+        yield
 
 
 @contextmanager
@@ -158,20 +166,29 @@ def _require_suitable(connection: Connection, location: str, schema: str) -> Non
 
 def _create(connection: Connection, location: str, schema: str) -> None:
     """Make a new store inside the transaction that is open: the stamp first, then the tables."""
+    _stamp(connection, location, schema)
+    for statement in schema_statements("postgresql"):
+        connection.exec_driver_sql(statement)
+
+
+def _stamp(connection: Connection, location: str, schema: str) -> None:
+    """Stamp a schema for a new store. Raises `NotAStore` if another program has tables by the names of ours."""
     taken = relation_names().intersection(connection.exec_driver_sql(_READ_RELATIONS).scalars())
     if taken:
         raise NotAStore(
             f"{location}: in the schema {schema} another program has tables by a store's names "
             f"({', '.join(sorted(taken))}); {_OWN_SCHEMA}"
         )
-    for statement in [*stamp_statements("postgresql"), *schema_statements("postgresql")]:
+    for statement in stamp_statements("postgresql"):
         connection.exec_driver_sql(statement)
 
 
-def _upgrade(connection: Connection, location: str, schema: str, found: int) -> None:
-    """Run the migrations that an older store lacks, inside the transaction that is open."""
+def _upgrade(
+    connection: Connection, location: str, schema: str, found: int | None, run: RunAlembic = run_migrations
+) -> None:
+    """Run the migrations that a store lacks, inside the transaction that is open."""
     try:
-        run_migrations(connection, schema)
+        run(connection, schema)
     except (SQLAlchemyError, CorruptStore) as error:
         ours = translate(error, location)
         if isinstance(ours, StoreBusy) or sqlstate_of(error) in OUTSIDE or is_lost_connection(error):
@@ -179,7 +196,35 @@ def _upgrade(connection: Connection, location: str, schema: str, found: int) -> 
         raise CorruptStore(f"{location} cannot be upgraded from format {found}, and is as it was ({error})") from error
 
 
-async def migrate_url(target: str, *, busy_timeout: float) -> Migrated:
+def prepare_with(
+    run: RunAlembic, reads_only: bool, connection: Connection, location: str, busy_timeout: float | None = None
+) -> Migrated:
+    """Call ``run`` where `prepare_postgres` would migrate, on a store of any format or on a new one; return as it does.
+
+    Where alembic only looks, nothing is made or changed, and it is called for a store alone.
+    """
+    connection.execution_options(isolation_level="READ COMMITTED")
+    with _translated(location):
+        with connection.begin():
+            schema, found, _ = _look(connection, location)
+            if reads_only:
+                if found is not None:
+                    run(connection, schema)
+                return Migrated(location, found)
+        with _locked(connection, busy_timeout):
+            schema, found, is_current = _look(connection, location)
+            if not is_current:
+                _require_suitable(connection, location, schema)
+            if found is None:
+                _stamp(connection, location, schema)
+            _upgrade(connection, location, schema, found, run)
+    return Migrated(location, found)
+
+
+Prepare: TypeAlias = Callable[["Connection", str, float | None], Migrated]
+
+
+async def migrate_url(target: str, *, busy_timeout: float, prepare: Prepare = prepare_postgres) -> Migrated:
     """Do as `prepare_postgres` does to the database of a URL, on a connection of its own.
 
     Raises `InvalidArgument`, too.
@@ -192,7 +237,7 @@ async def migrate_url(target: str, *, busy_timeout: float) -> Migrated:
     try:
         with _translated(location):
             async with engine.connect() as connection:
-                return await connection.run_sync(prepare_postgres, location, busy_timeout)
+                return await connection.run_sync(prepare, location, busy_timeout)
     except (TypeError, OverflowError) as error:
         # The driver takes the parts of a URL as arguments of its own.
         raise InvalidArgument(f"{location}: the driver does not understand a part of this URL") from error

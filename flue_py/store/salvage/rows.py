@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flue_py.core.cutting import encoded, splice
-from flue_py.core.entries import message_title
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest, utf8_length
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
+from flue_py.core.spoken import message_title
 from flue_py.core.unavailable import without_lost
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage

@@ -7,6 +7,7 @@ the tests compare by what the catalogs say. Migration NNNN makes format NNNN, an
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -44,6 +45,9 @@ FINISHED_BY = "attachments"
 STATEMENT_END = ";\n\n"
 """What stands behind each statement of a printed schema, and nowhere within one."""
 
+RunAlembic: TypeAlias = "Callable[[Connection, str | None], None]"
+"""Runs alembic on a connection with an open transaction. The schema is where its own table is, if there are schemas."""
+
 LOCK_KEY = int.from_bytes(b"flue_py")
 """What PostgreSQL's advisory locks on making or upgrading a store count from: the name, read as a number."""
 
@@ -70,6 +74,11 @@ def migrations_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "migrations"
 
 
+def format_at(revision: str) -> int:
+    """Return the format of a store at an alembic revision."""
+    return next((found for found, last in REVISIONS.items() if revision <= last), FORMAT_VERSION)
+
+
 def alembic_config(
     connection: Connection | None = None, url: str | None = None, schema: str | None = None
 ) -> alembic_settings.Config:
@@ -90,7 +99,7 @@ def alembic_config(
 # -- making a store ---------------------------------------------------------------------------------------------------
 
 
-def stamp_statements(dialect: Dialect = "sqlite") -> list[str]:
+def stamp_statements(dialect: Dialect = "sqlite", made: int = FORMAT_VERSION) -> list[str]:
     """Return the SQL that stamps an empty database. PostgreSQL has no application id, and draws keys at random."""
     if dialect == "postgresql":
         return [
@@ -98,7 +107,7 @@ def stamp_statements(dialect: Dialect = "sqlite") -> list[str]:
 CREATE TABLE flue_store (
     name TEXT COLLATE "C" NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
 )""",
-            f"INSERT INTO flue_store (name, value) VALUES ('format', {FORMAT_VERSION}), ('epoch', 0)",
+            f"INSERT INTO flue_store (name, value) VALUES ('format', {made}), ('epoch', 0)",
         ]
     return [
         f"PRAGMA application_id = {APPLICATION_ID}",
@@ -106,7 +115,7 @@ CREATE TABLE flue_store (
 CREATE TABLE flue_store (
     name TEXT NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_flue_store PRIMARY KEY (name)
 ) WITHOUT ROWID""",
-        f"INSERT INTO flue_store (name, value) VALUES ('format', {FORMAT_VERSION}), ('epoch', 0), ('next_key', 1)",
+        f"INSERT INTO flue_store (name, value) VALUES ('format', {made}), ('epoch', 0), ('next_key', 1)",
     ]
 
 

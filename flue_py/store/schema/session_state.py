@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from flue_py.core.sessions import LeafChoice, Stored
+from flue_py.core.sessions import Expected, OnConflict, Seen, Stored, leaf_of
 from flue_py.core.usage import Paid, UsageTotals
-from flue_py.errors import LeafConflict
+from flue_py.errors import LeafConflict, RevisionConflict
 
 
 class Position(NamedTuple):
@@ -41,7 +41,18 @@ class SessionState:
     cwd: str | None
     position: Position | None
 
-    def require_leaf(self, expected: LeafChoice) -> None:
-        """Raise `LeafConflict` where the stored leaf is not the expected one."""
-        if not isinstance(expected, Stored) and expected != self.leaf:
-            raise LeafConflict(self.id, expected, self.leaf)
+    def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:
+        """Return whether the stored leaf is the expected one.
+
+        Raises `RevisionConflict` if the stored revision is another one, and `LeafConflict` if the leaf is, unless
+        ``on_conflict`` has an answer to that.
+        """
+        leaf = leaf_of(expected)
+        revision = expected.revision if isinstance(expected, Seen) else None
+        if revision is not None and revision != self.revision:
+            raise RevisionConflict(self.id, revision, self.revision)
+        if isinstance(leaf, Stored) or leaf == self.leaf:
+            return True
+        if on_conflict == "raise":
+            raise LeafConflict(self.id, leaf, self.leaf)
+        return False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from flue_py.core.salvaging import BackupReport
@@ -17,6 +17,7 @@ from flue_py.store.sqlite.file import BUSY_POLL_MS, check_magic, connect, transl
 from flue_py.store.sqlite.page_copy import Progress, copy_into
 from flue_py.store.sqlite.transaction import SqliteTransaction
 from flue_py.store.sqlite.unwritable import connect_for_reading, why_not_writable
+from flue_py.store.waiting import Waiting
 
 
 class Told:
@@ -40,13 +41,13 @@ class Told:
             raise StoreUnavailable("progress: it raised an error, and nothing was written") from error
 
 
-async def back_up_in_thread(
-    path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
+async def back_up_while_waiting(
+    waiting: Waiting, path: Path, target: Path, *, overwrite: bool, verified: bool, progress: Progress | None
 ) -> BackupReport:
-    """Copy a database file on a thread of its own (see `Backend.backup`). What ``progress`` raises is raised here."""
+    """Copy a database file as its store waits for that (see `Backend.backup`). Raises what ``progress`` raises, too."""
     told = Told(progress)
     try:
-        return await asyncio.to_thread(back_up, path, target, overwrite=overwrite, verified=verified, progress=told)
+        return await waiting.call(partial(back_up, path, target, overwrite=overwrite, verified=verified, progress=told))
     except StoreUnavailable:
         if told.error is not None:
             raise told.error from None

@@ -34,6 +34,6 @@ class RunnerOnFile(RunnerOnSqlite):
     async def backup(
         self, target: Path, *, overwrite: bool, verified: bool, progress: Callable[[int, int], None] | None
     ) -> BackupReport:
-        return await backups.back_up_in_thread(
-            self._path, target, overwrite=overwrite, verified=verified, progress=progress
+        return await backups.back_up_while_waiting(
+            self.waiting, self._path, target, overwrite=overwrite, verified=verified, progress=progress
         )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flue_py.errors import CorruptStore, NotAStore, StoreUnavailable
 from flue_py.lazy import lazy_module
@@ -18,6 +20,7 @@ from flue_py.store.files.private import Part
 from flue_py.store.schema.ddl import (
     FINISHED_BY,
     Migrated,
+    RunAlembic,
     checked_stamp,
     run_migrations,
     schema_statements,
@@ -44,6 +47,8 @@ else:
     # Needed for a file of an older format only.
     sqlalchemy = lazy_module("sqlalchemy")
 
+Prepare: TypeAlias = Callable[[sqlite3.Connection, Path, float], Migrated]
+
 
 def open_file(path: Path, durability: Durability, busy_timeout: float, *, create: bool = True) -> sqlite3.Connection:
     """Return a connection to a database file of the current format, made private, created or upgraded as needed.
@@ -54,8 +59,9 @@ def open_file(path: Path, durability: Durability, busy_timeout: float, *, create
 
 
 def _open(
-    path: Path, durability: Durability, busy_timeout: float, *, create: bool
+    path: Path, durability: Durability, busy_timeout: float, *, create: bool, prepare: Prepare | None = None
 ) -> tuple[sqlite3.Connection, Migrated]:
+    prepare = prepare or prepare_database
     if create:
         make_private_file(path)
     check_magic(path)
@@ -63,21 +69,21 @@ def _open(
     require_not_lost(path)
     with translated(path):
         try:
-            return _connect_and_prepare(path, durability, busy_timeout)
+            return _connect_and_prepare(path, durability, busy_timeout, prepare)
         except (sqlite3.OperationalError, StoreUnavailable) as error:
             if not is_shared_memory_missing(error):
                 raise
         leave_wal(path)
-        return _connect_and_prepare(path, durability, busy_timeout)
+        return _connect_and_prepare(path, durability, busy_timeout, prepare)
 
 
 def _connect_and_prepare(
-    path: Path, durability: Durability, busy_timeout: float
+    path: Path, durability: Durability, busy_timeout: float, prepare: Prepare
 ) -> tuple[sqlite3.Connection, Migrated]:
     # Whoever is just making or upgrading the database holds a lock that even reading has to wait for.
     connection = connect(path, durability, read_only=False, timeout=busy_timeout)
     try:
-        done = prepare_database(connection, path, busy_timeout)
+        done = prepare(connection, path, busy_timeout)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
     except BaseException:
         connection.close()
@@ -95,11 +101,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     if found == FORMAT_VERSION and is_finished(connection):
         try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
-    if journal_mode(connection) != WAL:
-        # The switch cannot be waited for, nor made inside a transaction.
-        begin_immediate(connection, busy_timeout)
-        connection.execute("COMMIT")
-        use_wal(connection, path, busy_timeout)
+    _ask_for_wal(connection, path, busy_timeout)
     begin_immediate(connection, busy_timeout)
     try:
         found = format_of(connection, path)
@@ -112,6 +114,15 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     if found is not None and not (found == FORMAT_VERSION and is_finished(connection)):
         return _upgrade(connection, path, found, busy_timeout)
     return Migrated(str(path), found)
+
+
+def _ask_for_wal(connection: sqlite3.Connection, path: Path, busy_timeout: float) -> None:
+    """Switch to a write-ahead log where the file system has what it takes."""
+    if journal_mode(connection) != WAL:
+        # The switch cannot be waited for, nor made inside a transaction.
+        begin_immediate(connection, busy_timeout)
+        connection.execute("COMMIT")
+        use_wal(connection, path, busy_timeout)
 
 
 def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
@@ -156,24 +167,47 @@ def backup_path(path: Path, found: int) -> Path:
 
 def _upgrade(connection: sqlite3.Connection, path: Path, found: int, busy_timeout: float) -> Migrated:
     """Back an older database up, then run the migrations that it lacks, in one transaction."""
+    return _in_alembic(lambda target, _: run_migrations(target), connection, path, found, busy_timeout)
+
+
+def _in_alembic(
+    run: RunAlembic, connection: sqlite3.Connection, path: Path, found: int | None, busy_timeout: float
+) -> Migrated:
+    """Have alembic work on a database in one transaction, which holds the write lock; return what was found.
+
+    An empty database is stamped before, one that lacks migrations is backed up. Raises `CorruptStore` where alembic
+    fails; nothing was changed then.
+    """
     backup: Path | None = None
-    # The pool must neither close nor reset a connection that belongs to the runner.
-    engine = sqlalchemy.create_engine(
-        "sqlite://", creator=lambda: connection, poolclass=sqlalchemy.StaticPool, pool_reset_on_return=None
-    )
-    sqlalchemy.event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
     try:
+        engine = _engine_on(connection)
+        sqlalchemy.event.listen(engine, "begin", lambda _: begin_immediate(connection, busy_timeout))
         with engine.begin() as target:
             now = format_of(connection, path)
-            if now == found and not is_finished(connection):
-                backup = _back_up(path, found, busy_timeout)
-                run_migrations(target)
+            if now is None:
+                for statement in stamp_statements():
+                    connection.execute(statement)
+            elif not is_finished(connection):
+                backup = _back_up(path, now, busy_timeout)
+            run(target, None)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:
         kept = f"; a backup is at {backup}" if backup is not None else ""
         raise CorruptStore(
             f"{path} cannot be upgraded from format {found}, and is as it was ({error}){kept}"
         ) from error
+    except BaseException:
+        # What was refused has changed nothing, so there is nothing to restore.
+        if backup is not None:
+            backup.unlink()
+        raise
     return Migrated(str(path), now, backup)
+
+
+def _engine_on(connection: sqlite3.Connection) -> sqlalchemy.Engine:
+    """Return an engine of one connection, which it neither closes nor resets."""
+    return sqlalchemy.create_engine(
+        "sqlite://", creator=lambda: connection, poolclass=sqlalchemy.StaticPool, pool_reset_on_return=None
+    )
 
 
 def _back_up(path: Path, found: int, busy_timeout: float) -> Path:
@@ -196,3 +230,25 @@ def migrate_file(path: Path, busy_timeout: float) -> Migrated:
     connection, done = _open(path, "full", busy_timeout, create=True)
     connection.close()
     return done
+
+
+def migrate_file_with(run: RunAlembic, path: Path, busy_timeout: float, *, reads_only: bool) -> None:
+    """Call ``run`` with a connection to a file that alembic is to work on, as `migrate_file` would, and no schema.
+
+    Where alembic only looks, nothing is made or changed. Raises as `migrate_file`, and what ``run`` raises.
+    """
+    if not reads_only:
+        _open(path, "full", busy_timeout, create=True, prepare=partial(_prepare_with, run))[0].close()
+        return
+    check_magic(path)
+    require_not_lost(path)
+    with translated(path), closing(connect(path, "full", read_only=True, timeout=busy_timeout)) as connection:
+        format_of(connection, path)
+        with _engine_on(connection).connect() as target:
+            run(target, None)
+
+
+def _prepare_with(run: RunAlembic, connection: sqlite3.Connection, path: Path, busy_timeout: float) -> Migrated:
+    found = format_of(connection, path)
+    _ask_for_wal(connection, path, busy_timeout)
+    return _in_alembic(run, connection, path, found, busy_timeout)

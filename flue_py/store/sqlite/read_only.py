@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,8 +14,9 @@ from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sqlite.file import check_magic, translated
 from flue_py.store.sqlite.migrate import format_of, is_finished
-from flue_py.store.sqlite.owner import OpenFile, forget_file, require_not_inherited, require_not_lost
+from flue_py.store.sqlite.owner import OpenFile, require_not_inherited, require_not_lost
 from flue_py.store.sqlite.runner import SqliteRunner
+from flue_py.store.sqlite.store_file import Reader, StoreFile
 from flue_py.store.sqlite.unwritable import ReadingConnection, Stamps, connect_for_reading, stamps_of, why_not_writable
 
 Result = TypeVar("Result")
@@ -28,70 +28,71 @@ async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: fl
     Raises `NotAStore`, `FormatTooNew`, `StoreBusy`, `CorruptStore`, and `StoreUnavailable`: where it cannot be read,
     for an older format, and later for every write. O(1).
     """
-    runner = ReadOnlyRunner(Path(path), "full", busy_timeout)
+    runner = SqliteRunner(ReadOnlyFile(Path(path), "full", busy_timeout))
     await runner.start(create=False)
     return Backend(runner, sources)
 
 
-class ReadOnlyRunner(SqliteRunner):
-    """Runs reads on a SQLite file, and refuses writes."""
+class ReadOnlyFile(StoreFile):
+    """A file that is read, and refuses writes."""
 
-    async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        self._require_open()
-        why = why_not_writable(self._absolute_path) or "open it without read_only=True"
-        raise StoreUnavailable(f"{self._path} is open for reading only, and nothing was changed; {why}")
-
-    def _write_loop(self, ready: asyncio.Future[None], create: bool) -> None:
-        """Look at the file, and wait for the end: there is nothing to write."""
-        try:
-            self._require_readable()
-            self._file = OpenFile(self._absolute_path, self)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is waiting for it
-            self._tell_ready(ready, error)
-            return
-        self._tell_ready(ready, None)
-        self._writes.get()
-        self._end_readers()
-        forget_file(self)
-        self._post(self._ended.set_result, None)
-
-    def _require_readable(self) -> None:
-        """Raise `StoreUnavailable` and others of ours if the file is not a store of the current format."""
-        check_magic(self._path)
-        require_not_inherited(self._path)
-        require_not_lost(self._path)
-        with translated(self._path), closing(self._connect_reader()) as connection:
-            found = format_of(connection, self._path)
+    def open(self, *, create: bool) -> None:
+        """Look at the file. Raises `StoreUnavailable` and others of ours if it is not a store of the current format."""
+        del create
+        check_magic(self.path)
+        require_not_inherited(self.path)
+        require_not_lost(self.path)
+        with translated(self.path), closing(self.connect()) as connection:
+            found = format_of(connection, self.path)
             is_current = found == FORMAT_VERSION and is_finished(connection)
         if found is None:
-            raise NotAStore(f"{self._path} is empty; open it for writing to make a store of it")
+            raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
         if not is_current:
             early = "" if found < FORMAT_VERSION else "an early form of "
             raise StoreUnavailable(
-                f"{self._path} has {early}format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
+                f"{self.path} has {early}format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
                 "open it once where it can be written to, or a copy of it"
             )
+        self._file = OpenFile(self._absolute_path, self)
 
-    def _connect_reader(self) -> ReadingConnection:
-        with translated(self._path):
+    def require_writable(self) -> None:
+        why = why_not_writable(self._absolute_path) or "open it without read_only=True"
+        raise StoreUnavailable(f"{self.path} is open for reading only, and nothing was changed; {why}")
+
+    def reader(self) -> Reader:
+        return _UnlockedReader(self)
+
+    def connect(self) -> ReadingConnection:
+        with translated(self.path):
             return connect_for_reading(self._absolute_path, self._busy_timeout)
 
-    def _reader(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
+    def version(self) -> Stamps:
+        """Return what is another value after each commit: how the files look."""
+        return stamps_of(self._absolute_path)
+
+
+class _UnlockedReader(Reader):
+    """Reads, and makes sure that nobody has written meanwhile where no lock has kept them from it."""
+
+    def __init__(self, file: ReadOnlyFile) -> None:
+        super().__init__(file)
+        self._store = file
+
+    def _connected(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
         """Return a connection that knows the files as they are now."""
         if connection is None:
-            return self._connect_reader()
+            return self._store.connect()
         if not self._has_changed(connection):
             return connection
-        fresh = self._connect_reader()
+        fresh = self._store.connect()
         connection.close()
         return fresh
 
     def _has_changed(self, connection: sqlite3.Connection) -> bool:
         taken = connection.stamps if isinstance(connection, ReadingConnection) else None
-        return taken is not None and taken != stamps_of(self._absolute_path)
+        return taken is not None and taken != self._store.version()
 
     def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
-        """Read, and make sure that nobody has written meanwhile where no lock has kept them from it."""
         try:
             result = super()._read_snapshot(connection, work)
         except (sqlite3.Error, CorruptStore) as error:
@@ -103,10 +104,4 @@ class ReadOnlyRunner(SqliteRunner):
         return result
 
     def _was_written(self) -> StoreBusy:
-        return StoreBusy(f"{self._path} was written to by another process while it was read; try again")
-
-    def _file_changed(self) -> bool:
-        before, self._seen = self._seen, stamps_of(self._absolute_path)
-        return before is not None and before != self._seen
-
-    _seen: Stamps | None = None
+        return StoreBusy(f"{self._store.path} was written to by another process while it was read; try again")

@@ -21,6 +21,7 @@ from flue_py.testing.contracts.conflicts import ConflictContract
 from flue_py.testing.contracts.copying import CopyContract
 from flue_py.testing.contracts.deletion import DeletionContract
 from flue_py.testing.contracts.entry_costs import EntryCostContract
+from flue_py.testing.contracts.expectations import ExpectationContract
 from flue_py.testing.contracts.forks import ForkContract
 from flue_py.testing.contracts.idempotency import IdempotencyContract
 from flue_py.testing.contracts.imports import ImportContract
@@ -68,6 +69,7 @@ class BackendContract(
     AppendContract,
     ImportContract,
     ConflictContract,
+    ExpectationContract,
     IdempotencyContract,
     MoveContract,
     UndoContract,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_custom, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionNotFound
@@ -84,7 +84,7 @@ class AppendContract:
     async def test_a_message_comes_back_value_for_value_and_in_its_own_key_order(
         self, backend: Backend, message: JsonObject
     ) -> None:
-        new = new_message(message, "retry")
+        new = NewEntry.message(message, "retry")
         session = await new_session(backend, new)
         (entry,) = await path_of(backend, session.id)
         assert entry.payload == new.payload
@@ -94,7 +94,7 @@ class AppendContract:
 
     @pytest.mark.parametrize("data", [None, True, 0, "text", [1, None], {"a": 1}])
     async def test_unknown_kinds_survive_with_whatever_data_they_hold(self, backend: Backend, data: JsonValue) -> None:
-        session = await new_session(backend, new_custom("model_change", data), new_custom("x.y:z-1", data))
+        session = await new_session(backend, NewEntry.custom("model_change", data), NewEntry.custom("x.y:z-1", data))
         entries = await path_of(backend, session.id)
         assert [entry.kind for entry in entries] == ["model_change", "x.y:z-1"]
         assert [entry.data for entry in entries] == [data, data]
@@ -119,7 +119,7 @@ class AppendContract:
         await add(
             backend,
             session.id,
-            new_compaction("x", first_kept_entry_id=session.leaf_id, tokens_before=1, calls=[call]),
+            NewEntry.compaction("x", first_kept_entry_id=session.leaf_id, tokens_before=1, calls=[call]),
         )
         assert (await session_info(backend, session.id)).spent_tokens == 6
         assert (await backend.info()).ledger_rows == 2
@@ -155,10 +155,10 @@ class AppendContract:
         assert await tree_ids(backend, session.id) == [first, second, third, sibling]
 
     async def test_counters_and_first_message_follow_appends(self, backend: Backend) -> None:
-        session = await new_session(backend, assistant("hello"), new_custom("note", 1))
+        session = await new_session(backend, assistant("hello"), NewEntry.custom("note", 1))
         assert (session.entry_count, session.message_count, session.first_message) == (2, 1, None)
         await add(backend, session.id, user(" "), user("why?\nbecause"), user("later"))
-        await add(backend, session.id, user("last"), new_branch_summary("tried", from_id=None))
+        await add(backend, session.id, user("last"), NewEntry.branch_summary("tried", from_id=None))
         info = await session_info(backend, session.id)
         assert (info.entry_count, info.message_count, info.first_message) == (7, 5, "why?")
 

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import pytest
 
-from flue_py.core.entries import new_custom, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.trees import TreeCopy
@@ -62,7 +62,7 @@ class AttachmentContract:
     async def test_a_picture_of_every_shape_comes_back_as_it_was_and_is_stored_once(
         self, backend: Backend, shape: str
     ) -> None:
-        said = [new_custom("custom_message", {"content": [SHAPES[shape]], "n": n}) for n in range(3)]
+        said = [NewEntry.custom("custom_message", {"content": [SHAPES[shape]], "n": n}) for n in range(3)]
         session = await new_session(backend, *said)
         assert [entry.payload for entry in await path_of(backend, session.id)] == [new.payload for new in said]
         tree = await whole_tree(backend, session.id)
@@ -72,12 +72,12 @@ class AttachmentContract:
 
     async def test_every_read_puts_pictures_back(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2), pictured(PICTURE), user("beside"))
-        await add(backend, session.id, pictured(OTHER_PICTURE, PICTURE), new_custom("artifact", {"data": _BASE64}))
+        await add(backend, session.id, pictured(OTHER_PICTURE, PICTURE), NewEntry.custom("artifact", {"data": _BASE64}))
         fork = await backend.fork(session.id, STORED, NewSession())
         await add(backend, fork.id, pictured(PICTURE, text="again"), user("end"))
         path = await path_of(backend, fork.id)
         pictures = [entry for entry in path if len(entry.payload) > len(_BASE64)]
-        said = [pictured(PICTURE), pictured(OTHER_PICTURE, PICTURE), new_custom("artifact", {"data": _BASE64})]
+        said = [pictured(PICTURE), pictured(OTHER_PICTURE, PICTURE), NewEntry.custom("artifact", {"data": _BASE64})]
         assert [entry.payload for entry in pictures] == [
             each.payload for each in (*said, pictured(PICTURE, text="again"))
         ]
@@ -100,7 +100,7 @@ class AttachmentContract:
         await backend.set_pin(session.id, ids[0], True)
         await add(backend, session.id, compaction(ids[3], summary=f"seen: {_BASE64}"))
         shown = [message for _, message in await context_of(backend, session.id)]
-        assert pictured(PICTURE, text="old").payload in [new_message(message).payload for message in shown]
+        assert pictured(PICTURE, text="old").payload in [NewEntry.message(message).payload for message in shown]
         assert _BASE64 in str(shown[0])
         assert shown == (await backend.read_messages(session.id)).messages
 
@@ -144,7 +144,7 @@ class AttachmentContract:
         assert (await backend.verify()).problems == []
 
     async def test_a_file_and_a_text_of_the_same_bytes_are_one_blob(self, backend: Backend) -> None:
-        large = new_custom("artifact", ".".join(_BASE64[at : at + 999] for at in range(0, len(_BASE64), 999)))
+        large = NewEntry.custom("artifact", ".".join(_BASE64[at : at + 999] for at in range(0, len(_BASE64), 999)))
         session = await new_session(backend, large, pictured(large.payload.encode()))
         assert len(await stored_pictures(backend, session.id)) == 1
         (_, second) = await path_ids(backend, session.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flue_py.core.costs import EntryCost
-from flue_py.core.entries import new_branch_summary, new_compaction
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.merging import copy_of
 from flue_py.core.sessions import STORED, NewSession
@@ -29,9 +29,9 @@ class EntryCostContract:
             {"input": 5},
             {"input": 5, "cost": {"total": 0.02}},
         ]
-        summary = new_compaction("s", first_kept_entry_id=kept, tokens_before=9, calls=calls)
-        left = new_branch_summary("s", from_id=None, usage={"input": 5, "cost": {"total": 0.04}})
-        plain = new_branch_summary("s", from_id=None)
+        summary = NewEntry.compaction("s", first_kept_entry_id=kept, tokens_before=9, calls=calls)
+        left = NewEntry.branch_summary("s", from_id=None, usage={"input": 5, "cost": {"total": 0.04}})
+        plain = NewEntry.branch_summary("s", from_id=None)
         await add(backend, session.id, summary, left, plain)
         await backend.record_call(session.id, call())
         _, one, two, three, four, five, _ = await path_of(backend, session.id)

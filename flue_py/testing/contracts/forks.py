@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.entries import new_branch_summary
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
@@ -146,7 +146,7 @@ class ForkContract:
         session = await new_session(backend, *talk(2))
         root = (await path_ids(backend, session.id))[0]
         await backend.move(session.id, root)
-        (summary,) = await add(backend, session.id, new_branch_summary("tried", from_id=session.leaf_id))
+        (summary,) = await add(backend, session.id, NewEntry.branch_summary("tried", from_id=session.leaf_id))
         fork = await backend.fork(session.id, summary, NewSession())
         own = await add(backend, fork.id, *talk(1))
         await backend.move(fork.id, root)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flue_py.core.entries import NewEntry, new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, LeafConflict, SessionExists, SessionNotFound
 from flue_py.store.backend import Backend
@@ -46,7 +46,7 @@ class ImportContract:
         entries = [
             placed(user("root"), "r", None, 100),
             placed(user("left"), "l", "r", 300),
-            placed(new_custom("label", {"x": 1}), "m", "r", 200),
+            placed(NewEntry.custom("label", {"x": 1}), "m", "r", 200),
             placed(user("second root"), "s", None, 50),
             placed(compaction("l"), "c", "l", 400),
         ]

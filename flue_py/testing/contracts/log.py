@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.entries import new_exclusion
+from flue_py.core.entries import NewEntry
 from flue_py.core.log import Edit, LogLine, Note
 from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, LeafConflict, SessionNotFound
@@ -58,8 +58,8 @@ class LogContract:
         await backend.move(session.id, second, reason="rewind", note=Note("ann", "too long"))
         await backend.undo(session.id, note=Note("bob", "it was fine"))
         await backend.redo(session.id)
-        (excluded,) = await add(backend, session.id, new_exclusion(first, by="ann", why="a detour"))
-        await add(backend, session.id, new_exclusion(first, excluded=False))
+        (excluded,) = await add(backend, session.id, NewEntry.exclusion(first, by="ann", why="a detour"))
+        await add(backend, session.id, NewEntry.exclusion(first, excluded=False))
         await backend.import_entries(session.id, [placed(user("brought"), "i", first)], leaf="i")
         await backend.retract(session.id, "i", note=Note("eve", "wrong file"))
         await backend.link_task(session.id, UNKNOWN, "t")
@@ -155,7 +155,7 @@ class LogContract:
         await remember()
         await add(backend, session.id, compaction(second))
         await remember()
-        await add(backend, session.id, new_exclusion(second))
+        await add(backend, session.id, NewEntry.exclusion(second))
         await remember()
         await backend.move(session.id, first)
         await remember()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from flue_py.core.entries import NewEntry, new_custom, new_exclusion, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import STORED, LeafChoice, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound
@@ -26,13 +26,13 @@ from flue_py.testing.samples import (
 def call(*call_ids: str) -> NewEntry:
     """Return an assistant message that calls tools."""
     content: JsonValue = [{"type": "toolCall", "id": each, "name": "read", "arguments": {}} for each in call_ids]
-    return new_message({"role": "assistant", "content": content})
+    return NewEntry.message({"role": "assistant", "content": content})
 
 
 def result(call_id: str) -> NewEntry:
     """Return the result of a tool call."""
     content: JsonValue = [{"type": "text", "text": call_id}]
-    return new_message({"role": "toolResult", "toolCallId": call_id, "content": content})
+    return NewEntry.message({"role": "toolResult", "toolCallId": call_id, "content": content})
 
 
 async def context_ids(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[str]:
@@ -72,7 +72,7 @@ class MarkContract:
         session = await new_session(backend)
         _, called = await add(backend, session.id, user(), call("a", "b"))
         fork = await backend.fork(session.id, called, NewSession())
-        notes = [new_custom("note", number) for number in range(40)]
+        notes = [NewEntry.custom("note", number) for number in range(40)]
         *_, one, two, end = await add(backend, fork.id, *notes, result("b"), result("a"), *talk(1, 1))
         await add(backend, session.id, result("a"), *talk(1, 1))
         assert await backend.set_pin(fork.id, two, True) == (called, one, two)
@@ -118,7 +118,7 @@ class MarkContract:
         await backend.set_pin(session.id, first, True)
         (summary,) = await add(backend, session.id, compaction(third))
         fork = await backend.fork(session.id, STORED, NewSession())
-        await add(backend, fork.id, new_exclusion(third))
+        await add(backend, fork.id, NewEntry.exclusion(third))
         await backend.delete_tree(session.id)
         assert await context_ids(backend, fork.id) == [summary, first]
         await backend.undo(fork.id)
@@ -141,7 +141,7 @@ class MarkContract:
     async def test_a_pin_on_what_the_session_does_not_see_or_no_context_has_is_refused(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))
         other = await new_session(backend, user())
-        (setting,) = await add(backend, session.id, new_custom("model_change", {}))
+        (setting,) = await add(backend, session.id, NewEntry.custom("model_change", {}))
         refusals = Refusals(backend)
         for pinned in (True, False):
             for entry_id in (UNKNOWN, other.leaf_id or "", "a\0", "\ud800"):
@@ -159,15 +159,20 @@ class MarkContract:
             {"type": "image", "id": "i", "data": "x", "mimeType": "m"},
         ]
         first, second, third = await add(
-            backend, session.id, user("a"), new_message({"role": "user", "content": parts}), user("c")
+            backend, session.id, user("a"), NewEntry.message({"role": "user", "content": parts}), user("c")
         )
-        await add(backend, session.id, new_exclusion(first), new_exclusion(second, "i"))
+        await add(backend, session.id, NewEntry.exclusion(first), NewEntry.exclusion(second, "i"))
         (left, right) = await context_of(backend, session.id)
         assert [left[0], right[0]] == [second, third]
         assert left[1]["content"] == parts[:1]
-        await add(backend, session.id, new_exclusion(second, 0))
+        await add(backend, session.id, NewEntry.exclusion(second, 0))
         assert await context_ids(backend, session.id) == [third]
-        await add(backend, session.id, new_exclusion(second, "i", excluded=False), new_exclusion(first, excluded=False))
+        await add(
+            backend,
+            session.id,
+            NewEntry.exclusion(second, "i", excluded=False),
+            NewEntry.exclusion(first, excluded=False),
+        )
         (_, (_, message), _) = await context_of(backend, session.id)
         assert message["content"] == parts[1:]
         for expected in ([third], [second, third], [first, second, third]):
@@ -195,7 +200,7 @@ class MarkContract:
         first, second, third = await add(backend, session.id, *talk(3))
         await backend.set_pin(session.id, first, True)
         fork = await backend.fork(session.id, STORED, NewSession())
-        await add(backend, fork.id, new_exclusion(third), new_exclusion(first))
+        await add(backend, fork.id, NewEntry.exclusion(third), NewEntry.exclusion(first))
         assert await context_ids(backend, fork.id) == [second]
         assert await context_ids(backend, session.id) == [first, second, third]
         await backend.set_pin(fork.id, first, True)
@@ -204,7 +209,7 @@ class MarkContract:
         (later,) = await add(backend, fork.id, user())
         (again,) = await add(backend, fork.id, compaction(later))
         assert await context_ids(backend, fork.id) == [again, later]
-        await add(backend, fork.id, new_exclusion(first, excluded=False))
+        await add(backend, fork.id, NewEntry.exclusion(first, excluded=False))
         assert await context_ids(backend, fork.id) == [again, first, later]
         assert await context_ids(backend, fork.id, summary) == [summary, second]
 
@@ -232,14 +237,14 @@ class MarkContract:
         contexts = [await context_of(backend, session.id)]
         for step in (
             [compaction(ids[1])],
-            [new_exclusion(ids[1]), new_exclusion(ids[2])],
+            [NewEntry.exclusion(ids[1]), NewEntry.exclusion(ids[2])],
             talk(3, 4),
-            [new_exclusion(ids[0])],
+            [NewEntry.exclusion(ids[0])],
         ):
             await add(backend, session.id, *step)
             contexts.append(await context_of(backend, session.id))
         leaf = (await path_ids(backend, session.id))[-1]
-        brought = [placed(new_exclusion(leaf), "x", leaf)]
+        brought = [placed(NewEntry.exclusion(leaf), "x", leaf)]
         await backend.import_entries(session.id, brought, leaf="x")
         contexts.append(await context_of(backend, session.id))
         assert len({repr(context) for context in contexts}) == len(contexts) - 1

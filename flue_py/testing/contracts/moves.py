@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.entries import NewEntry, new_branch_summary, new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, Mark, NewSession
 from flue_py.errors import EntryNotFound, InvalidEntry, SessionNotFound
@@ -207,8 +207,8 @@ class MoveContract:
         assert session.leaf_id is not None
         others: list[NewEntry] = [
             compaction(session.leaf_id),
-            new_branch_summary("x", from_id=None),
-            new_custom("custom_message", {"content": "x"}),
+            NewEntry.branch_summary("x", from_id=None),
+            NewEntry.custom("custom_message", {"content": "x"}),
         ]
         for other in others:
             (entry_id,) = await add(backend, session.id, other)

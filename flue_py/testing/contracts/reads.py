@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from flue_py.core.entries import new_branch_summary, new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.core.projection import project
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import EntryNotFound, SessionNotFound
@@ -173,9 +173,9 @@ class ReadContract:
         session = await new_session(
             backend,
             *talk(2),
-            new_custom("model_change", {"model": "x"}),
-            new_branch_summary("tried", from_id=None),
-            new_custom("custom_message", {"content": "note"}),
+            NewEntry.custom("model_change", {"model": "x"}),
+            NewEntry.branch_summary("tried", from_id=None),
+            NewEntry.custom("custom_message", {"content": "note"}),
             *talk(1),
         )
         read = await backend.read_context(session.id)
@@ -235,7 +235,7 @@ class ReadContract:
     async def test_a_compaction_that_keeps_from_below_itself_keeps_nothing_before_it(self, backend: Backend) -> None:
         session = await new_session(backend)
         first, cut, below = await add(
-            backend, session.id, user(), placed(new_custom("note", 1), "note"), placed(user(), "below")
+            backend, session.id, user(), placed(NewEntry.custom("note", 1), "note"), placed(user(), "below")
         )
         await backend.import_entries(
             session.id,
@@ -278,9 +278,9 @@ class ReadContract:
             session.id,
             user("one"),
             assistant(),
-            new_custom("custom_message", {"content": "x"}),
+            NewEntry.custom("custom_message", {"content": "x"}),
             user("two"),
-            placed(new_branch_summary("x", from_id=None), "summary"),
+            placed(NewEntry.branch_summary("x", from_id=None), "summary"),
             user("three"),
         )
         assert ids_of(await backend.read_turns(session.id)) == [one, two, three]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flue_py.core.entries import new_custom
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.store.backend import Backend
 from flue_py.testing.samples import (
@@ -41,7 +41,7 @@ class SizeContract:
     async def test_the_same_large_payload_may_be_stored_many_times_and_deleted_bit_by_bit(
         self, backend: Backend
     ) -> None:
-        large = new_custom("artifact", "0123456789abcdef" * 8_000)
+        large = NewEntry.custom("artifact", "0123456789abcdef" * 8_000)
         session = await new_session(backend, large, large)
         fork = await backend.fork(session.id, (await path_ids(backend, session.id))[0], NewSession())
         await add(backend, fork.id, large)

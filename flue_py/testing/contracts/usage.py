@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from flue_py.core.entries import NewEntry, new_compaction, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.core.usage import MAX_AMOUNT, Cost, Usage
@@ -38,7 +38,7 @@ def called(call_id: str | None, provider: str = "p", tokens: int = 5) -> JsonObj
 
 def compacted(first_kept: str, *calls: JsonObject) -> NewEntry:
     """Return a compaction made by these paid calls."""
-    return new_compaction("so far", first_kept_entry_id=first_kept, tokens_before=9, calls=calls)
+    return NewEntry.compaction("so far", first_kept_entry_id=first_kept, tokens_before=9, calls=calls)
 
 
 class UsageContract:
@@ -49,7 +49,7 @@ class UsageContract:
             "input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4, "totalTokens": 50,
             "cost": {"input": 0.1, "output": 0.2, "cacheRead": 0.3, "cacheWrite": 0.4, "total": 5.5},
         }  # fmt: skip
-        message = new_message({"role": "assistant", "content": [], "usage": usage})
+        message = NewEntry.message({"role": "assistant", "content": [], "usage": usage})
         session = await new_session(backend, user(), message, user(), message)
         window = await backend.read_usage(session.id, None)
         cost = Cost(2 * 10**11, 4 * 10**11, 6 * 10**11, 8 * 10**11, 11 * 10**12)
@@ -89,7 +89,7 @@ class UsageContract:
         usage: JsonObject = {"input": 99, "totalTokens": 99}
         session = await new_session(backend, user(usage=usage), assistant(tokens=3))
         (first, _) = await path_ids(backend, session.id)
-        result = new_message(
+        result = NewEntry.message(
             {"role": "toolResult", "toolCallId": "t", "toolName": "x", "content": [], "isError": False, "usage": usage}
         )
         await add(backend, session.id, result, compaction(first, tokens=7, dollars=0.25))
@@ -154,7 +154,7 @@ class UsageContract:
     # -- the ledger -----------------------------------------------------------------------------------------------
 
     async def test_a_message_without_usage_makes_no_ledger_row(self, backend: Backend) -> None:
-        await new_session(backend, user(), new_message({"role": "assistant", "content": []}))
+        await new_session(backend, user(), NewEntry.message({"role": "assistant", "content": []}))
         assert (await backend.info()).ledger_rows == 0
 
     async def test_the_first_report_of_a_call_owns_it(self, backend: Backend) -> None:
@@ -202,7 +202,7 @@ class UsageContract:
 
     async def test_where_no_total_was_reported_the_kinds_of_tokens_are_added(self, backend: Backend) -> None:
         usage: JsonObject = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4}
-        session = await new_session(backend, new_message({"role": "assistant", "content": [], "usage": usage}))
+        session = await new_session(backend, NewEntry.message({"role": "assistant", "content": [], "usage": usage}))
         assert session.spent_tokens == 10
         assert (await backend.read_usage(session.id, None)).usage.total_tokens == 10
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from flue_py.core.calls import PaidCall, read_call
-from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_message, to_microseconds
+from flue_py.core.entries import NewEntry, to_microseconds
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import DIMENSIONS, BranchState, CallId, Dimension, LedgerQuery, UsageReport, UsageRow
 from flue_py.core.sessions import STORED, NewSession
@@ -24,7 +24,7 @@ CENT = 10**10
 
 def answer(**usage: JsonValue) -> NewEntry:
     """Return an assistant message with this usage, and no cost unless it is given."""
-    return new_message({"role": "assistant", "content": [], "provider": "p", "model": "m", "usage": {**usage}})
+    return NewEntry.message({"role": "assistant", "content": [], "provider": "p", "model": "m", "usage": {**usage}})
 
 
 def call(call_id: str | None = "c", purpose: str = "title", /, **usage: JsonValue) -> PaidCall:
@@ -121,8 +121,8 @@ class LedgerContract:
         ]
         session = await new_session(backend, user(), replace(answer(input=5), calls=(priced,)), answer(surely=7))
         asked = (await path_ids(backend, session.id))[0]
-        compaction = new_compaction("so far", first_kept_entry_id=asked, tokens_before=9, calls=calls)
-        summary = new_branch_summary("left", from_id=None, calls=[{"input": 4, "callId": "four"}])
+        compaction = NewEntry.compaction("so far", first_kept_entry_id=asked, tokens_before=9, calls=calls)
+        summary = NewEntry.branch_summary("left", from_id=None, calls=[{"input": 4, "callId": "four"}])
         middle = (await add(backend, session.id, compaction, summary))[0]
         window = await backend.read_usage(session.id, asked)
         assert window.paid == Paid(5, 3, 1, 12, 5 * CENT)
@@ -159,7 +159,7 @@ class LedgerContract:
 
     async def test_a_branch_summary_pays_for_its_calls_and_adds_nothing_to_the_path(self, backend: Backend) -> None:
         calls: list[JsonObject] = [{"input": 5, "cost": {"total": 0.01}}, {"input": 7, "cost": {"total": 0.02}}]
-        summary = new_branch_summary("left", from_id=None, calls=calls)
+        summary = NewEntry.branch_summary("left", from_id=None, calls=calls)
         session = await new_session(backend, assistant(tokens=1), summary)
         assert (await backend.read_usage(session.id, None)).usage.total_tokens == 1
         assert await spent(backend, session.id, purpose="branch_summary") == (2, 3)
@@ -527,5 +527,5 @@ async def _branches(backend: Backend, session_id: str) -> dict[object, int]:
 
 def _summed(first_kept: str, *calls: PaidCall) -> NewEntry:
     """Return a compaction that was made by these calls."""
-    new = new_compaction("so far", first_kept_entry_id=first_kept, tokens_before=9)
+    new = NewEntry.compaction("so far", first_kept_entry_id=first_kept, tokens_before=9)
     return replace(new, calls=tuple(replace(each, purpose="compaction") for each in calls))

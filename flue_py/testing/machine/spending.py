@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flue_py.core.calls import PaidCall, read_call
-from flue_py.core.entries import NewEntry, new_branch_summary, new_compaction, new_message
+from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.sessions import STORED, NewSession
@@ -86,7 +86,7 @@ class _Spending:
         return replace(self._answer_of(other), calls=(self._call(other),))
 
     def _answer_of(self, other: int) -> NewEntry:
-        return new_message({"role": "assistant", "content": [], "usage": {"input": other}})
+        return NewEntry.message({"role": "assistant", "content": [], "usage": {"input": other}})
 
     async def do(self, step: Step, session: int, other: int) -> None:
         """Take one step with a session that is there."""
@@ -102,10 +102,10 @@ class _Spending:
             case "branch":
                 await backend.append(session_id, [self._answer(other)], expected=entry_id, on_conflict="branch")
             case "compact" if entry_id is not None:
-                new = new_compaction("so far", first_kept_entry_id=entry_id, tokens_before=9)
+                new = NewEntry.compaction("so far", first_kept_entry_id=entry_id, tokens_before=9)
                 await backend.append(session_id, [replace(new, calls=(self._call(other), self._call(session)))])
             case "summarize":
-                new = new_branch_summary("left", from_id=entry_id)
+                new = NewEntry.branch_summary("left", from_id=entry_id)
                 await backend.append(session_id, [replace(new, calls=(self._call(other),))])
             case "record":
                 call = self._call(other)

@@ -18,12 +18,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from flue_py.core.calls import PaidCall
-from flue_py.core.entries import Entry, NewEntry, new_exclusion
+from flue_py.core.entries import Entry, NewEntry
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.log import LogLine, Note
 from flue_py.core.projection import project
-from flue_py.core.sessions import STORED, Deletion, LeafChoice, NewSession, OnConflict, SessionInfo, Stored
-from flue_py.errors import FlueError, LeafConflict
+from flue_py.core.sessions import (
+    STORED,
+    Deletion,
+    Expected,
+    LeafChoice,
+    NewSession,
+    OnConflict,
+    Seen,
+    SessionInfo,
+    Stored,
+)
+from flue_py.errors import FlueError, LeafConflict, RevisionConflict
 from flue_py.store.backend import Backend
 from flue_py.store.seam import Sources
 from flue_py.testing import samples, strategies
@@ -122,6 +132,14 @@ class BackendMachine(RuleBasedStateMachine):
             return self._stored_leaf(session_id)
         return None if pick % 15 == 3 else self._entry(session_id, pick)
 
+    def _seen(self, session_id: str, pick: int) -> Expected:
+        """Return what to compare: mostly nothing, else a leaf, the stored revision or another one."""
+        if pick % 4:
+            return STORED
+        found = self._run(self._model.get_session(session_id))
+        revision = None if found is None or pick % 3 == 2 else found.revision + (pick % 5 == 4)
+        return Seen(self._choice(session_id, pick // 4), revision)
+
     # -- the rules ------------------------------------------------------------------------------------------------
 
     @initialize(length=st.integers(0, 5), forked=st.booleans())
@@ -144,7 +162,7 @@ class BackendMachine(RuleBasedStateMachine):
         pick=picks,
         entries=st.lists(strategies.entries, max_size=4),
         expected=picks,
-        on_conflict=st.sampled_from(["raise", "branch"]),
+        on_conflict=st.sampled_from(["raise", "branch", "branch", "rebase"]),
         key=st.sampled_from([None, None, None, None, "k1", "k2"]),
     )
     def append(
@@ -152,7 +170,7 @@ class BackendMachine(RuleBasedStateMachine):
     ) -> None:
         """Append a batch, at the stored leaf or at another."""
         session_id = self._session(pick)
-        leaf = self._choice(session_id, expected)
+        leaf = self._seen(session_id, expected) if expected % 4 == 0 else self._choice(session_id, expected)
         self._change(
             session_id,
             lambda backend: backend.append(
@@ -208,91 +226,109 @@ class BackendMachine(RuleBasedStateMachine):
         leaves: list[str | None] = [*ids, *others(leaf)]
         return entries, leaves[leaf % len(leaves)]
 
-    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]))
-    def move(self, pick: int, to: int, key: str | None) -> None:
+    @rule(pick=picks, to=picks, key=st.sampled_from([None, None, None, "k1", "k3"]), seen=picks)
+    def move(self, pick: int, to: int, key: str | None, seen: int) -> None:
         """Move the leaf to an entry or to None."""
         session_id = self._session(pick)
+        expected = self._seen(session_id, seen)
         target = None if to % 12 == 6 else self._entry(session_id, to)
         self._change(
             session_id,
-            lambda backend: backend.move(session_id, target, idempotency_key=key),
+            lambda backend: backend.move(session_id, target, expected=expected, idempotency_key=key),
             retried=key is not None,
         )
 
-    @rule(pick=picks, entry=picks)
-    def retract(self, pick: int, entry: int) -> None:
+    @rule(pick=picks, entry=picks, seen=picks)
+    def retract(self, pick: int, entry: int, seen: int) -> None:
         """Retract the leaf, or try to retract something else."""
         session_id = self._session(pick)
         entry_id = (self._stored_leaf(session_id) if entry % 4 else None) or self._entry(session_id, entry)
-        self._change(session_id, lambda backend: backend.retract(session_id, entry_id))
+        expected = self._seen(session_id, seen)
+        self._change(session_id, lambda backend: backend.retract(session_id, entry_id, expected=expected))
 
     @rule(pick=picks, steps=st.lists(st.booleans(), min_size=1, max_size=6), expected=picks)
     def undo_and_redo(self, pick: int, steps: list[bool], expected: int) -> None:
         """Undo and redo, back and forth."""
         session_id = self._session(pick)
         for forward in steps:
-            named = self._choice(session_id, expected) if expected % 10 == 9 else STORED
+            named = self._choice(session_id, expected) if expected % 10 == 9 else self._seen(session_id, expected)
             self._change(session_id, partial(_redo if forward else _undo, session_id, named))
 
-    @rule(pick=picks, at=picks, key=st.sampled_from([None, None, None, None, "f"]), again=picks)
-    def fork(self, pick: int, at: int, key: str | None, again: int) -> None:
+    @rule(pick=picks, at=picks, key=st.sampled_from([None, None, None, None, "f"]), again=picks, seen=picks)
+    def fork(self, pick: int, at: int, key: str | None, again: int, seen: int) -> None:
         """Fork anywhere, also a fork, sometimes with the id of a session that was there."""
         session_id = self._session(pick)
-        leaf = self._choice(session_id, at)
+        leaf, expected = self._choice(session_id, at), self._seen(session_id, seen)
         new = NewSession(title="forked", id=self._any_session_id(again) if again % 4 == 3 else None)
         self._create(
-            lambda backend: backend.fork(session_id, leaf, new, idempotency_key=key),
+            lambda backend: backend.fork(session_id, leaf, new, expected=expected, idempotency_key=key),
             session_id,
             retried=key is not None,
         )
 
-    @rule(pick=picks, task_id=st.sampled_from(["t1", "t2"]), key=st.sampled_from([None, None, None, None, "t"]))
-    def create_task(self, pick: int, task_id: str, key: str | None) -> None:
+    @rule(
+        pick=picks,
+        task_id=st.sampled_from(["t1", "t2"]),
+        key=st.sampled_from([None, None, None, None, "t"]),
+        seen=picks,
+    )
+    def create_task(self, pick: int, task_id: str, key: str | None, seen: int) -> None:
         """Start a task session."""
         session_id = self._session(pick)
-        new = NewSession(metadata_text='{"given":1}')
+        new, expected = NewSession(metadata_text='{"given":1}'), self._seen(session_id, seen)
         self._create(
-            lambda backend: backend.create_task(session_id, task_id, new, idempotency_key=key),
+            lambda backend: backend.create_task(session_id, task_id, new, expected=expected, idempotency_key=key),
             session_id,
             retried=key is not None,
         )
 
-    @rule(pick=picks, child=picks, task_id=st.sampled_from(["t1", "t3"]))
-    def link_task(self, pick: int, child: int, task_id: str) -> None:
+    @rule(pick=picks, child=picks, task_id=st.sampled_from(["t1", "t3"]), seen=picks)
+    def link_task(self, pick: int, child: int, task_id: str, seen: int) -> None:
         """Link any session, or one that is not there, as a task."""
         session_id = self._session(pick)
         child_id = self._any_session_id(child)
-        self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id))
+        expected = self._seen(session_id, seen)
+        self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id, expected=expected))
 
     @precondition(lambda self: len(self._alive()) > 2)
-    @rule(pick=picks, scope=st.sampled_from([None, None, None, "", "x"]))
-    def delete(self, pick: int, scope: str | None) -> None:
+    @rule(pick=picks, scope=st.sampled_from([None, None, None, "", "x"]), seen=picks)
+    def delete(self, pick: int, scope: str | None, seen: int) -> None:
         """Delete a session and the closure of its links, after saying what that will do."""
         session_id = self._session(pick)
-        foretold = self._both(lambda backend: backend.delete_tree(session_id, scope=scope, dry_run=True))
+        expected = self._seen(session_id, seen)
+        foretold = self._both(
+            lambda backend: backend.delete_tree(session_id, scope=scope, dry_run=True, expected=expected)
+        )
         self._compare_stores()
-        assert self._both(lambda backend: backend.delete_tree(session_id, scope=scope)) == foretold
+        done = self._both(lambda backend: backend.delete_tree(session_id, scope=scope, expected=expected))
+        assert done == foretold
         self._compare_stores()
 
-    @rule(pick=picks, entry=picks, label=st.none() | st.just("") | strategies.labels, why=whys)
-    def label(self, pick: int, entry: int, label: str | None, why: str | None) -> None:
+    @rule(pick=picks, entry=picks, label=st.none() | st.just("") | strategies.labels, why=whys, seen=picks)
+    def label(self, pick: int, entry: int, label: str | None, why: str | None, seen: int) -> None:
         """Label an entry, or clear its label."""
         session_id = self._session(pick)
         entry_id = self._entry(session_id, entry)
-        self._change(session_id, lambda backend: backend.set_label(session_id, entry_id, label, note=Note(why=why)))
+        expected, note = self._seen(session_id, seen), Note(why=why)
+        self._change(
+            session_id, lambda backend: backend.set_label(session_id, entry_id, label, expected=expected, note=note)
+        )
 
-    @rule(pick=picks, entry=picks, pinned=st.booleans())
-    def pin(self, pick: int, entry: int, pinned: bool) -> None:
+    @rule(pick=picks, entry=picks, pinned=st.booleans(), seen=picks)
+    def pin(self, pick: int, entry: int, pinned: bool, seen: int) -> None:
         """Pin an entry, or let go of it."""
         session_id = self._session(pick)
         entry_id = self._entry(session_id, entry)
-        self._change(session_id, lambda backend: backend.set_pin(session_id, entry_id, pinned, note=Note("pinner")))
+        expected, note = self._seen(session_id, seen), Note("pinner")
+        self._change(
+            session_id, lambda backend: backend.set_pin(session_id, entry_id, pinned, expected=expected, note=note)
+        )
 
     @rule(pick=picks, entry=picks, part=st.sampled_from([None, None, 0, 1, "call"]), excluded=st.booleans(), why=whys)
     def exclude(self, pick: int, entry: int, part: int | str | None, excluded: bool, why: str | None) -> None:
         """Leave an entry, or a part of it, out of the context, or take it back in; also what is not on the path."""
         session_id = self._session(pick)
-        new = new_exclusion(self._entry(session_id, entry), part, excluded=excluded, why=why)
+        new = NewEntry.exclusion(self._entry(session_id, entry), part, excluded=excluded, why=why)
         self._change(session_id, lambda backend: backend.append(session_id, [new]))
 
     @rule(pick=picks, revision=picks, before=st.booleans(), expected=picks)
@@ -301,19 +337,25 @@ class BackendMachine(RuleBasedStateMachine):
         session_id = self._session(pick)
         found = self._run(self._model.get_session(session_id))
         line = revision % (2 + (0 if found is None else found.revision))
-        named = self._choice(session_id, expected) if expected % 10 == 9 else STORED
+        named = self._choice(session_id, expected) if expected % 10 == 9 else self._seen(session_id, expected)
         self._change(
             session_id, lambda backend: backend.go_back(session_id, line, before=before and line > 0, expected=named)
         )
 
-    @rule(pick=picks, title=st.none() | strategies.labels, completed=st.sampled_from([STORED, None, 5]))
-    def update(self, pick: int, title: str | None, completed: int | Stored | None) -> None:
+    @rule(pick=picks, title=st.none() | strategies.labels, completed=st.sampled_from([STORED, None, 5]), seen=picks)
+    def update(self, pick: int, title: str | None, completed: int | Stored | None, seen: int) -> None:
         """Change a session's row."""
         session_id = self._session(pick)
+        expected = self._seen(session_id, seen)
         self._change(
             session_id,
             lambda backend: backend.update_session(
-                session_id, title=title, auto_title=title, metadata_text='{"n":1}', completed_us=completed
+                session_id,
+                title=title,
+                auto_title=title,
+                metadata_text='{"n":1}',
+                completed_us=completed,
+                expected=expected,
             ),
         )
 
@@ -409,11 +451,11 @@ class BackendMachine(RuleBasedStateMachine):
         assert told[1] == told[0]
 
 
-async def _undo(session_id: str, expected: LeafChoice, backend: Backend) -> object:
+async def _undo(session_id: str, expected: Expected, backend: Backend) -> object:
     return await backend.undo(session_id, expected=expected)
 
 
-async def _redo(session_id: str, expected: LeafChoice, backend: Backend) -> object:
+async def _redo(session_id: str, expected: Expected, backend: Backend) -> object:
     return await backend.redo(session_id, expected=expected)
 
 
@@ -421,7 +463,7 @@ async def _answer(call: Callable[[Backend], Awaitable[object]], backend: Backend
     """Return the result of a call, or what its error says."""
     try:
         result = await call(backend)
-    except LeafConflict as error:
+    except (LeafConflict, RevisionConflict) as error:
         return (type(error), error.session_id, error.expected, error.actual)
     except FlueError as error:
         return type(error)

@@ -13,8 +13,10 @@ from flue_py.core.log import NO_NOTE, Edit, LogLine, Note, restorable, row_value
 from flue_py.core.sessions import (
     STORED,
     Change,
+    Expected,
     LeafChoice,
     MoveReason,
+    Seen,
     Stored,
     check_entry_label,
 )
@@ -27,8 +29,17 @@ from flue_py.testing.model.rows import MoveNote, Row, Session
 class ModelMarks(ModelLedger):
     """What `Backend` says of marks and of going back."""
 
-    async def set_label(self, session_id: str, entry_id: str, label: str | None, *, note: Note = NO_NOTE) -> None:
+    async def set_label(
+        self,
+        session_id: str,
+        entry_id: str,
+        label: str | None,
+        *,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> None:
         session = self._session(session_id)
+        session.check_seen(expected)
         check_entry_label(label)
         session.check_sees(entry_id)
         edit = Edit("label", entry_id, session.labels.get(entry_id), label or None)
@@ -36,8 +47,11 @@ class ModelMarks(ModelLedger):
             self._edit(session, [edit], note)
             self._mark(session, edit)
 
-    async def set_pin(self, session_id: str, entry_id: str, pinned: bool, *, note: Note = NO_NOTE) -> tuple[str, ...]:
+    async def set_pin(
+        self, session_id: str, entry_id: str, pinned: bool, *, expected: Expected = STORED, note: Note = NO_NOTE
+    ) -> tuple[str, ...]:
         session = self._session(session_id)
+        session.check_seen(expected)
         session.check_sees(entry_id)
         kind = session.tree[entry_id].entry.kind
         if kind not in SHOWN_KINDS:
@@ -60,10 +74,12 @@ class ModelMarks(ModelLedger):
         revision: int,
         *,
         before: bool = False,
-        expected: LeafChoice = STORED,
+        expected: Expected = STORED,
         note: Note = NO_NOTE,
     ) -> LogLine | None:
         session = self._session(session_id)
+        if isinstance(expected, Seen):
+            session.check_seen(expected)
         if revision > session.info.revision:
             raise InvalidArgument(
                 f"revision {revision} is not in the log of session {session_id!r}: its last is {session.info.revision}"
@@ -108,8 +124,8 @@ class ModelMarks(ModelLedger):
             return row_value(session.info, edit.what)
         return (session.pins if edit.what == "pin" else session.labels).get(edit.entry_id)
 
-    def _go_to(self, session: Session, revision: int, target: str | None, expected: LeafChoice, note: Note) -> bool:
-        session.check_leaf(expected)
+    def _go_to(self, session: Session, revision: int, target: str | None, expected: Expected, note: Note) -> bool:
+        session.check_seen(expected)
         before = session.info.leaf_id
         if target == before:
             return False

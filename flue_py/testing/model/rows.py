@@ -23,9 +23,9 @@ from flue_py.core.log import (
     make_line,
 )
 from flue_py.core.rows import CallRow, EditRow
-from flue_py.core.sessions import Appended, Change, LeafChoice, Moved, SessionInfo, Stored, TaskLink
+from flue_py.core.sessions import Appended, Change, Expected, Moved, Seen, SessionInfo, Stored, TaskLink, leaf_of
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
-from flue_py.errors import EntryNotFound, LeafConflict
+from flue_py.errors import EntryNotFound, LeafConflict, RevisionConflict
 
 
 class Content(NamedTuple):
@@ -181,10 +181,18 @@ class Session:
         if entry_id is not None and not self.sees(entry_id):
             raise EntryNotFound(self.info.id, entry_id)
 
-    def check_leaf(self, expected: LeafChoice) -> None:
-        """Raise `LeafConflict` if the stored leaf is not the expected one."""
-        if not isinstance(expected, Stored) and expected != self.info.leaf_id:
-            raise LeafConflict(self.info.id, expected, self.info.leaf_id)
+    def check_revision(self, expected: Expected) -> None:
+        """Raise `RevisionConflict` if the stored revision is not the expected one."""
+        revision = expected.revision if isinstance(expected, Seen) else None
+        if revision is not None and revision != self.info.revision:
+            raise RevisionConflict(self.info.id, revision, self.info.revision)
+
+    def check_seen(self, expected: Expected) -> None:
+        """Raise `RevisionConflict` or `LeafConflict` if what is stored is not what is expected."""
+        self.check_revision(expected)
+        leaf = leaf_of(expected)
+        if not isinstance(leaf, Stored) and leaf != self.info.leaf_id:
+            raise LeafConflict(self.info.id, leaf, self.info.leaf_id)
 
     def log_line(self, revision: int) -> LogLine:
         """Return the line of a revision."""

@@ -25,6 +25,7 @@ from flue_py.core.sessions import (
     Appended,
     Deletion,
     EditMetadata,
+    Expected,
     LeafChoice,
     Moved,
     MoveReason,
@@ -38,6 +39,7 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
     is_meant,
+    leaf_of,
 )
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import (
@@ -82,9 +84,11 @@ class StoreModel(ModelMarks, ModelBudgets):
         auto_title: str | None | Stored = STORED,
         metadata_text: str | EditMetadata | None = None,
         completed_us: int | None | Stored = STORED,
+        expected: Expected = STORED,
         note: Note = NO_NOTE,
     ) -> SessionInfo:
         session = self._session(session_id)
+        session.check_seen(expected)
         info = session.info
         edits = []
         if not isinstance(title, Stored):
@@ -115,7 +119,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         session_id: str,
         entries: Sequence[NewEntry],
         *,
-        expected: LeafChoice = STORED,
+        expected: Expected = STORED,
         on_conflict: OnConflict = "raise",
         idempotency_key: str | None = None,
     ) -> Appended:
@@ -126,12 +130,14 @@ class StoreModel(ModelMarks, ModelBudgets):
         if isinstance(first, Appended):
             return replace(first, replayed=True)
         leaf = session.info.leaf_id
-        below = leaf if isinstance(expected, Stored) else expected
+        session.check_revision(expected)
+        named = leaf_of(expected)
+        below = leaf if isinstance(named, Stored) or on_conflict == "rebase" else named
         on_branch = below != leaf and on_conflict == "branch"
-        if not on_branch:
-            session.check_leaf(expected)
-        elif entries:
+        if on_branch and entries:
             session.check_sees(below)
+        elif on_conflict == "raise":
+            session.check_seen(expected)
         rows = self._make_rows(session, with_pins(session, entries, below), below)
         if rows:
             last = leaf if on_branch else rows[-1].entry.id
@@ -140,14 +146,15 @@ class StoreModel(ModelMarks, ModelBudgets):
             if not on_branch:
                 session.do(leaf, last)
         result = _appended(session, entries, rows, on_branch=on_branch and bool(rows))
+        result = replace(result, parent_id=below if rows else leaf)
         _remember(session, idempotency_key, content, result)
         return result
 
     async def import_entries(
-        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: LeafChoice = STORED
+        self, session_id: str, entries: Sequence[NewEntry], *, leaf: str | None, expected: Expected = STORED
     ) -> Appended:
         session = self._session(session_id)
-        session.check_leaf(expected)
+        session.check_seen(expected)
         rows = self._make_rows(session, entries, STORED)
         if leaf is not None and all(row.entry.id != leaf for row in rows):
             session.check_sees(leaf)
@@ -173,7 +180,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         session_id: str,
         to: str | None,
         *,
-        expected: LeafChoice = STORED,
+        expected: Expected = STORED,
         reason: MoveReason = "move",
         note: Note = NO_NOTE,
         idempotency_key: str | None = None,
@@ -183,7 +190,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, Moved):
             return replace(first, replayed=True)
-        session.check_leaf(expected)
+        session.check_seen(expected)
         session.check_sees(to)
         before = session.info.leaf_id
         if to != before:
@@ -193,8 +200,11 @@ class StoreModel(ModelMarks, ModelBudgets):
         _remember(session, idempotency_key, content, result)
         return result
 
-    async def retract(self, session_id: str, entry_id: str, *, note: Note = NO_NOTE) -> Moved | None:
+    async def retract(
+        self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
+    ) -> Moved | None:
         session = self._session(session_id)
+        session.check_seen(expected)
         if entry_id != session.info.leaf_id:
             return None
         entry = session.tree[entry_id].entry
@@ -205,9 +215,9 @@ class StoreModel(ModelMarks, ModelBudgets):
         session.do(entry_id, entry.parent_id, retracted=entry_id)
         return Moved(entry_id, entry.parent_id, session.info.revision, "retract")
 
-    async def undo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
+    async def undo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
         session = self._session(session_id)
-        session.check_leaf(expected)
+        session.check_seen(expected)
         if not session.done:
             return None
         operation = session.done[-1]
@@ -215,9 +225,9 @@ class StoreModel(ModelMarks, ModelBudgets):
         session.undone.append(session.done.pop())
         return Moved(operation.after, operation.before, session.info.revision, "undo")
 
-    async def redo(self, session_id: str, *, expected: LeafChoice = STORED, note: Note = NO_NOTE) -> Moved | None:
+    async def redo(self, session_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE) -> Moved | None:
         session = self._session(session_id)
-        session.check_leaf(expected)
+        session.check_seen(expected)
         if not session.undone:
             return None
         operation = session.undone[-1]
@@ -241,13 +251,20 @@ class StoreModel(ModelMarks, ModelBudgets):
         self._commit(session, reason, to=to, note=MoveNote(operation.revision, note.by, note.why))
 
     async def fork(
-        self, session_id: str, at: LeafChoice, new: NewSession, *, idempotency_key: str | None = None
+        self,
+        session_id: str,
+        at: LeafChoice,
+        new: NewSession,
+        *,
+        expected: Expected = STORED,
+        idempotency_key: str | None = None,
     ) -> SessionInfo:
         session = self._session(session_id)
         content = _content(idempotency_key, "fork", "stored leaf" if isinstance(at, Stored) else [at], *_described(new))
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, str):
             return self._made(first, "fork").info
+        session.check_seen(expected)
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
         fork = self._create(new, "fork", session.info.scope, source=session, leaf=leaf)
@@ -281,6 +298,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         task_id: str,
         new: NewSession,
         *,
+        expected: Expected = STORED,
         idempotency_key: str | None = None,
         max_depth: int = DEFAULT_LIMITS.task_depth,
     ) -> SessionInfo:
@@ -293,6 +311,7 @@ class StoreModel(ModelMarks, ModelBudgets):
         known = (self._sessions.get(link.child_id) for link in parent.links if link.task_id == task_id)
         child = next((session for session in known if session is not None), None)
         if child is None:
+            parent.check_seen(expected)
             child = self._create_child(parent, task_id, new, max_depth)
         _remember(parent, idempotency_key, content, child.info.id)
         return child.info
@@ -316,8 +335,17 @@ class StoreModel(ModelMarks, ModelBudgets):
         self._link(parent, child.info.id, task_id, parent.info.leaf_id)
         return child
 
-    async def link_task(self, parent_id: str, child_id: str, task_id: str, *, entry_id: str | None = None) -> None:
+    async def link_task(
+        self,
+        parent_id: str,
+        child_id: str,
+        task_id: str,
+        *,
+        entry_id: str | None = None,
+        expected: Expected = STORED,
+    ) -> None:
         parent = self._session(parent_id)
+        parent.check_seen(expected)
         check_name(child_id, "child id")
         check_name(task_id, "task_id")
         check_name(entry_id, "entry_id")
@@ -350,10 +378,13 @@ class StoreModel(ModelMarks, ModelBudgets):
             return
         self._edit(parent, [Edit("task", after=child_id)], NO_NOTE)
 
-    async def delete_tree(self, session_id: str, *, scope: str | None = None, dry_run: bool = False) -> Deletion:
+    async def delete_tree(
+        self, session_id: str, *, scope: str | None = None, dry_run: bool = False, expected: Expected = STORED
+    ) -> Deletion:
         root = self._sessions.get(session_id)
         if root is None or not is_meant(session_id, root.number) or scope not in (None, root.info.scope):
             return Deletion(())
+        root.check_seen(expected)
         doomed: dict[str, Session] = {}
         missing: dict[str, None] = {}
         queue = [root.info.id]

@@ -7,9 +7,10 @@ is stored a few thousand entries at a time, each batch in one transaction, so th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -62,7 +63,7 @@ async def import_file(
     place = checked_path(path, "path")
     checked_flag(finish, "finish")
     with ImportSource(Path(place), checked_format(format), take_all=finish, limits=store.limits) as source:
-        await asyncio.to_thread(source.start)
+        await store.backend.waiting.call(source.start)
         return await import_source(store, source, scope=scope, progress=progress)
 
 
@@ -72,20 +73,20 @@ async def import_source(
     """Import a file that was started, as `import_file` does."""
     work = _FileImport(store, scope, source)
     # While one batch is stored, the next one is read.
-    reading = asyncio.create_task(asyncio.to_thread(source.batch))
-    try:
-        while (batch := await reading) is not None:
-            done = source.bytes_read
-            reading = asyncio.create_task(asyncio.to_thread(source.batch))
+    async with aclosing(store.backend.waiting.ahead(partial(_next_batch, source))) as batches:
+        async for batch, done in batches:
             for part in batch:
                 await work.add(part)
             if progress is not None:
                 progress(done, source.size)
-    finally:
-        # The thread must not go on reading a file that is closed.
-        await asyncio.wait([reading])
     await work.finish()
     return work.report()
+
+
+def _next_batch(source: ImportSource) -> tuple[list[SessionPart], int] | None:
+    """Return a batch and how many bytes have been read so far; None at the end."""
+    batch = source.batch()
+    return None if batch is None else (batch, source.bytes_read)
 
 
 class _FileImport:
@@ -167,7 +168,7 @@ class _FileImport:
             # An older copy of the file, if it is one, has nothing new.
             target.is_older_copy = True
             return
-        if await asyncio.to_thread(self._source.digest_of_first, count) != digest:
+        if await self._store.backend.waiting.call(partial(self._source.digest_of_first, count)) != digest:
             raise UnreadableFile(
                 f"{self._path.name}: its first {count} bytes have changed since they were imported into session "
                 f"{target.session.id!r}, and its rows have no ids to tell them by; nothing was changed. Delete the "
