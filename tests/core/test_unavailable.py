@@ -64,7 +64,8 @@ PARTS: dict[str, tuple[JsonObject, JsonObject]] = {
 @pytest.mark.parametrize("shape", PARTS)
 def test_a_part_becomes_text_that_names_it_and_the_others_stay(shape: str) -> None:
     part, expected = PARTS[shape]
-    before, after = {"type": "text", "text": "é"}, {"type": "x"}
+    before: JsonObject = {"type": "text", "text": "é"}
+    after: JsonObject = {"type": "x"}
     assert read({"role": "user", "content": [before, part, after], "n": 1.5}) == {
         "role": "user",
         "content": [before, expected, after],

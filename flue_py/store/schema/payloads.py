@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from flue_py.core.bounds import inflate
-from flue_py.core.cutting import Cut, cut, encoded, splice
+from flue_py.core.cutting import SHORTEST, Cut, cut, encoded, splice
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.limits import LARGEST_ENTRY
 from flue_py.core.rows import BlobRow
@@ -22,6 +22,8 @@ from flue_py.errors import CorruptStore
 
 PACK_ABOVE = 640
 SPILL_ABOVE = 16_384
+CUT_FROM = SHORTEST
+"""How many characters of base64 are stored apart. Reading does not ask it."""
 LARGE = 4_096
 """Above so many bytes zlib's last effort costs four times the time, and saves a fiftieth of the size."""
 _LEVEL, _LEVEL_WHERE_LARGE = 6, 4
@@ -51,7 +53,7 @@ def pack(text: str) -> StoredPayload:
     data = text.encode()
     if len(data) <= PACK_ABOVE:
         return StoredPayload(text, None, None)
-    rest, found = cut(data)
+    rest, found = cut(data, CUT_FROM)
     if not found:
         return _packed(text, data)
     blobs = [_bytes_as_blob(each) for each in found]
