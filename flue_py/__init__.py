@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ConvertedMessage,
         Deletion,
         Moved,
+        Navigated,
         NewSession,
         Problem,
         SessionInfo,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from flue_py.prices import *
     from flue_py.sessions.budgeting import BudgetedCall
     from flue_py.sessions.marking import MarkEffect
+    from flue_py.sessions.navigating import BranchSummary, Leaving
     from flue_py.sessions.opening import open
     from flue_py.sessions.session import Session
     from flue_py.sessions.store import Store
@@ -86,6 +88,7 @@ else:
                 "Change",
                 "Deletion",
                 "Moved",
+                "Navigated",
                 "NewSession",
                 "Problem",
                 "SessionInfo",
@@ -97,6 +100,7 @@ else:
             "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
             "flue_py.sessions.budgeting": ("BudgetedCall",),
             "flue_py.sessions.marking": ("MarkEffect",),
+            "flue_py.sessions.navigating": ("BranchSummary", "Leaving"),
             "flue_py.sessions.opening": ("open",),
             "flue_py.sessions.session": ("Session",),
             "flue_py.sessions.store": ("Store",),
@@ -147,6 +151,7 @@ __all__ = [
     "AmbiguousId",
     "Appended",
     "BackupReport",
+    "BranchSummary",
     "Budget",
     "BudgetExceeded",
     "BudgetedCall",
@@ -176,11 +181,13 @@ __all__ = [
     "JsonValue",
     "LeafConflict",
     "LeafDiff",
+    "Leaving",
     "Limits",
     "LogLine",
     "MarkEffect",
     "Message",
     "Moved",
+    "Navigated",
     "NewEntry",
     "NewSession",
     "OutcomeUnknown",

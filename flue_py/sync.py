@@ -242,6 +242,7 @@ class Session(_Twin[AsyncSession]):
     import_call = _blocking(AsyncSession.import_call)
 
     move_leaf = _blocking(AsyncSession.move_leaf)
+    navigate = _blocking(AsyncSession.navigate)
     rewind = _blocking(AsyncSession.rewind)
     undo = _blocking(AsyncSession.undo)
     redo = _blocking(AsyncSession.redo)
@@ -342,6 +343,10 @@ class Session(_Twin[AsyncSession]):
     @property
     def leaf_id(self) -> str | None:
         return self._original.leaf_id
+
+    @property
+    def draft(self) -> str | None:
+        return self._original.draft
 
     @property
     def revision(self) -> int:

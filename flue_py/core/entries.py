@@ -233,6 +233,7 @@ class NewEntry:
         summary: str,
         *,
         from_id: str | None,
+        abandoned_leaf_id: str | None = None,
         details: JsonValue = None,
         usage: Mapping[str, JsonValue] | None = None,
         calls: Sequence[Mapping[str, JsonValue]] = (),
@@ -241,7 +242,7 @@ class NewEntry:
         created_at: datetime | None = None,
         extra: Mapping[str, JsonValue] | None = None,
     ) -> NewEntry:
-        """Return a branch summary as an entry. ``from_id`` is kept as given.
+        """Return a branch summary as an entry. ``from_id`` and ``abandoned_leaf_id`` are kept as given.
 
         ``usage`` and ``calls`` are what it took to write it, as for `compaction`: the ledger counts them, the path does
         not. Raises `InvalidEntry` naming the field. O(size).
@@ -249,7 +250,11 @@ class NewEntry:
         _check_string(summary, "summary")
         if from_id is not None:
             _check_string(from_id, "from_id")
-        made = _summary(BRANCH_SUMMARY, {"summary": summary, "fromId": from_id}, details, usage, calls)
+        fields: JsonObject = {"summary": summary, "fromId": from_id}
+        if abandoned_leaf_id is not None:
+            _check_string(abandoned_leaf_id, "abandoned_leaf_id")
+            fields["abandonedLeafId"] = abandoned_leaf_id
+        made = _summary(BRANCH_SUMMARY, fields, details, usage, calls)
         return _placed(replace(made, usage=NO_USAGE), id, parent_id, created_at, extra)
 
     @classmethod

@@ -57,6 +57,7 @@ class EntryRow(NamedTuple):
     lane_id: int
     depth: int
     id: str
+    parent_id: str | None
     kind: str
     role: str | None
     source: str | None
@@ -75,16 +76,16 @@ class EntryRow(NamedTuple):
     cache_read_cost: int
     cache_write_cost: int
     total_cost: int
+    paid_calls: int
+    unpriced_calls: int
+    unknown_calls: int
+    paid_tokens: int
+    paid_cost: int
     digest: bytes
     blob: bytes | None
     packed: bytes | None
     extra: str | None
     payload: str | None
-    paid_calls: int = 0
-    unpriced_calls: int = 0
-    unknown_calls: int = 0
-    paid_tokens: int = 0
-    paid_cost: int = 0
 
     @property
     def stored_bytes(self) -> int:

@@ -398,6 +398,23 @@ class Moved:
 
 
 @frozen
+class Navigated:
+    """The result of a navigation: the leaf before and after it, and the session's revision.
+
+    ``summary_id`` is the summary of what was left, if one was appended: it is the leaf then. ``draft`` is the text of
+    what a person wrote, if that was the target, for an editor. ``cancelled`` says that the callback kept it from
+    happening.
+    """
+
+    from_id: str | None
+    to_id: str | None
+    revision: int
+    summary_id: str | None = None
+    draft: str | None = None
+    cancelled: bool = False
+
+
+@frozen
 class ReadStamp:
     """What a read depended on. While it is unchanged, so is the answer."""
 

@@ -122,6 +122,19 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
     return replace(copy, sessions=sessions)
 
 
+def with_parents(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose entries name their parents, as the lanes have them."""
+    forks = {lane.lane_id: (lane.parent_lane, lane.fork_depth) for lane in copy.lanes}
+    ids: dict[tuple[int | None, int], str] = {(entry.lane_id, entry.depth): entry.id for entry in copy.entries}
+
+    def parent_of(entry: EntryRow) -> str | None:
+        above, fork_depth = forks.get(entry.lane_id, (None, -1))
+        lane = entry.lane_id if entry.depth > fork_depth + 1 else above
+        return ids.get((lane, entry.depth - 1))
+
+    return replace(copy, entries=[entry._replace(parent_id=parent_of(entry)) for entry in copy.entries])
+
+
 def with_unknown_calls(copy: TreeCopy) -> TreeCopy:
     """Return a tree whose blank calls are called unknown, and whose sessions count those that they paid for."""
     calls = [call_with_unknown(call) for call in copy.calls]

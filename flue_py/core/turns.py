@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from flue_py.core.entries import Entry
 from flue_py.core.frozen import frozen
-from flue_py.core.kinds import MESSAGE
+from flue_py.core.kinds import CUSTOM_MESSAGE, MESSAGE
 from flue_py.core.spoken import is_spoken, message_text
 from flue_py.errors import InvalidArgument, shown
 
@@ -66,3 +66,11 @@ def kept_turns(wanted: str | int, total: int) -> int:
     digits = text.removeprefix("-").lstrip("0") or "0"
     number = int(digits) if len(digits) <= _MOST_DIGITS else total
     return max(0, total - number) if text.startswith("-") else min(number, total)
+
+
+def is_editable(entry: Entry) -> bool:
+    """Return whether an entry is what a person wrote and may want to write anew: before it, and not at it, one forks.
+
+    That is a message of the user, or a ``custom_message``.
+    """
+    return entry.kind == CUSTOM_MESSAGE or (entry.kind == MESSAGE and entry.role == "user")

@@ -6,9 +6,20 @@ from collections.abc import Mapping
 from typing import Self
 
 from flue_py.core.jsontext import JsonValue
-from flue_py.core.sessions import STORED, LeafChoice, NewSession, TaskLink, check_label, check_name, check_new_name
-from flue_py.errors import InvalidArgument
-from flue_py.sessions.arguments import checked_leaf, checked_metadata, checked_seen
+from flue_py.core.sessions import (
+    STORED,
+    LeafChoice,
+    NewSession,
+    Stored,
+    TaskLink,
+    check_label,
+    check_name,
+    check_new_name,
+)
+from flue_py.core.spoken import message_text
+from flue_py.core.turns import is_editable
+from flue_py.errors import EntryNotFound, InvalidArgument
+from flue_py.sessions.arguments import checked_id, checked_leaf, checked_metadata, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -21,28 +32,64 @@ class Forking(Handle):
         self,
         *,
         at: LeafChoice = STORED,
+        before: str | None = None,
+        id: str | None = None,
+        scope: str | None = None,
         key: str | None = None,
         title: str | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
+        cwd: str | None = None,
         idempotency_key: str | None = None,
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Self:
         """Return a new session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
-        It takes over scope, working directory and configuration path, and no metadata. Raises `EntryNotFound`,
-        `SessionExists`, `IdempotencyConflict`. O(1): one row.
+        With ``before``, an entry that a person wrote (a message of the user, or a ``custom_message``), its leaf is that
+        entry's parent, and its `draft` the text of the entry, to be changed and sent again. Scope, working directory
+        and configuration path are those of this session unless given; it takes over no metadata. It sees the labels and
+        pins of this session on the path they share, as they are at any time: those of its own win, and what it sees
+        stays when this session is deleted. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
+        `InvalidArgument` for ``at`` with ``before`` and for an entry that no person wrote. O(1): one row; with ``id``,
+        O(sessions of the tree).
         """
         checked_leaf(at, "at")
         seen = checked_seen(expected_leaf, expected_revision)
         check_name(idempotency_key, "idempotency_key")
         check_new_name(key, "key")
+        check_new_name(id, "id")
+        check_name(scope, "scope")
+        check_label(cwd, "cwd")
         new = NewSession(
-            key, title, self.scope, checked_metadata(metadata, self._limits), self._info.cwd, self._info.config_path
+            key,
+            title,
+            self.scope if scope is None else scope,
+            checked_metadata(metadata, self._limits),
+            self._info.cwd if cwd is None else cwd,
+            self._info.config_path,
+            id=id,
         )
+        draft = None
         async with self._turn:
-            info = await self._backend.fork(self._ref, at, new, expected=seen, idempotency_key=idempotency_key)
-        return type(self)(self._backend, info, self._limits, self._pricer)
+            if before is not None:
+                if not isinstance(at, Stored):
+                    raise InvalidArgument("fork takes either at= or before=")
+                at, draft = await self._before(checked_id(before, "before"))
+            info = await self._backend.fork(
+                self._ref, at, new, scope=scope, expected=seen, idempotency_key=idempotency_key
+            )
+        return type(self)(self._backend, info, self._limits, self._pricer, draft)
+
+    async def _before(self, entry_id: str) -> tuple[str | None, str]:
+        """Return the parent of an entry that a person wrote, and its text."""
+        entry = await self._backend.get_entry(self._ref, entry_id)
+        if entry is None:
+            raise EntryNotFound(self.id, entry_id)
+        if not is_editable(entry):
+            raise InvalidArgument(
+                f"before: entry {entry_id!r} is not a message of the user; fork(at=...) takes any entry"
+            )
+        return entry.parent_id, message_text(entry.fields)
 
     async def create_task(
         self,

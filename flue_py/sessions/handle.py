@@ -63,6 +63,7 @@ class Handle:
     __slots__ = (
         "_backend",
         "_context",
+        "_draft",
         "_info",
         "_leaf_id",
         "_limits",
@@ -74,7 +75,12 @@ class Handle:
     )
 
     def __init__(
-        self, backend: Backend, info: SessionInfo, limits: Limits = DEFAULT_LIMITS, pricer: CallPricer = NO_PRICER
+        self,
+        backend: Backend,
+        info: SessionInfo,
+        limits: Limits = DEFAULT_LIMITS,
+        pricer: CallPricer = NO_PRICER,
+        draft: str | None = None,
     ) -> None:
         self._backend = backend
         self._limits = limits
@@ -82,6 +88,7 @@ class Handle:
         self._turn = backend.waiting.turn()
         self._path: KnownPath | None = None
         self._context: KnownContext | None = None
+        self._draft = draft
         self._info = info
         self._ref = info.ref
         self._leaf_id = info.leaf_id
@@ -131,6 +138,11 @@ class Handle:
     def leaf_id(self) -> str | None:
         """The leaf the next append or move builds on; None before the first entry."""
         return self._leaf_id
+
+    @property
+    def draft(self) -> str | None:
+        """The text of the entry that ``fork(before=...)`` made this session before; None of every other handle."""
+        return self._draft
 
     @property
     def revision(self) -> int:

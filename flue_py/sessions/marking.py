@@ -67,7 +67,10 @@ class Marking(Handle):
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> None:
-        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1)."""
+        """Label an entry the session sees; None or "" clears. Raises `EntryNotFound`. O(1).
+
+        What a fork labels or clears is its own: its source is left alone.
+        """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
@@ -75,7 +78,10 @@ class Marking(Handle):
             await self._backend.set_label(self._ref, entry_id, label, expected=seen, note=note)
 
     async def labels(self) -> dict[str, str]:
-        """Return the labels of this session's entries, by entry id; not of those it has retracted."""
+        """Return the labels that this session sees, by entry id; not of entries it has retracted.
+
+        A fork sees those of its source on the path they share, too. O(marks), and of a fork, O(forks above it).
+        """
         async with self._turn:
             marks = await self._backend.read_marks(self._ref)
         retracted = {mark.entry_id for mark in marks if mark.kind == "retracted"}
@@ -95,8 +101,8 @@ class Marking(Handle):
         """Have every later compaction keep an entry word for word.
 
         With a tool call its results are pinned, and the reverse. The context stays as it is; a compaction
-        appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. A pin is this
-        session's; what a compaction has pinned stays pinned also in forks, until it is let go of there. Raises
+        appended from now on has the pinned entries of its path after its summary, ahead of what it keeps. Forks see a
+        pin on the path they share, and what a compaction has pinned, until it is let go of there. Raises
         `EntryNotFound`, and `InvalidArgument` for an entry of a kind that no context has. The cost of the context.
         """
         seen = checked_seen(expected_leaf, expected_revision)

@@ -89,6 +89,7 @@ async def open(
         now_us=_now_us if clock is None else lambda: checked_moment(_asked(clock, "clock")),
         entry_id=_checked_ids(ids, "ids"),
         session_id=_checked_ids(session_ids, "session_ids"),
+        draws_entry_ids=ids is None,
     )
     kind, place = _where(target, engine)
     pool = _checked_pool(place, pool_size, pool_timeout)

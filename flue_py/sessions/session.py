@@ -9,12 +9,15 @@ from flue_py.sessions.excluding import Excluding
 from flue_py.sessions.forking import Forking
 from flue_py.sessions.merging import Merging
 from flue_py.sessions.moving import Moving
+from flue_py.sessions.navigating import Navigating
 from flue_py.sessions.reporting import Reporting
 from flue_py.sessions.usage import Usage
 from flue_py.sessions.watching import Watching
 
 
-class Session(Appending, Moving, Forking, Editing, Excluding, Merging, Usage, Budgeting, Reporting, Watching):
+class Session(
+    Appending, Moving, Navigating, Forking, Editing, Excluding, Merging, Usage, Budgeting, Reporting, Watching
+):
     """A handle on one session. Handles are made by a `Store`, by `fork` and by `create_task`.
 
     **Order.** Calls on one handle run one after the other, in the order they were made, and chain: what an

@@ -31,6 +31,7 @@ from flue_py.core.sessions import (
     MessagesRead,
     Moved,
     MoveReason,
+    Navigated,
     NewSession,
     OnConflict,
     PathRead,
@@ -324,6 +325,28 @@ class Backend:
             repeatable=idempotency_key is not None,
         )
 
+    async def navigate(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        labelled: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        """Set the leaf to any entry that the session sees, or to None, and append a summary below it, if there is one.
+
+        Both are one revision, and one step of `undo`. A label is given to the summary, or else to ``labelled``, in a
+        revision of its own of the same transaction. Raises `LeafConflict`, `EntryNotFound`, `InvalidArgument`. O(1).
+        """
+        return await self._runner.write(
+            lambda tx: ops.navigate.navigate(
+                tx, self._sources, session_id, to, summary, label, labelled, expected, note
+            )
+        )
+
     async def retract(
         self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
     ) -> Moved | None:
@@ -358,15 +381,19 @@ class Backend:
         at: LeafChoice,
         new: NewSession,
         *,
+        scope: str | None = None,
         expected: Expected = STORED,
         idempotency_key: str | None = None,
     ) -> SessionInfo:
         """Create a session of the same tree whose leaf is ``at`` (default: the stored leaf). It copies nothing.
 
-        The fork takes the scope of its source. Raises `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and
-        `SessionNotFound` too if this request made a session that has been deleted since. O(1): one row.
+        The fork takes the scope of its source, unless it is given another. On the path that both share it sees the
+        labels and pins of its source as they are at any time; its own win, and when the source is deleted, they stay.
+        Where its id is that of a deleted session, the forks of that one name no source any more. Raises
+        `EntryNotFound`, `SessionExists`, `IdempotencyConflict`, and `SessionNotFound` too if this request made a
+        session that has been deleted since. O(1): one row; with an id, O(sessions of the tree).
         """
-        asked = (self._sources, session_id, at, new, expected, idempotency_key)
+        asked = (self._sources, session_id, at, new, expected, idempotency_key, scope)
         landed = await self._runner.land(session_id, lambda tx: ops.sessions.plan_fork(tx, *asked))
         if landed is not None:
             return landed
@@ -502,9 +529,10 @@ class Backend:
         return await self._runner.read(lambda tx: ops.read.common_ancestor(tx, session_id, other_id, leaf, other_leaf))
 
     async def read_marks(self, session_id: str) -> list[Mark]:
-        """Return the session's marks, in order of entry id, those of one entry in order of kind.
+        """Return the marks that the session sees, in order of entry id, those of one entry in order of kind.
 
-        Raises nothing of its own. O(marks).
+        Those are its own, and of a fork the labels and pins of its source on the path they share, where its own say
+        nothing else. Raises nothing of its own. O(marks), and of a fork, O(forks above it).
         """
         return await self._runner.read(lambda tx: ops.read.read_marks(tx, session_id))
 
@@ -617,7 +645,8 @@ class Backend:
 
         An existing one keeps what it has counted: a second call changes nothing but its time.
         ``spent="ledger"`` begins a new one with what the ledger has of its target (of gone task sessions, too). Raises
-        `InvalidArgument` if that is too much to be stored. O(1); O(calls of the target) for ``spent="ledger"``.
+        `InvalidArgument` if that is too much to be stored. O(1); for
+        ``spent="ledger"`` O(calls of the target), or O(ledger) for a scope.
         """
         return await self._runner.write(lambda tx: ops.budgets.set_budget(tx, self._sources, new), repeatable=True)
 

@@ -185,11 +185,15 @@ class CommittedBeforeCancellation(asyncio.CancelledError):
 
 @frozen
 class Sources:
-    """Where time and ids come from. Tests inject them; generated ids that collide are asked for again."""
+    """Where time and ids come from. Tests inject them; generated ids that collide are asked for again.
+
+    ``draws_entry_ids`` says that an entry's id is one that nobody has or had, in any store: 64 random bits.
+    """
 
     now_us: Callable[[], int]
     entry_id: Callable[[], str]
     session_id: Callable[[], str]
+    draws_entry_ids: bool = False
 
 
 class Plan(Protocol[Written_co]):

@@ -22,6 +22,7 @@ def counted_sources(step_us: int = 1_000) -> Sources:
         now_us=lambda: next(clock),
         entry_id=lambda: f"{next(entries):016x}",
         session_id=lambda: f"session-{next(sessions):04d}",
+        draws_entry_ids=True,
     )
 
 
@@ -60,4 +61,5 @@ class StepSources:
             now_us=lambda: START_US + self._step * 1_000,
             entry_id=lambda: f"{self._step:08x}{next(self._entries):08x}",
             session_id=lambda: f"session-{self._step:04d}-{next(self._sessions)}",
+            draws_entry_ids=True,
         )

@@ -51,7 +51,7 @@ def with_names(tree: TreeCopy) -> dict[str, list[tuple[object, ...]]]:
     return {
         "sessions": sorted(session[1:] for session in tree.sessions),
         "lanes": [(lane.lane_id, names[lane.owner_key], *lane[2:]) for lane in tree.lanes],
-        "entries": [(*row[:6], names[row.session_key], *row[7:]) for row in tree.entries],
+        "entries": [(names[row.session_key], *row._replace(session_key=0)) for row in tree.entries],
         "blobs": list(tree.blobs),
         "attachments": list(tree.attachments),
         "links": sorted((names[link.parent_key], *link[1:]) for link in tree.links),

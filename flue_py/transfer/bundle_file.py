@@ -42,7 +42,16 @@ from flue_py.core.rows import (
     SessionRow,
 )
 from flue_py.core.sessions import is_storable
-from flue_py.core.trees import GonePayer, TreeCopy, call_with_unknown, with_activity, with_origins, with_unknown_calls
+from flue_py.core.trees import (
+    GonePayer,
+    TreeCopy,
+    call_with_unknown,
+    with_activity,
+    with_origins,
+    with_parents,
+    with_unknown_calls,
+)
+from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 from flue_py.store.schema.payloads import is_raw
 
@@ -97,6 +106,15 @@ def _columns(row: type[Row]) -> tuple[_Column, ...]:
 
 
 _COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
+# Of an entry the sums come last, which version 1 lacks; its parent is left out: the lanes tell it.
+_LATE: Row = ("parent_id", *PAID_COLUMNS)
+_OF_ENTRIES = {column.name: column for column in _COLUMNS["entries"]}
+_COLUMNS["entries"] = (
+    *(column for name, column in _OF_ENTRIES.items() if name not in _LATE),
+    *(_OF_ENTRIES[name] for name in PAID_COLUMNS),
+)
+_ENTRY_DEFAULTS: Mapping[str, Any] = {"parent_id": None, **dict.fromkeys(PAID_COLUMNS, 0)}
+_WRITTEN = {name: attrgetter(*(column.name for column in columns)) for name, columns in _COLUMNS.items()}
 _OF_VERSION_1 = {"sessions": 25, "entries": 26, "links": 4, "payers": 3, "calls": 18}
 """How many columns tables had in version 1, where they have got more since."""
 
@@ -145,7 +163,7 @@ class BundleWriter:
         self._line({"tree": {name: len(table) for name, table in rows.items()}, "epoch": copy.epoch})
         for name, table in rows.items():
             for row in table:
-                self._line([name, *(_encoded(value) for value in row)])
+                self._line([name, *(_encoded(value) for value in _WRITTEN[name](row))])
         self.counts = self.counts.with_tree(copy)
 
     def add_gone(self, gone: GonePayer) -> None:
@@ -423,7 +441,7 @@ class BundleReader:
             tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
         self._check_attachments(tree)
-        return tree
+        return with_parents(tree)
 
     def _check_keys(self, tree: TreeCopy) -> None:
         known = {session.session_key for session in tree.sessions} | {payer.session_key for payer in tree.payers}
@@ -475,7 +493,12 @@ class BundleReader:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]
         self._count_memory(values if is_short else ())
-        row = cast("Row", cast("Any", _TABLES[table])(*values))
+        make = cast("Any", _TABLES[table])
+        if table == "entries":
+            named = {column.name: value for column, value in zip(columns, values, strict=True)}
+            row = cast("Row", make(**{**_ENTRY_DEFAULTS, **named}))
+        else:
+            row = cast("Row", make(*values))
         self._check_size(row)
         return row
 

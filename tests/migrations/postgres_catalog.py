@@ -10,8 +10,10 @@ _IN_SCHEMA = "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = cu
 
 FACTS = {
     "relations": f"SELECT c.relname, c.relkind::text, c.relpersistence::text FROM pg_class c {_IN_SCHEMA}",
+    # Of tables in any order: upgrades add columns at the end.
     "columns": f"""
-        SELECT c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), l.collname, a.attnotnull,
+        SELECT c.relname, CASE WHEN c.relkind = 'v' THEN a.attnum END, a.attname,
+               format_type(a.atttypid, a.atttypmod), l.collname, a.attnotnull,
                a.attidentity::text, a.attgenerated::text, pg_get_expr(d.adbin, d.adrelid)
           FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
           LEFT JOIN pg_collation l ON l.oid = a.attcollation

@@ -22,7 +22,7 @@ PAGE = 4096
 KEYS = {
     "sessions": "session_key", "lanes": "tree_id, lane_id", "entries": "tree_id, id", "blobs": "tree_id, sha256",
     "leaf_moves": "session_key, revision", "marks": "session_key, entry_id, kind", "task_links": "parent_key, position",
-    "requests": "session_key, idempotency_key", "ledger": "scope, provider, call_id",
+    "requests": "session_key, idempotency_key", "ledger": "number",
     "ledger_sessions": "session_key", "session_edits": "session_key, revision, what", "budgets": "budget_key",
     "reservations": "reservation_id, budget_key", "flue_store": "name", "alembic_version": "version_num",
 }  # fmt: skip
@@ -227,5 +227,5 @@ def _rows(connection: sqlite3.Connection, sql: str, values: tuple[object, ...] =
 
 def _note(found: set[tuple[int, str]], row: tuple[object, ...], template: Template) -> None:
     whole = template.rows["entries"].get(row[:2])
-    if whole is not None and row[2:] == (whole[24], whole[28], whole[26], whole[25]):
+    if whole is not None and row[2:] == (whole[30], whole[34], whole[32], whole[31]):
         found.add((int(str(row[0])), str(row[1])))

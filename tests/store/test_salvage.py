@@ -103,12 +103,12 @@ def check_round(seed: int, template: Template, folder: Path) -> None:
 
 def content(row: tuple[object, ...]) -> tuple[object, ...]:
     """Return of an entry's row what no rescue may change: not its place, its totals, its creator's state."""
-    return (*row[5:9], *row[10:13], *row[24:27], row[28])
+    return (row[5], *row[7:10], *row[11:14], *row[30:33], row[34])
 
 
 def payload(row: tuple[object, ...]) -> tuple[object, ...]:
     """Return of an entry's row the digest, and the payload, which it proves to be as it was."""
-    return (*row[24:27], row[28])
+    return (*row[30:33], row[34])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -167,7 +167,7 @@ def test_an_upgraded_database_has_rows_of_both_formats_and_comes_out_as_it_went_
     upgraded: Template, tmp_path: Path
 ) -> None:
     lengths = shorter_rows(upgraded.data, tmp_path)
-    assert [lengths[table] for table in ("leaf_moves", "ledger")] == [{8, 9}, {18, 22}]
+    assert [lengths[table] for table in ("leaf_moves", "ledger")] == [{8, 9}, {23}]
     report, new = rescued(upgraded.data, tmp_path)
     assert (report.is_complete, report.damaged_pages) == (True, ())
     assert rows_of(new) == upgraded.rows
@@ -444,12 +444,75 @@ def test_what_is_stored_elsewhere_too_is_not_lost(small: Small, name: str) -> No
     assert report.lost_entry_ids == report.lost_session_ids == ()
 
 
+def change_of(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount > 0
+        connection.commit()
+
+
+PATHS_BY_PARENTS = """
+WITH RECURSIVE path(session, tree_id, id, parent_id, steps) AS (
+  SELECT s.id, e.tree_id, e.id, e.parent_id, 0 FROM sessions s JOIN entries e ON e.tree_id = s.tree_id AND e.id = s.leaf
+  UNION ALL SELECT p.session, e.tree_id, e.id, e.parent_id, p.steps + 1 FROM path p
+    JOIN entries e ON e.tree_id = p.tree_id AND e.id = p.parent_id
+) SELECT session, id FROM path ORDER BY session, steps DESC"""
+
+
+def paths_by_parents(path: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    with closing(sqlite3.connect(path)) as connection:
+        for session, entry_id in connection.execute(PATHS_BY_PARENTS):
+            found.setdefault(session, []).append(entry_id)
+    return found
+
+
+@pytest.mark.parametrize("value", ["NULL", "'nowhere'", "id", "x'00ff'", "(SELECT MAX(e.id) FROM entries e)"])
+def test_parents_are_rebuilt_from_the_lanes(small: Small, value: str) -> None:
+    before = rows_of(small.path)
+    change_of(small.path, f"UPDATE entries SET parent_id = {value}")
+    report, new = salvaged(small)
+    assert rows_of(new) == before
+    assert report.is_complete
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["100 + rowid, depth = 7", "1, depth = 100 - rowid", "lane_id, depth = 30 + depth"]
+)
+def test_lanes_are_rebuilt_from_the_parents_alone(small: Small, nonsense: str) -> None:
+    before, paths = rows_of(small.path), paths_by_parents(small.path)
+    change_of(small.path, "DELETE FROM lanes", f"UPDATE entries SET lane_id = {nonsense}")
+    report, new = salvaged(small)
+    rows = rows_of(new)
+    assert paths_by_parents(new) == paths
+    assert rows["entries"].keys() == before["entries"].keys()
+    assert {key: row[4:] for key, row in rows["entries"].items()} == {
+        key: row[4:] for key, row in before["entries"].items()
+    }
+    assert len(rows["lanes"]) == len(before["lanes"])
+    assert report.lost_entry_ids == report.lost_session_ids == ()
+
+
+def test_rows_that_name_each_other_as_parents_become_branches(small: Small) -> None:
+    change_of(
+        small.path,
+        "DELETE FROM lanes",
+        "UPDATE entries SET lane_id = 100 + rowid, depth = 7",
+        f"UPDATE entries SET parent_id = '{small.ids[3]}' WHERE id = '{small.ids[1]}'",
+    )
+    report, new = salvaged(small)
+    assert report.lost_entry_ids == ()
+    assert [change.entry_id for change in report.changes if change.what == "entry"] == [small.ids[0], small.ids[2]]
+    assert paths_by_parents(new) == {small.root: small.ids[2:], small.fork: [*small.ids[2:5], *small.fork_ids]}
+
+
 def test_calls_that_are_lost_are_named(small: Small) -> None:
     before = rows_of(small.path)["ledger"]
     overwrite(small.path, root_of(small.path, "ledger"))
     report, new = salvaged(small)
-    calls = {loss.detail.split()[1].rstrip(":") for loss in report.losses if loss.what == "call"}
-    assert calls == {call_id for _, _, call_id in before}
+    calls = {loss.detail for loss in report.losses if loss.what == "call"}
+    names = [row[3] or f"number {number}" for (number,), row in before.items()]
+    assert calls == {f"call {name}: its row is lost" for name in names}
     assert rows_of(new)["ledger"] == {}
 
 

@@ -260,6 +260,18 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: [(f"UPDATE lanes SET fork_depth = 1 WHERE owner_key = {KEY_OF}", (made.fork,))],
         lambda made: ("wrong depth", f"entry {made.fork_entries[0]}"),
     ),
+    "a parent that is missing": entry("parent_id = 'nowhere'", second, "wrong parent"),
+    "a parent that is another entry": entry("parent_id = id", tip, "wrong parent"),
+    "a parent that is forgotten": entry("parent_id = NULL", second, "wrong parent"),
+    "a parent of the first entry": (
+        lambda made: [("UPDATE entries SET parent_id = ? WHERE id = ?", (second(made), first(made)))],
+        lambda made: ("wrong parent", f"entry {first(made)}"),
+    ),
+    "a parent of a fork's first entry that is not where its lane forks": entry(
+        "parent_id = (SELECT e.id FROM entries e WHERE e.tree_id = entries.tree_id AND e.depth = 0)",
+        lambda made: made.fork_entries[0],
+        "wrong parent",
+    ),
     "an entry in a lane that does not exist": entry("lane_id = 999", tip, "dangling parent"),
     # sessions
     "a leaf that is missing": session("leaf = 'nowhere'", lambda made: made.root, "missing leaf"),
@@ -376,6 +388,12 @@ async def test_one_wrong_total_is_not_reported_all_the_way_down(made: Made, colu
     assert named((await verified(made.path)).problems) <= {
         ("wrong totals", f"entry {each}") for each in made.entries[1:3]
     }
+
+
+async def test_a_wrong_parent_is_one_problem_and_says_both(made: Made) -> None:
+    damage(made.path, (ENTRY.format("parent_id = 'nowhere'"), (second(made),)))
+    (problem,) = (await verified(made.path)).problems
+    assert problem.detail == f"says that it was added to 'nowhere', its lane has it below {first(made)!r}"
 
 
 async def test_a_tip_with_a_wrong_total_is_one_problem(made: Made) -> None:

@@ -23,7 +23,7 @@ from flue_py.core.sessions import (
     is_storable,
     leaf_of,
 )
-from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid
+from flue_py.core.usage import NO_USAGE, NOTHING_PAID, PAID_COLUMNS, Paid
 from flue_py.errors import InvalidEntry
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.ledger import check_path, check_spending, insert_calls, paid_by, payer_row, take_back
@@ -221,6 +221,10 @@ def _require_references(tx: Transaction, state: SessionState, entries: Sequence[
             see_entry(tx, state, reference)
 
 
+# Where in a row of INSERT_ENTRY the sums of calls begin.
+_FIRST_PAID = INSERT_ENTRY.parameters.index(PAID_COLUMNS[0])
+
+
 class EntryBatch:
     """New entries, placed into lanes: the rows of an append, with their totals, blobs and paid calls.
 
@@ -261,6 +265,8 @@ class EntryBatch:
         # Of each row its parent, and the calls that it adds to the sums of the path if the ledger has none of them.
         self._paying: list[tuple[Position | None, list[CallRow]]] = []
         self._reported: set[tuple[str, str, str]] = set()
+        # The ids of entries that nobody can have named as a call before.
+        self.drawn: set[str] = set()
 
     def look_up(self, ids: Sequence[str]) -> None:
         """Ask which of the ids are taken, of all at once: every id that entries bring along has to be among them."""
@@ -290,13 +296,14 @@ class EntryBatch:
         for cut in stored.cuts:
             self.attachments.append((self.state.tree_id, lane_id, depth, *cut))
         self.rows.append((
-            self.state.tree_id, lane_id, depth, entry_id, new.kind, new.role, new.source,
-            self.state.key, self.revision, len(self.ids), at, int(new.counted), *totals,
-            payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload, *paid,
+            self.state.tree_id, lane_id, depth, entry_id, None if parent is None else parent.id,
+            new.kind, new.role, new.source, self.state.key, self.revision, len(self.ids), at, int(new.counted),
+            *totals, *paid, payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
-        position = Position(lane_id, depth, totals, paid, self.state.key, parent_lane, fork_depth, has_child=False)
+        owner = self.state.key
+        position = Position(entry_id, lane_id, depth, totals, paid, owner, parent_lane, fork_depth, has_child=False)
         self._placed[entry_id] = position
         return position
 
@@ -315,7 +322,7 @@ class EntryBatch:
         if self.lanes:
             tx.insert(INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         gone = take_back(tx, self._replaced)
-        reported = insert_calls(tx, tree_id, self.calls, self._conflict)
+        reported = insert_calls(tx, tree_id, self.calls, self._conflict, self.drawn)
         self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
         if len(reported) < len(self._reported):
             self._renew_sums({call.identity for call in reported})
@@ -340,7 +347,8 @@ class EntryBatch:
         for at, (own, (parent, calls)) in enumerate(zip(places, self._paying, strict=True)):
             above = NOTHING_PAID if parent is None else renewed.get((parent.lane_id, parent.depth), parent.paid)
             paid = above.plus(paid_by(call for call in calls if call.identity in new))
-            self.rows[at] = (*self.rows[at][: -len(paid)], *paid)
+            row = self.rows[at]
+            self.rows[at] = (*row[:_FIRST_PAID], *paid, *row[_FIRST_PAID + len(paid) :])
             renewed[own.lane_id, own.depth] = paid
         self._placed = {
             entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
@@ -465,6 +473,8 @@ class EntryBatch:
             scope, key = self.state.scope, self.state.key
             row = call_row(call, scope=scope, call_id=call_id, session_key=key, entry_id=entry_id, at_us=at)
             made.append(row)
+            if number == 0 and call.call_id is None and new.id is None and self._sources.draws_entry_ids:
+                self.drawn.add(entry_id)
             if call.replaces and self._conflict is not None:
                 self._replaced.append((row, call.replaces))
         self.calls += made

@@ -10,9 +10,11 @@ from flue_py.core.lanes import LaneFate, plan_lane_deletion
 from flue_py.core.ledger import owners_of_tasks
 from flue_py.core.sessions import NOTHING_SEEN, STORED, Deletion, Expected, is_meant, is_storable
 from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.store.ops.marks import leave_marks
 from flue_py.store.ops.state import read_state
 from flue_py.store.seam import Transaction
 from flue_py.store.sql import delete as delete_sql
+from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import tasks as tasks_sql
 from flue_py.store.sql.takes import TreeLane
 
@@ -44,6 +46,7 @@ def delete_tree(
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
         _note_tasks(tx, session_id, doomed)
+        leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update(
             (tree_id, bytes(blob)) for tree_id, blob in tx.rows(delete_sql.DELETE_TAIL_ATTACHMENTS, tails=tails)
@@ -121,6 +124,7 @@ def _carry_out(tx: Transaction, fates: list[LaneFate], blobs: Iterable[tuple[int
     """Delete the rest, when the ends of the lanes are gone; ``blobs`` (tree, SHA-256) are those they referred to."""
     # Lanes change hands here, of which other sessions' states tell.
     tx.states.clear()
+    tx.run(ledger_sql.NAME_CALLS_OF_SESSIONS, keys=keys)
     lanes = [(fate.heir, TreeLane(tree_id=fate.lane.tree_id, lane_id=fate.lane.lane_id)) for fate in fates]
     handed_over = [delete_sql.HAND_OVER_LANE.of(**lane, owner_key=heir) for heir, lane in lanes if heir is not None]
     tx.run_many(delete_sql.HAND_OVER_LANE, handed_over)

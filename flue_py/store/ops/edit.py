@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from flue_py.core.kinds import SHOWN_KINDS
 from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
-from flue_py.core.rows import MarkRow
 from flue_py.core.sessions import EditMetadata, Expected, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
-from flue_py.store.ops.pins import group_of, pins_of
+from flue_py.store.ops.marks import mark_of, pins_of, put_marks
+from flue_py.store.ops.pins import group_of
 from flue_py.store.ops.read import latest_compaction_fields
 from flue_py.store.ops.sessions import require_session, write_edits
 from flue_py.store.ops.state import read_state, see_entry
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
-from flue_py.store.sql import marks as marks_sql
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import sessions as sessions_sql
-from flue_py.store.sql.inserts import PUT_MARK
 
 
 def update_session(
@@ -83,9 +81,9 @@ def set_label(
     state = read_state(tx, session_id)
     state.require(expected)
     see_entry(tx, state, entry_id)
-    edit = Edit("label", entry_id, _mark(tx, state, entry_id, "label"), label or None)
+    edit = Edit("label", entry_id, mark_of(tx, state, entry_id, "label"), label or None)
     if edit.before != edit.after:
-        _put_mark(tx, sources, state, entry_id, "label", edit.after)
+        put_marks(tx, sources, state, [entry_id], "label", edit.after)
         write_edits(tx, sources, state, [edit], note)
 
 
@@ -103,9 +101,8 @@ def set_pin(
     in_effect = effective_pins(own, latest_compaction_fields(tx, state, state.position))
     changed = [each for each in group if (own.get(each) != "on" if pinned else each in in_effect)]
     after = "on" if pinned else "off"
-    for each in changed:
-        _put_mark(tx, sources, state, each, "pin", after)
     if changed:
+        put_marks(tx, sources, state, changed, "pin", after)
         write_edits(tx, sources, state, [Edit("pin", entry_id, own.get(entry_id), after)], note)
     return tuple(group)
 
@@ -135,28 +132,12 @@ def restore_edits(
                 changed.append(edit)
             continue
         see_entry(tx, state, want.entry_id)
-        edit = Edit(want.what, want.entry_id, _mark(tx, state, want.entry_id, want.what), want.after)
+        edit = Edit(want.what, want.entry_id, mark_of(tx, state, want.entry_id, want.what), want.after)
         if edit.before != edit.after:
             pinned = want.what == "pin"
             group = group_of(tx, state, want.entry_id, state.position) if pinned else [want.entry_id]
-            for each in group:
-                _put_mark(tx, sources, state, each, want.what, edit.after)
+            put_marks(tx, sources, state, group, want.what, edit.after)
             changed.append(edit)
     if changed:
         write_edits(tx, sources, state, changed, note)
     return changed
-
-
-def _mark(tx: Transaction, state: SessionState, entry_id: str, kind: str) -> str | None:
-    row = tx.first(marks_sql.MARK, session_key=state.key, entry_id=entry_id, kind=kind)
-    (value,) = row or (None,)
-    return value
-
-
-def _put_mark(
-    tx: Transaction, sources: Sources, state: SessionState, entry_id: str, kind: str, value: str | None
-) -> None:
-    if value is None:
-        tx.run(marks_sql.DROP_MARK, session_key=state.key, entry_id=entry_id, kind=kind)
-    else:
-        tx.insert(PUT_MARK, [MarkRow(state.key, entry_id, kind, value, sources.now_us())])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from flue_py.core.calls import CallDifference, PaidCall
@@ -24,21 +24,46 @@ _MANY = 8
 
 
 def insert_calls(
-    tx: Transaction, tree_id: int, calls: Sequence[CallRow], conflict: Callable[[CallDifference], None] | None = None
+    tx: Transaction,
+    tree_id: int,
+    calls: Sequence[CallRow],
+    conflict: Callable[[CallDifference], None] | None = None,
+    drawn: Collection[str] = (),
 ) -> list[CallRow]:
     """Write calls into the ledger, where they are not there yet; return those that were not.
 
-    One that is there with other numbers raises `CallConflict`, or calls ``conflict``: the ledger keeps the first.
+    One that is there with other numbers raises `CallConflict`, or calls ``conflict``: the ledger keeps the first. Those
+    that go by an id of ``drawn``, of entries that are just being made, cannot be there.
     """
+    if drawn:
+        new = [call for call in calls if call.call_id in drawn]
+        tx.insert(INSERT_CALL, [ledger_row(tree_id, call, drawn) for call in new])
+        others = [call for call in calls if call.call_id not in drawn]
+        return [*new, *insert_calls(tx, tree_id, others, conflict)] if others else new
     if len(calls) >= _MANY and tx.is_alone:
         return _insert_many(tx, tree_id, calls, conflict)
     new = []
+    if calls:
+        name_calls(tx, calls)
     for call in calls:
         if tx.run(INSERT_CALL, tree_id=tree_id, **call._asdict()):
             new.append(call)
         else:
             _compare(_known(tx, call), call, conflict)
     return new
+
+
+def ledger_row(tree_id: int, call: CallRow, drawn: Collection[str]) -> tuple[object, ...]:
+    """Return a call as it is stored: without an id of its own where it goes by one that was drawn for its entry."""
+    if call.call_id not in drawn:
+        return (tree_id, *call)
+    scope, provider, _, *rest = call
+    return (tree_id, scope, provider, None, *rest)
+
+
+def name_calls(tx: Transaction, calls: Iterable[CallRow]) -> None:
+    """Have the ledger's unique index know the calls that go by one of these ids, though they are not named by it."""
+    tx.run(ledger_sql.NAME_CALLS, ids=json.dumps([call.call_id for call in calls]))
 
 
 def _insert_many(
@@ -64,7 +89,10 @@ def take_back(tx: Transaction, calls: Iterable[tuple[CallRow, Sequence[str]]]) -
     """Delete the rows that calls take the place of (see `replaced_by`), by the ids they name; return those rows."""
     gone = []
     for call, names in calls:
-        for known in replaced_by(call, names, partial(_call_of, tx, call)):
+        gone_here = replaced_by(call, names, partial(_call_of, tx, call))
+        if gone_here:
+            name_calls(tx, gone_here)
+        for known in gone_here:
             scope, provider, call_id = known.identity
             tx.run(
                 ledger_sql.DELETE_CALL,

@@ -13,19 +13,13 @@ from flue_py.core.exchange import Pairing, answered_id, called_ids, messages_of
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
 from flue_py.core.pins import effective_pins, keeping_pinned
+from flue_py.store.ops.marks import pins_of
 from flue_py.store.ops.read import latest_compaction_fields, named_on_path, path_stretch
 from flue_py.store.ops.state import find_visible
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Transaction
-from flue_py.store.sql import marks as marks_sql
 
 _STRETCH = 16
-
-
-def pins_of(tx: Transaction, state: SessionState) -> dict[str, str]:
-    """Return the session's own pins: ``on`` or ``off``, by entry."""
-    marks = tx.rows(marks_sql.MARKS_OF_KIND, session_key=state.key, kind="pin")
-    return {entry_id: value or "on" for entry_id, value in marks}
 
 
 def group_of(tx: Transaction, state: SessionState, entry_id: str, leaf: Position | None) -> list[str]:

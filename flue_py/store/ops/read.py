@@ -30,6 +30,7 @@ from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.attachments import Payloads, apart, checked_payload
+from flue_py.store.ops.marks import marks_of
 from flue_py.store.ops.move import id_at, is_on_path, parent_id
 from flue_py.store.ops.sessions import get_session, require_session
 from flue_py.store.ops.state import (
@@ -553,9 +554,8 @@ def task_parents(tx: Transaction, session_id: str) -> list[TaskLink]:
 
 
 def read_marks(tx: Transaction, session_id: str) -> list[Mark]:
-    """Return a session's marks, by entry id and kind."""
-    state = read_state(tx, session_id)
-    return list(tx.rows(marks_sql.MARKS, session_key=state.key))
+    """Return the marks that a session sees, by entry id and kind."""
+    return marks_of(tx, read_state(tx, session_id))
 
 
 def read_revision(tx: Transaction, session_id: str) -> int | None:

@@ -142,20 +142,26 @@ def fork(
     new: NewSession,
     expected: Expected,
     idempotency_key: str | None,
+    scope: str | None = None,
 ) -> SessionInfo:
     """Create a session whose leaf is an existing entry (see `Backend.fork`)."""
-    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key)
+    planned = plan_fork(tx, sources, session_id, at, new, expected, idempotency_key, scope)
     return planned if isinstance(planned, SessionInfo) else planned.write(tx)
 
 
 @dataclass(frozen=True)
 class PlannedFork:
-    """A fork that was checked and not yet written."""
+    """A fork that was checked and not yet written.
+
+    Where it is ``used_again``, its id is that of a deleted session whose forks are in the tree: they must not seem to
+    be made of the new one.
+    """
 
     source: SessionState
     session: PlannedSession
     idempotency_key: str | None
     digest: bytes
+    used_again: bool = False
 
     @property
     def result(self) -> SessionInfo:
@@ -164,6 +170,8 @@ class PlannedFork:
 
     def write(self, tx: Transaction) -> SessionInfo:
         """Write it; return the session."""
+        if self.used_again:
+            tx.run(sessions_sql.FORGET_SOURCE, tree_id=self.session.tree_id, id=self.session.row.id)
         info = _insert_session(tx, self.session)
         if (request := self.request) is not None:
             tx.insert(INSERT_REQUEST, [request])
@@ -183,19 +191,27 @@ def plan_fork(
     new: NewSession,
     expected: Expected,
     idempotency_key: str | None,
+    scope: str | None = None,
 ) -> PlannedFork | SessionInfo:
     """Return what a fork will write, or the session where this request has made it before. Writes nothing."""
     state = read_state(tx, session_id)
     # What was asked for is the content: "at the stored leaf" stays the same request when the leaf moves on.
     asked = "stored leaf" if isinstance(at, Stored) else [at]
-    digest = b"" if idempotency_key is None else content_digest(asked, new.key, new.title, new.metadata_text)
+    further = {"id": new.id, "scope": scope, "cwd": None if new.cwd == state.cwd else new.cwd}
+    named = [{name: text for name, text in further.items() if text is not None}]
+    described = (asked, new.key, new.title, new.metadata_text, *(named if named[0] else ()))
+    digest = b"" if idempotency_key is None else content_digest(*described)
     stored = replayed_result(tx, state, idempotency_key, "fork", digest)
     if stored is not None:
         return _replayed_session(tx, stored)
     state.require(expected)
     leaf, _ = place(tx, state, at)
-    session = _plan_session(tx, sources, new, "fork", state.scope, source=state, leaf=leaf)
-    return PlannedFork(state, session, idempotency_key, digest)
+    scope = state.scope if scope is None else scope
+    session = _plan_session(tx, sources, new, "fork", scope, source=state, leaf=leaf)
+    is_used_again = (
+        new.id is not None and tx.first(sessions_sql.FORK_OF_ID, tree_id=state.tree_id, id=new.id) is not None
+    )
+    return PlannedFork(state, session, idempotency_key, digest, is_used_again)
 
 
 def _replayed_session(tx: Transaction, stored: str) -> SessionInfo:

@@ -23,8 +23,10 @@ from flue_py.core.trees import (
 from flue_py.errors import CorruptStore
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.budgets import delete_session_budgets
+from flue_py.store.ops.ledger import name_calls
 from flue_py.store.ops.path_sums import NOBODY, renew_sums
 from flue_py.store.seam import Insert, Transaction, Written
+from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import tasks as tasks_sql
 from flue_py.store.sql import transfer as transfer_sql
@@ -173,6 +175,7 @@ def write_whole_tree(tx: Transaction, copy: TreeCopy) -> Standing:
         check_is_earlier(found.trees[standing.tree_id].head, copy)
     for session_id in (*found.keys, *(session.id for session in head.sessions)):
         tx.states.pop(session_id, None)
+    name_calls(tx, copy.calls)
     _take_away(tx, standing, found.keys)
     keys = _keys_here(tx, copy, standing, found.keys)
     _write_sessions(tx, copy, keys, found.keys)
@@ -246,6 +249,7 @@ def _take_away(tx: Transaction, standing: Standing, there: Mapping[str, int]) ->
     """Delete an earlier copy, but for the sessions that stay, and for what was paid."""
     if standing.tree_id is None:
         return
+    tx.run(ledger_sql.NAME_CALLS_OF_TREE, tree_id=standing.tree_id)
     for statement in transfer_sql.DELETE_HISTORY:
         tx.run(statement, tree_id=standing.tree_id)
     if standing.removed:
@@ -365,6 +369,7 @@ def write_gone_payers(tx: Transaction, payers: Sequence[GonePayer]) -> int:
     """Write what sessions that are gone have paid (see `Backend.write_gone_payers`)."""
     written = 0
     trees: dict[int, int] = {}
+    name_calls(tx, [call for gone in payers for call in gone.calls])
     for gone in payers:
         missing = [call for call in gone.calls if tx.first(transfer_sql.OWNER_OF_CALL, **_identity(call)) is None]
         known = _known_payer(tx, gone.payer.session_id, gone.calls)

@@ -33,8 +33,8 @@ class _Found:
 
     booked: dict[tuple[int, int, str], Paid]
     problems: list[Problem] = field(default_factory=list)
-    # Totals at the places that a lane forks from, needed when the child lane's turn comes.
-    totals: dict[tuple[int, int, int], tuple[UsageTotals, Paid]] = field(default_factory=dict)
+    # The entries that lanes fork from, with the sums to them: needed when the child lane's turn comes.
+    forked: dict[tuple[int, int, int], tuple[str, UsageTotals, Paid]] = field(default_factory=dict)
     places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     tips: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     entry_counts: Counter[int] = field(default_factory=Counter)
@@ -114,12 +114,15 @@ def _check_lane(
     tx: Transaction, lane: Lane, forks: set[tuple[int, int | None, int]], found: _Found, retracted: set[tuple[int, str]]
 ) -> None:
     where = f"lane {lane.lane_id} of tree {lane.tree_id}"
+    parent: str | None = None
+    is_parent_known = True
     totals, paid = NO_USAGE, NOTHING_PAID
     if lane.parent_lane is not None:
         place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
-        if place not in found.totals:
+        if place not in found.forked:
             found.report("dangling parent", where, f"forks from depth {lane.fork_depth} of a lane that lacks it")
-        totals, paid = found.totals.get(place, (NO_USAGE, NOTHING_PAID))
+            is_parent_known = False
+        parent, totals, paid = found.forked.get(place, (None, NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
     cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for depth, place_in_text, sha256 in tx.rows(
@@ -132,11 +135,15 @@ def _check_lane(
             found.report("unusable id", f"entry {entry.id!r}", "cannot be an id, or not be typed; rescue it by salvage")
         if depth != expected_depth:
             found.report("wrong depth", f"entry {entry.id}", f"is at depth {depth}, not {expected_depth}")
+        elif entry.parent_id != parent and is_parent_known:
+            detail = f"says that it was added to {entry.parent_id!r}, its lane has it below {parent!r}"
+            found.report("wrong parent", f"entry {entry.id}", detail)
+        parent, is_parent_known = entry.id, True
         totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, found)
         paid = _check_paid(lane, entry, paid, found)
         expected_depth = depth + 1
         if (lane.tree_id, lane.lane_id, depth) in forks:
-            found.totals[lane.tree_id, lane.lane_id, depth] = (totals, paid)
+            found.forked[lane.tree_id, lane.lane_id, depth] = (entry.id, totals, paid)
         found.places[lane.tree_id, entry.id] = (lane.lane_id, depth)
         found.tips[lane.tree_id, lane.lane_id] = (depth, creator)
         found.newest[creator] = max(entry.created_at, found.newest.get(creator, entry.created_at))
@@ -319,6 +326,10 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
         found.report("dangling parent", f"entry {entry_id}", "is in a lane that does not exist")
     for (call_id,) in tx.rows(verify_sql.NAMELESS_CALLS):
         found.report("nameless call", f"call {call_id}", "was paid by a session that ledger_sessions does not name")
+    for (call_id,) in tx.rows(verify_sql.LOST_CALLS):
+        found.report("lost call", f"call {call_id}", "has no id of its own, and its session has no entry of that id")
+    for (call_id,) in tx.rows(verify_sql.CALLS_TWICE):
+        found.report("call twice", f"call {call_id}", "is in the ledger twice, once by its entry alone")
     for tree_id, lane_id, depth, sha256 in tx.rows(verify_sql.ENTRYLESS_ATTACHMENTS):
         detail = f"was cut out of an entry at depth {depth} of lane {lane_id} of tree {tree_id}, which is not there"
         found.report("orphaned attachment", _blob_name(sha256), detail)

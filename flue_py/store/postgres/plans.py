@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from flue_py.core.sessions import Appended, SessionInfo
 from flue_py.core.usage import MAX_AMOUNT, Paid
 from flue_py.store.ops.append import EntryBatch, PlannedAppend
-from flue_py.store.ops.ledger import distinct_calls, paid_by
+from flue_py.store.ops.ledger import distinct_calls, ledger_row, paid_by
 from flue_py.store.ops.sessions import PlannedFork
 from flue_py.store.postgres.errors import DIVISION_BY_ZERO, DRIVER_ERRORS, sqlstate_of
 from flue_py.store.postgres.transaction import PostgresTransaction
@@ -63,13 +63,16 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         ("lanes", INSERT_LANE, [(tree_id, *lane) for lane in batch.lanes]),
         ("blobs", INSERT_BLOB, batch.blob_rows),
         ("attachments", INSERT_ATTACHMENT, batch.attachments),
-        ("calls", INSERT_CALL, [(tree_id, *call) for call in calls]),
+        ("calls", INSERT_CALL, [ledger_row(tree_id, call, batch.drawn) for call in calls]),
         ("payer", INSERT_PAYER, [(tree_id, *batch.payer)] if batch.calls and batch.names_payer else ()),
         ("move", INSERT_MOVE, _optional(planned.move)),
         ("request", INSERT_REQUEST, _optional(planned.request)),
     )
+    named = [call.call_id for call in calls if call.call_id not in batch.drawn]
+    if named:
+        arguments.append(named)
     try:
-        written = tx.connection.fetch(_append_statement(parts), arguments)
+        written = tx.connection.fetch(_append_statement(parts, has_names=bool(named)), arguments)
     except DRIVER_ERRORS as error:
         # A call is in the ledger already: the other way of writing counts it once, or says what differs.
         if sqlstate_of(error) != DIVISION_BY_ZERO:
@@ -86,7 +89,12 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
 
 
 def fork_in_one_statement(tx: PostgresTransaction, planned: PlannedFork) -> SessionInfo | None:
-    """Write a planned fork; return the session, or None, with nothing written, where its source has moved on."""
+    """Write a planned fork; return the session, or None, with nothing written, where its source has moved on.
+
+    None, too, for the id of a deleted session that has forks, which takes a statement more.
+    """
+    if planned.used_again:
+        return None
     arguments: list[object] = [planned.source.revision, planned.source.key]
     parts = _parts(
         arguments,
@@ -141,15 +149,21 @@ def _planned(lock: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _append_statement(parts: tuple[_Part, ...]) -> str:
-    """Return the statement that writes these parts; its parameters are the session's, then each part's columns."""
-    numbers = count(len(_UPDATED) + 2)
+def _append_statement(parts: tuple[_Part, ...], *, has_names: bool) -> str:
+    """Return the statement that writes these parts.
+
+    Its parameters are the session's, then each part's columns, then the ids that calls were reported with.
+    """
+    first = len(_UPDATED) + 2
+    numbers = count(first)
+    last = first + sum(len(part.statement.parameters) for part in parts)
     clauses = [_planned("UPDATE")]
     for part in parts:
         before, after = "", ""
         if part.name == "payer":
             before = " WHERE EXISTS (SELECT 1 FROM calls)"
         elif part.name == "calls":
+            before = ledger_sql.REFUSE_UNNAMED_CALLS.format(last) if has_names else ""
             after = f" RETURNING {all_tokens(row='')} AS tokens, cost, unknown"
         clauses.append(_clause(part, numbers, before, after))
     has_calls = any(part.name == "calls" for part in parts)

@@ -1,7 +1,7 @@
 """Rebuild history from the entries that are left: lanes, leaves, counts and totals that agree.
 
-Undamaged history stays exactly as it was, internal keys included. If an entry is lost, the entries below it become
-a branch with a root of its own.
+Undamaged history stays exactly as it was, internal keys included. Lanes say what an entry was added to; where they do
+not, the entry's own row does. If an entry is lost, the entries below it become a branch with a root of its own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _TOKENS = (*TOKEN_COLUMNS, "total_tokens")
 
 
 class Placed(NamedTuple):
-    """The position of an entry in the new store, and its totals."""
+    """The position of an entry in the new store, its parent there, and its totals."""
 
     lane: int
     depth: int
+    parent_id: str | None
     totals: UsageTotals
 
 
@@ -159,21 +160,46 @@ class History:
         for tree, number in self._forks:
             self._last_lane[tree] = max(number, self._last_lane.get(tree, 0))
         for entry in sorted(self.entries, key=lambda entry: (entry.tree, entry.depth, entry.lane)):
-            parent, is_cut = self._parent(entry)
-            above = None if parent is None else self.placed[id(parent)]
-            before = NO_USAGE if above is None else above.totals
-            totals = self._totals(entry, before)
-            if parent is not None and above is not None and parent.lane == entry.lane and id(entry) not in extra:
-                lane = self.lanes[entry.tree, above.lane]
-                if lane.tip is parent:
-                    lane.tip, lane.tip_depth = entry, above.depth + 1
-                    self.placed[id(entry)] = Placed(lane.id, above.depth + 1, totals)
-                    continue
-            lane = self._new_lane(entry, above, is_copy=id(entry) in extra)
-            self.placed[id(entry)] = Placed(lane.id, lane.tip_depth, totals)
-            if is_cut:
-                detail = "is the first of a branch now: the entry it was added to is lost"
-                self.found.changes.append(Loss("entry", self.found.session_id(entry.session), entry.id, detail))
+            for child, parent, is_cut in self._from_above(entry, extra):
+                self._put(child, parent, is_extra=id(child) in extra)
+                if is_cut:
+                    detail = "is the first of a branch now: the entry it was added to is lost"
+                    self.found.changes.append(Loss("entry", self.found.session_id(child.session), child.id, detail))
+
+    def _from_above(self, entry: EntryRow, extra: set[int]) -> list[tuple[EntryRow, EntryRow | None, bool]]:
+        """Return an entry and those above it that have no place yet, each with its parent, from the highest on."""
+        chain: list[tuple[EntryRow, EntryRow | None, bool]] = []
+        met: set[int] = set()
+        at: EntryRow | None = entry
+        while at is not None and id(at) not in self.placed:
+            met.add(id(at))
+            parent, is_cut = self._parent(at, is_extra=id(at) in extra)
+            if parent is not None and id(parent) in met:
+                parent, is_cut = None, True  # rows that name each other
+            chain.append((at, parent, is_cut))
+            at = parent
+        return chain[::-1]
+
+    def _put(self, entry: EntryRow, parent: EntryRow | None, *, is_extra: bool) -> None:
+        """Give an entry its place below its parent, which has one."""
+        above = None if parent is None else self.placed[id(parent)]
+        totals = self._totals(entry, NO_USAGE if above is None else above.totals)
+        if parent is not None and above is not None and not is_extra:
+            lane = self.lanes[entry.tree, above.lane]
+            if lane.tip is parent and self._goes_on(entry, parent, lane):
+                lane.tip, lane.tip_depth = entry, above.depth + 1
+                self.placed[id(entry)] = Placed(lane.id, above.depth + 1, parent.id, totals)
+                return
+        lane = self._new_lane(entry, above, is_copy=is_extra)
+        self.placed[id(entry)] = Placed(lane.id, lane.tip_depth, None if parent is None else parent.id, totals)
+
+    def _goes_on(self, entry: EntryRow, parent: EntryRow, lane: NewLane) -> bool:
+        """Return whether an entry goes on in its parent's lane: because it did, or because its own lane is lost."""
+        if parent.lane == entry.lane:
+            return True
+        is_lost = (entry.tree, entry.lane) not in self._forks
+        is_free = (entry.tree, parent.lane, parent.depth + 1) not in self._places
+        return is_lost and is_free and lane.owner == entry.session
 
     def _totals(self, entry: EntryRow, before: UsageTotals) -> UsageTotals:
         if entry.counted:
@@ -183,9 +209,13 @@ class History:
                 entry.counted = False
         return before
 
-    def _parent(self, entry: EntryRow) -> tuple[EntryRow | None, bool]:
+    def _parent(self, entry: EntryRow, *, is_extra: bool) -> tuple[EntryRow | None, bool]:
         """Return an entry's parent, and whether it should have one but has none."""
         fork = self._forks.get((entry.tree, entry.lane))
+        name = entry.parent_id or ""
+        named = self.by_id.get((entry.tree, self.found.renamed.get((entry.tree, name), name)))
+        if named is not None and (fork is None or is_extra):
+            return named, False
         if entry.depth == 0:
             return None, False
         if fork is not None and fork[0] is not None and entry.depth == fork[1] + 1:
@@ -194,6 +224,7 @@ class History:
             parent = None
         else:
             parent = self._places.get((entry.tree, entry.lane, entry.depth - 1))
+        parent = named if parent is None else parent
         return parent, parent is None
 
     def _new_lane(self, entry: EntryRow, above: Placed | None, *, is_copy: bool) -> NewLane:

@@ -15,7 +15,7 @@ from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_usable
 from flue_py.store.salvage.notes import follow_metadata
 from flue_py.store.salvage.pages import Value
-from flue_py.store.salvage.rows import Found, Gathered
+from flue_py.store.salvage.rows import Found, Gathered, key_of
 
 _OF_ENTRIES = {
     "sessions": ("leaf", "forked_from_entry"), "ledger": ("entry_id",), "leaf_moves": ("from_entry", "to_entry"),
@@ -188,6 +188,4 @@ class _Renaming:
         for call in [call for call in found.witnesses.calls if not all(name == "" or is_usable(name) for name in call)]:
             del found.witnesses.calls[call]
         for table in ("marks", "requests", "ledger", "reservations"):
-            rows = list(found.tables[table].values())
-            width = len(next(iter(found.tables[table]), ()))
-            found.tables[table] = {tuple(row.values())[:width]: row for row in rows}
+            found.tables[table] = {key_of(table, row): row for row in found.tables[table].values()}

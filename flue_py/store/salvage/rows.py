@@ -24,7 +24,7 @@ from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.salvage.notes import Names
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
-from flue_py.store.salvage.shapes import Shape
+from flue_py.store.salvage.shapes import Shape, shapes
 from flue_py.store.schema.payloads import check_sum, decode_payload, unpack, unpack_blob
 
 Found: TypeAlias = dict[str, Value]
@@ -32,9 +32,17 @@ Key: TypeAlias = tuple[Value, ...]
 
 _KEYS = {
     "flue_store": 1, "sessions": 1, "lanes": 2, "task_links": 2, "leaf_moves": 2, "requests": 2, "marks": 3,
-    "ledger": 3, "ledger_sessions": 1, "session_edits": 3, "budgets": 1, "reservations": 2,
+    "ledger": 1, "ledger_sessions": 1, "session_edits": 3, "budgets": 1, "reservations": 2,
 }  # fmt: skip
 """How many of a table's first columns are its key."""
+
+
+def key_of(table: str, row: Found) -> Key:
+    """Return what sets a row apart from the others of its table: of a call, its scope, provider and id."""
+    if table == "ledger":
+        return (row["scope"], row["provider"], row["entry_id"] if row["call_id"] is None else row["call_id"])
+    return tuple(row.values())[: _KEYS[table]]
+
 
 _REFERENCES = {
     "sessions": ("leaf", "forked_from_entry"), "ledger": ("entry_id",), "leaf_moves": ("from_entry", "to_entry"),
@@ -58,6 +66,7 @@ class EntryRow:
     lane: int
     depth: int
     id: str
+    parent_id: str | None
     kind: str
     role: str | None
     session: int
@@ -91,6 +100,10 @@ class Witnesses:
     lane_parents: dict[tuple[int, int], tuple[int | None, int]] = field(default_factory=dict)
     links: dict[tuple[int, int], str] = field(default_factory=dict)
     calls: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """Who paid the calls of a ledger as it was before format 3 was finished, by their names."""
+    call_numbers: dict[int, int] = field(default_factory=dict)
+    """Who paid the calls of a ledger as it is now, by their numbers."""
+    call_names: dict[int, str] = field(default_factory=dict)
     budgets: dict[int, str] = field(default_factory=dict)
     held: set[tuple[str, int]] = field(default_factory=set)
 
@@ -126,6 +139,10 @@ class Witnesses:
         match (shape.table, shape.columns[0].name, values):
             case "ledger", _, (int(session), str(scope), str(provider), str(call)):
                 self.calls[scope, provider, call] = session
+            case "ledger", "session_key", (int(session), int(number)):
+                self.call_numbers[number] = session
+            case "ledger", "scope", (str(), str(), str(call), int(number)):
+                self.call_names[number] = call
             case "budgets", "id", (str(budget_id), int(key)):
                 self.budgets[key] = budget_id
             case "reservations", _, (int(budget), int(), str(reservation)):
@@ -201,8 +218,10 @@ class Gathered:
             row = self._mended_session(shape, row, cell)
         elif not shape.fits(cell):
             self.unreadable[shape.table] += live
+            if shape.table == "ledger" and live:
+                self._note_name(row, cell)
             return
-        key = tuple(row.values())[: _KEYS[shape.table]]
+        key = key_of(shape.table, row)
         if not live and not self._is_vouched_for(shape.table, row):
             return
         revision = row.get("revision")
@@ -221,6 +240,12 @@ class Gathered:
                     cuts[at] = (live, sha)
             case _:
                 pass
+
+    def _note_name(self, row: Found, cell: Cell) -> None:
+        """Record the name of a call whose row is not whole, for the report."""
+        name = row["entry_id"] if row["call_id"] is None else row["call_id"]
+        if isinstance(name, str) and cell.rowid is not None:
+            self.witnesses.call_names.setdefault(cell.rowid, name)
 
     def _mended_session(self, shape: Shape, row: Found, cell: Cell) -> Found:
         """Return a session's row with values of a wrong type replaced; its id may be None."""
@@ -250,11 +275,11 @@ class Gathered:
             } if min(tree, lane, depth, session, revision, ordinal) >= 0 and entry_id and kind and is_storable(
                 kind
             ):  # fmt: skip
-                role, blob = row["role"], row["blob"]
+                parent, role, blob = row["parent_id"], row["role"], row["blob"]
                 found = EntryRow(
-                    tree, lane, depth, entry_id, kind, role if isinstance(role, str) else None, session, revision,
-                    ordinal, created, row["counted"] != 0, blob if isinstance(blob, bytes) else None, rowid, live,
-                    where,
+                    tree, lane, depth, entry_id, parent if isinstance(parent, str) else None, kind,
+                    role if isinstance(role, str) else None, session, revision, ordinal, created, row["counted"] != 0,
+                    blob if isinstance(blob, bytes) else None, rowid, live, where,
                 )  # fmt: skip
                 versions = self.entries.setdefault((tree, entry_id), [])
                 versions.append(found)
@@ -356,7 +381,8 @@ class Gathered:
         if table == "lanes" and "ix_lanes_owner_key" in self.complete:
             return (row["tree_id"], row["lane_id"]) in known.lane_owners
         if table == "ledger" and "ix_ledger_session_key" in self.complete:
-            return (row["scope"], row["provider"], row["call_id"]) in known.calls
+            number = row.get("number")
+            return key_of(table, row) in known.calls if number is None else number in known.call_numbers
         return True
 
     complete: set[str] = field(default_factory=set)
@@ -374,9 +400,11 @@ class Gathered:
             return True
         if any((key,) not in self.tables["sessions"] for key in known.session_ids):
             return True
-        return not known.lane_owners.keys() <= self.tables["lanes"].keys() or not known.calls.keys() <= set(
-            self.tables["ledger"]
-        )
+        if not known.lane_owners.keys() <= self.tables["lanes"].keys():
+            return True
+        calls = self.tables["ledger"]
+        numbers = {row.get("number") for row in calls.values()}
+        return not known.calls.keys() <= set(calls) or not known.call_numbers.keys() <= numbers
 
     def session_id(self, key: int) -> str | None:
         """Return the id of a session, from its row or from any row that names it."""
@@ -391,9 +419,10 @@ class Gathered:
     def columns(self, entry: EntryRow, names: Mapping[str, int]) -> Found:
         """Return the whole row of an entry, read again."""
         cell = self.file.cell(*entry.where)
-        if cell is None or cell.values is None:
+        values = None if cell is None else shapes(self.file.page_size).by_name["entries"].values(cell)
+        if values is None:
             raise CorruptStore(f"entry {entry.id} cannot be read again")
-        return {name: cell.values[index] for name, index in names.items()}
+        return {name: values[index] for name, index in names.items()}
 
     def text(self, row: Found, entry: EntryRow) -> tuple[str, tuple[str, ...]]:
         """Return an entry's payload, and the blobs that are lost of it, for which words stand.

@@ -218,7 +218,8 @@ def _blobs_of(found: Gathered, stored_as: Value, stored: StoredPayload | None) -
 
 def _place(row: Found, entry: EntryRow, placed: Placed) -> None:
     row.update(
-        tree_id=entry.tree, lane_id=placed.lane, depth=placed.depth, id=entry.id, session_key=entry.session,
+        tree_id=entry.tree, lane_id=placed.lane, depth=placed.depth, id=entry.id, parent_id=placed.parent_id,
+        session_key=entry.session,
         revision=entry.revision, ordinal=entry.ordinal, created_at=entry.created,
         kind=entry.kind, role=entry.role,
         counted=int(entry.counted),
@@ -297,8 +298,11 @@ def _shown(table: str, row: Found) -> str:
 def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
     found = history.found
     calls, payers = found.tables["ledger"], found.tables["ledger_sessions"]
-    for row in calls.values():
+    kept = {(entry.session, entry.id) for entry in history.entries}
+    for row in _numbered(calls.values()):
         key = row["session_key"]
+        if row["call_id"] is None and (key, row["entry_id"]) not in kept:
+            row["call_id"] = row["entry_id"]
         if (key,) not in payers and isinstance(key, int):
             name = found.session_id(key) if key not in history.sessions else str(history.sessions[key]["id"])
             if name is None:
@@ -313,12 +317,30 @@ def _write_ledger(connection: sqlite3.Connection, history: History) -> int:
         session = history.sessions.get(_amount(row["session_key"]), {})
         row["project"] = row["project"] or session.get("cwd") or None
         _insert(connection, "ledger_sessions", row)
-    for call, key in found.witnesses.calls.items():
-        if call not in calls:
-            detail = f"call {call[2]}: its row is lost"
-            if not any(loss.what == "call" and f"call {call[2]} " in loss.detail for loss in found.losses):
-                found.losses.append(Loss("call", found.session_id(key), None, detail))
+    _note_lost_calls(found)
     return len(calls)
+
+
+def _numbered(calls: Iterable[Found]) -> list[Found]:
+    """Return the rows of calls with their numbers; those that have none follow, in the order of an upgrade."""
+    rows = sorted(calls, key=lambda row: (row["session_key"], row["at"], row["call_id"] or ""))
+    taken = {row["number"] for row in rows if row.get("number") is not None}
+    last = max((number for number in taken if isinstance(number, int)), default=0)
+    for number, row in enumerate((row for row in rows if row.get("number") is None), start=last + 1):
+        row["number"] = number
+    return sorted(rows, key=lambda row: _amount(row["number"]))
+
+
+def _note_lost_calls(found: Gathered) -> None:
+    calls, known = found.tables["ledger"], found.witnesses
+    numbers = {row["number"] for row in calls.values()}
+    lost = {call[2]: key for call, key in known.calls.items() if call not in calls}
+    for number, key in known.call_numbers.items():
+        if number not in numbers:
+            lost[known.call_names.get(number, f"number {number}")] = key
+    for name, key in lost.items():
+        if not any(loss.what == "call" and f"call {name} " in loss.detail for loss in found.losses):
+            found.losses.append(Loss("call", found.session_id(key), None, f"call {name}: its row is lost"))
 
 
 def _tree_of(history: History, payers: dict[Key, Found], call: Found) -> Value:

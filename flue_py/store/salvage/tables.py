@@ -67,6 +67,9 @@ class Scan:
     broken: set[str] = field(default_factory=set)
     """The names of the trees with pages that could not be read whole."""
 
+    _guessed: set[str] = field(default_factory=set)
+    """The names of the trees whose root pages no schema names."""
+
     _to_carve: list[Image] = field(default_factory=list)
     _shapes: Shapes = field(init=False)
 
@@ -79,7 +82,10 @@ class Scan:
         for shape in self._shapes.by_name.values():
             root = roots.get(shape.name)
             if root is not None:
-                self._tree(shape, root)
+                self._tree(self._shape_at(shape.name, root), root)
+                if shape.name in self._guessed and self._is_empty(root):
+                    # An empty page fits every shape: it is no evidence that there are no rows.
+                    self.broken.add(shape.name)
             elif not self.schema_is_whole:
                 # It may be anywhere, or may never have existed.
                 self.broken.add(shape.name)
@@ -110,13 +116,34 @@ class Scan:
             self.schema_is_whole = is_named and _MASTER not in self.broken
             self.broken.discard(_MASTER)
         named = {name: root for name, root in named.items() if self.file.image(root) is not None}
-        return named if self.schema_is_whole else {**self._usual_roots(named), **named}
+        if self.schema_is_whole:
+            return named
+        usual = self._usual_roots(named)
+        self._guessed = usual.keys() - named.keys()
+        return {**usual, **named}
+
+    def _is_empty(self, root: int) -> bool:
+        image = self.file.image(root)
+        page = None if image is None else self.file.parse(image)
+        return page is not None and not page.cells and page.right is None
+
+    def _shape_at(self, name: str, root: int) -> Shape:
+        """Return the shape of the rows in a tree of this name: the one that it has, or had in older formats."""
+        shape, older = self._shapes.by_name[name], self._shapes.older.get(name)
+        image = self.file.image(root)
+        page = None if image is None or older is None else self.file.parse(image)
+        if older is None or page is None:
+            return shape
+        if page.kind not in _kinds(older) or page.kind not in _kinds(shape):
+            return older if page.kind in _kinds(older) else shape
+        rows = [cell for cell in page.cells if cell.values is not None]
+        return older if any(older.fits(cell) for cell in rows) and not any(map(shape.fits, rows)) else shape
 
     def _usual_roots(self, named: Mapping[str, int]) -> Mapping[str, int]:
         """Return the root pages of the format that the pages resemble most."""
 
         def is_likely(name: str, root: int) -> bool:
-            image, shape = self.file.image(root), self._shapes.by_name[name]
+            image, shape = self.file.image(root), self._shape_at(name, root)
             page = None if image is None else self.file.parse(image)
             if page is None or page.kind not in _kinds(shape):
                 return False
@@ -186,7 +213,7 @@ class Scan:
             return False
         if all(shape.values(cell) is None for cell in rows):
             return True
-        others = [other for other in self._shapes.by_name.values() if _kinds(other) == _kinds(shape)]
+        others = [other for other in self._shapes.all if _kinds(other) == _kinds(shape)]
         return any(other.fits(cell) for other in others for cell in rows)
 
     def _take(self, shape: Shape, kind: int, cells: Iterable[Cell], sink: Sink, *, live: bool = True) -> None:

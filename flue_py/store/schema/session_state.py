@@ -11,8 +11,9 @@ from flue_py.errors import LeafConflict, RevisionConflict
 
 
 class Position(NamedTuple):
-    """The place of an entry: its lane and depth, the sums to it, and what decides where a child goes."""
+    """The place of an entry: its id, lane and depth, the sums to it, and what decides where a child goes."""
 
+    id: str
     lane_id: int
     depth: int
     totals: UsageTotals

@@ -46,6 +46,7 @@ CREATE TABLE entries (
     lane_id BIGINT NOT NULL,
     depth BIGINT NOT NULL,
     id TEXT NOT NULL,
+    parent_id TEXT,
     kind TEXT NOT NULL,
     role TEXT,
     source TEXT,
@@ -64,16 +65,16 @@ CREATE TABLE entries (
     cache_read_cost BIGINT NOT NULL,
     cache_write_cost BIGINT NOT NULL,
     total_cost BIGINT NOT NULL,
-    digest BLOB NOT NULL,
-    blob BLOB,
-    packed BLOB,
-    extra TEXT,
-    payload TEXT,
     paid_calls BIGINT DEFAULT 0 NOT NULL,
     unpriced_calls BIGINT DEFAULT 0 NOT NULL,
     unknown_calls BIGINT DEFAULT 0 NOT NULL,
     paid_tokens BIGINT DEFAULT 0 NOT NULL,
     paid_cost BIGINT DEFAULT 0 NOT NULL,
+    digest BLOB NOT NULL,
+    blob BLOB,
+    packed BLOB,
+    extra TEXT,
+    payload TEXT,
     CONSTRAINT pk_entries PRIMARY KEY (tree_id, lane_id, depth),
     CONSTRAINT uq_entries_tree_id_id UNIQUE (tree_id, id),
     CONSTRAINT ck_entries_payload CHECK ((payload IS NOT NULL AND packed IS NULL AND blob IS NULL) OR (payload IS NULL AND packed IS NOT NULL AND blob IS NULL) OR (payload IS NULL AND packed IS NULL AND blob IS NOT NULL))
@@ -105,7 +106,7 @@ CREATE INDEX ix_lanes_parent ON lanes (tree_id, parent_lane, fork_depth);
 CREATE TABLE ledger (
     scope TEXT NOT NULL,
     provider TEXT NOT NULL,
-    call_id TEXT NOT NULL,
+    call_id TEXT,
     session_key BIGINT NOT NULL,
     tree_id BIGINT NOT NULL,
     entry_id TEXT,
@@ -125,11 +126,14 @@ CREATE TABLE ledger (
     unknown BIGINT DEFAULT 0 NOT NULL,
     agent TEXT,
     reported BIGINT DEFAULT 0 NOT NULL,
-    CONSTRAINT pk_ledger PRIMARY KEY (scope, provider, call_id)
-)
- WITHOUT ROWID;
+    number INTEGER NOT NULL,
+    CONSTRAINT pk_ledger PRIMARY KEY (number),
+    CONSTRAINT ck_ledger_call CHECK (call_id IS NOT NULL OR entry_id IS NOT NULL)
+);
 
 CREATE INDEX ix_ledger_session_key ON ledger (session_key);
+
+CREATE UNIQUE INDEX uq_ledger_call_id ON ledger (scope, provider, call_id) WHERE call_id IS NOT NULL;
 
 CREATE TABLE ledger_sessions (
     session_key INTEGER NOT NULL,
@@ -273,13 +277,7 @@ CREATE TABLE task_links (
 CREATE INDEX ix_task_links_child_id ON task_links (child_id);
 
 CREATE VIEW history AS
-SELECT s.id AS created_by, e.id AS id, COALESCE(
-         (SELECT p.id FROM entries p
-           WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id AND p.depth = e.depth - 1),
-         (SELECT p.id FROM lanes l JOIN entries p
-             ON p.tree_id = l.tree_id AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth
-           WHERE l.tree_id = e.tree_id AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1)
-       ) AS parent_id,
+SELECT s.id AS created_by, e.id AS id, e.parent_id AS parent_id,
        e.depth AS depth, e.kind AS kind, e.role AS role, e.revision AS revision, e.created_at AS created_at,
        e.payload AS payload, e.tree_id AS tree_id
   FROM entries e LEFT JOIN sessions s ON s.session_key = e.session_key;

@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -151,6 +152,7 @@ entries = Table(
     Column("lane_id", BigInteger, nullable=False),
     Column("depth", BigInteger, nullable=False),
     Column("id", TEXT, nullable=False),
+    Column("parent_id", TEXT),
     Column("kind", TEXT, nullable=False),
     Column("role", TEXT),
     Column("source", TEXT),
@@ -159,13 +161,14 @@ entries = Table(
     Column("ordinal", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("counted", BigInteger, nullable=False),
+    # What is read without the payload stands before it: behind a large one, it would cost reading that.
     *[Column(name, BigInteger, nullable=False) for name in TOTAL_COLUMNS],
+    *[Column(name, BigInteger, nullable=False, server_default=text("0")) for name in PAID_COLUMNS],
     Column("digest", LargeBinary, nullable=False),
     Column("blob", LargeBinary),
     Column("packed", LargeBinary),
     Column("extra", TEXT),
     Column("payload", TEXT),
-    *[Column(name, BigInteger, nullable=False, server_default=text("0")) for name in PAID_COLUMNS],
     PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
     UniqueConstraint("tree_id", "id"),
     CheckConstraint(
@@ -282,12 +285,14 @@ marks = Table(
     sqlite_with_rowid=False,
 )
 
+# A paid call whose id is that of its entry, drawn here, has no call_id of its own: nobody else can have reported it, so
+# that it needs no place in the unique index (decision 0024).
 ledger = Table(
     "ledger",
     metadata,
     Column("scope", TEXT, nullable=False),
     Column("provider", TEXT, nullable=False),
-    Column("call_id", TEXT, nullable=False),
+    Column("call_id", TEXT),
     Column("session_key", BigInteger, nullable=False),
     Column("tree_id", BigInteger, nullable=False),
     Column("entry_id", TEXT),
@@ -307,9 +312,18 @@ ledger = Table(
     Column("unknown", BigInteger, nullable=False, server_default=text("0")),
     Column("agent", TEXT),
     Column("reported", BigInteger, nullable=False, server_default=text("0")),
-    PrimaryKeyConstraint("scope", "provider", "call_id"),
+    Column("number", KEY, Identity(), primary_key=True),
+    CheckConstraint("call_id IS NOT NULL OR entry_id IS NOT NULL", name="call"),
     Index("ix_ledger_session_key", "session_key"),
-    sqlite_with_rowid=False,
+    Index(
+        "uq_ledger_call_id",
+        "scope",
+        "provider",
+        "call_id",
+        unique=True,
+        sqlite_where=text("call_id IS NOT NULL"),
+        postgresql_where=text("call_id IS NOT NULL"),
+    ),
 )
 
 # Who paid, once per session instead of in every row; like the ledger, it outlives the session.
@@ -384,13 +398,7 @@ reservations = Table(
 
 HISTORY_VIEW = """\
 CREATE VIEW history AS
-SELECT s.id AS created_by, e.id AS id, COALESCE(
-         (SELECT p.id FROM entries p
-           WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id AND p.depth = e.depth - 1),
-         (SELECT p.id FROM lanes l JOIN entries p
-             ON p.tree_id = l.tree_id AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth
-           WHERE l.tree_id = e.tree_id AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1)
-       ) AS parent_id,
+SELECT s.id AS created_by, e.id AS id, e.parent_id AS parent_id,
        e.depth AS depth, e.kind AS kind, e.role AS role, e.revision AS revision, e.created_at AS created_at,
        e.payload AS payload, e.tree_id AS tree_id
   FROM entries e LEFT JOIN sessions s ON s.session_key = e.session_key

@@ -69,6 +69,7 @@ IDS = _piece("value FROM json_each(:ids)", 'value COLLATE "C" FROM json_array_el
 # Each pair of a JSON array, to be joined, and its two texts. CROSS JOIN keeps SQLite from going through the array for
 # each row of the other table.
 PAIRS_OF_IDS = _piece("json_each(:ids) AS pair CROSS JOIN", "json_array_elements(CAST(:ids AS json)) AS pair JOIN")
+PAIRS = _piece("json_each(:ids) AS pair", "json_array_elements(CAST(:ids AS json)) AS pair")
 PAIRS_OF_KEYS = _piece("json_each(:keys) AS pair JOIN", "json_array_elements(CAST(:keys AS json)) AS pair JOIN")
 FIRST_OF_PAIR = _piece("json_extract(pair.value, '$[0]')", "(pair.value ->> 0)")
 SECOND_OF_PAIR = _piece("json_extract(pair.value, '$[1]')", "(pair.value ->> 1)")

@@ -39,6 +39,7 @@ PUT_MARK = Insert(
     " ON CONFLICT (session_key, entry_id, kind) DO UPDATE SET value = excluded.value, at = excluded.at",
 )
 COPY_MARK = Insert("marks", MarkRow)
+KEEP_MARK = Insert("marks", MarkRow, _UNLESS_THERE)
 INSERT_CALL: Insert[Row] = Insert("ledger", CallRow, _UNLESS_THERE, first="tree_id")
 INSERT_PAYER: Insert[Row] = Insert("ledger_sessions", Payer, _UNLESS_THERE, first="tree_id")
 INSERT_BUDGET: Insert[Row] = Insert("budgets", BudgetRow, first="budget_key")

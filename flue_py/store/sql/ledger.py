@@ -12,8 +12,8 @@ from flue_py.core.usage import PAID_COLUMNS, Paid
 from flue_py.core.usage_shapes import PARTS
 from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.seam import Nothing, Row, Statement
-from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
-from flue_py.store.sql.parts import PAID, WITH_HELD, columns
+from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, IN_KEYS, PAIRS, PAIRS_OF_IDS, SECOND_OF_PAIR, statement
+from flue_py.store.sql.parts import PAID, WITH_HELD, call_columns
 from flue_py.store.sql.takes import Held, Ids, Keys, ScopeProviderCall, Tree
 
 SessionScopeProviderCall = TypedDict(
@@ -49,10 +49,27 @@ def _entry_cost(row: Row) -> tuple[str, EntryCost]:
     return entry_id, EntryCost(*sums)
 
 
-_CALL = columns("g", CallRow._fields)
+_CALL = call_columns("g")
 
+# A call is found by its id; or, where it has none, by the entry that it goes by, whose creator paid it.
 FIND_CALL = statement(ScopeProviderCall, CallRow)(
     f"SELECT {_CALL} FROM ledger g WHERE g.scope = :scope AND g.provider = :provider AND g.call_id = :call_id"
+    f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
+    "  (SELECT e.session_key FROM entries e WHERE e.id = :call_id)"
+    " AND g.entry_id = :call_id AND g.call_id IS NULL AND g.scope = :scope AND g.provider = :provider"
+)
+# Whoever brings ids of calls has those named first which go by such an id: the unique index then has all that it needs.
+NAME_CALLS = statement(Ids, Nothing)(
+    "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
+    f" (SELECT e.session_key FROM entries e WHERE e.id {IN_IDS}) AND entry_id {IN_IDS}"
+)
+# When a session goes, what it paid is no longer found by its entries.
+NAME_CALLS_OF_SESSIONS = statement(Keys, Nothing)(
+    f"UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key {IN_KEYS}"
+)
+NAME_CALLS_OF_TREE = statement(Tree, Nothing)(
+    "UPDATE ledger SET call_id = entry_id WHERE call_id IS NULL AND session_key IN"
+    " (SELECT s.session_key FROM sessions s WHERE s.tree_id = :tree_id)"
 )
 
 DELETE_CALL = statement(SessionScopeProviderCall, Nothing)(
@@ -61,15 +78,29 @@ DELETE_CALL = statement(SessionScopeProviderCall, Nothing)(
 )
 CALLS_OF_ENTRY = statement(SessionEntry, CallRow)(
     f"SELECT {_CALL} FROM ledger g"
-    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id ORDER BY g.provider, g.call_id"
+    " WHERE g.session_key = :session_key AND g.entry_id = :entry_id"
+    " ORDER BY g.provider, COALESCE(g.call_id, g.entry_id)"
 )
 FIND_CALLS = statement(IdsScope, CallRow)(
     f"SELECT {_CALL} FROM {PAIRS_OF_IDS} ledger g ON g.scope = :scope AND g.provider = {FIRST_OF_PAIR}"
     f" AND g.call_id = {SECOND_OF_PAIR}"
+    f" UNION ALL SELECT {_CALL} FROM ledger g WHERE g.session_key IN"
+    f"  (SELECT e.session_key FROM {PAIRS_OF_IDS} entries e ON e.id = {SECOND_OF_PAIR})"
+    " AND g.call_id IS NULL AND g.scope = :scope"
+    f" AND (g.provider, g.entry_id) IN (SELECT {FIRST_OF_PAIR}, {SECOND_OF_PAIR} FROM {PAIRS})"
 )
 
-REFUSE_KNOWN_CALLS = " ON CONFLICT (scope, provider, call_id) DO UPDATE SET total_tokens = ledger.total_tokens / 0"
+REFUSE_KNOWN_CALLS = (
+    " ON CONFLICT (scope, provider, call_id) WHERE call_id IS NOT NULL"
+    " DO UPDATE SET total_tokens = ledger.total_tokens / 0"
+)
 """What PostgreSQL does with a call that is there, in one statement with all else: fail, as the sums count it as new."""
+
+# The same where a call goes by an entry of one of the ids, the parameter of this number, and is in no unique index.
+REFUSE_UNNAMED_CALLS = (
+    " WHERE 1 / (CASE WHEN EXISTS (SELECT 1 FROM entries e JOIN ledger g ON g.session_key = e.session_key"
+    " AND g.entry_id = e.id AND g.call_id IS NULL WHERE e.id = ANY (${}::text[])) THEN 0 ELSE 1 END) = 1"
+)
 
 SUMMED = (*(f"g.{name}" for name in TOKEN_COLUMNS), all_tokens(), "COALESCE(g.cost, 0)")
 

@@ -58,12 +58,6 @@ LOGGED_MOVES = statement(SessionRevisionLast, _logged_move)(
 _LAST_LOGGED = (
     "FROM entries l WHERE l.session_key = e.session_key AND l.revision = e.revision ORDER BY l.ordinal DESC LIMIT 1"
 )
-_PARENT_ID = (
-    "COALESCE((SELECT p.id FROM entries p WHERE p.tree_id = e.tree_id AND p.lane_id = e.lane_id"
-    " AND p.depth = e.depth - 1), (SELECT p.id FROM lanes l JOIN entries p ON p.tree_id = l.tree_id"
-    " AND p.lane_id = l.parent_lane AND p.depth = l.fork_depth WHERE l.tree_id = e.tree_id"
-    " AND l.lane_id = e.lane_id AND e.depth = l.fork_depth + 1))"
-)
 # The first entries of each of some revisions: the first itself, with its parent and what the last one is.
 LOGGED_ENTRIES = statement(SessionKeysCount, LoggedEntry)(
     "SELECT e.revision, e.id, e.kind,"
@@ -73,7 +67,7 @@ LOGGED_ENTRIES = statement(SessionKeysCount, LoggedEntry)(
             f"SELECT l.ordinal {_LAST_LOGGED}",
             f"SELECT l.id {_LAST_LOGGED}",
             f"SELECT l.created_at {_LAST_LOGGED}",
-            _PARENT_ID,
+            "e.parent_id",
             "e.digest",
             PAYLOAD_BYTES,
             "e.packed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flue_py.core.rows import CallRow
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.store.sql.dialects import PAYLOAD_BYTES
 from flue_py.store.sql.rows import StoredEntry
@@ -10,6 +11,12 @@ from flue_py.store.sql.rows import StoredEntry
 def columns(table: str, names: tuple[str, ...]) -> str:
     """Return the names as a list of columns of a table, which is named as in FROM."""
     return ", ".join(f"{table}.{name}" for name in names)
+
+
+def call_columns(table: str) -> str:
+    """Return the columns of a paid call, as `CallRow` has them: one that has no id of its own goes by its entry's."""
+    own = f"{table}.call_id"
+    return columns(table, CallRow._fields).replace(own, f"COALESCE({own}, {table}.entry_id)")
 
 
 POSITION = ("lane_id", "depth", *TOTAL_COLUMNS, *PAID_COLUMNS)
@@ -23,7 +30,7 @@ PAID = columns("e", PAID_COLUMNS)
 def place_of(entry: str, lane: str) -> str:
     """What `rows.position_of` reads: an entry's place, its lane, and whether the lane goes on below it."""
     return (
-        f"{columns(entry, POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
+        f"{entry}.id, {columns(entry, POSITION)}, {lane}.owner_key, {lane}.parent_lane, {lane}.fork_depth,"
         f" (SELECT 1 FROM entries c WHERE c.tree_id = {entry}.tree_id AND c.lane_id = {entry}.lane_id"
         f" AND c.depth = {entry}.depth + 1)"
     )

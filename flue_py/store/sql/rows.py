@@ -66,8 +66,8 @@ def sums_of(columns: Sequence[Any]) -> Sums:
 
 def position_of(columns: Sequence[Any]) -> Position:
     """Return the columns of `parts.place_of` as a position."""
-    *sums, owner_key, parent_lane, fork_depth, child = columns
-    return Position(*sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
+    entry_id, *sums, owner_key, parent_lane, fork_depth, child = columns
+    return Position(entry_id, *sums_of(sums), owner_key, parent_lane, fork_depth, child is not None)
 
 
 def state_of(columns: Sequence[Any]) -> SessionState:

@@ -12,6 +12,7 @@ from flue_py.store.sql.takes import Id, Keys, Tree
 
 ScopeKey = TypedDict("ScopeKey", {"scope": str, "key": str})
 UpdateRevision = TypedDict("UpdateRevision", {"session_key": int, "revision": int, "at": int})
+TreeId = TypedDict("TreeId", {"tree_id": int, "id": str})
 UpdateTitle = TypedDict("UpdateTitle", {"session_key": int, "title": str | None})
 UpdateAutoTitle = TypedDict("UpdateAutoTitle", {"session_key": int, "auto_title": str | None})
 UpdateMetadata = TypedDict("UpdateMetadata", {"session_key": int, "metadata": str})
@@ -29,6 +30,13 @@ SESSION_BY_KEY = statement(ScopeKey, SessionInfo)(
     " AND s.trashed_at IS NULL"
 )
 SESSION_IDS = statement(Tree, tuple[int, str])("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
+# Where the id of a deleted session is used again, its forks name none: the marks of the new one are not theirs to see.
+FORGET_SOURCE = statement(TreeId, Nothing)(
+    "UPDATE sessions SET forked_from_session = NULL WHERE tree_id = :tree_id AND forked_from_session = :id"
+)
+FORK_OF_ID = statement(TreeId, tuple[str])(
+    "SELECT f.id FROM sessions f WHERE f.tree_id = :tree_id AND f.forked_from_session = :id LIMIT 1"
+)
 # For databases with several writers; both read again afterwards, because what they waited for may have changed.
 LOCK_SESSION = statement(Id, tuple[int])("SELECT s.session_key FROM sessions s WHERE s.id = :id FOR UPDATE")
 UPDATE_REVISION = announced(UpdateRevision)(

@@ -22,6 +22,7 @@ from flue_py.core.rows import (
 from flue_py.core.trees import SessionHead
 from flue_py.store.seam import Nothing, P, R, Row, Statement
 from flue_py.store.sql.dialects import FIRST_OF_PAIR, IN_IDS, PAIRS_OF_KEYS, SECOND_OF_PAIR, statement
+from flue_py.store.sql.parts import call_columns
 from flue_py.store.sql.takes import AfterCount, Id, Ids, Keys, ScopeProviderCall, Session, Tree
 
 Heads = TypedDict("Heads", {"after_key": int, "last_tree": int})
@@ -108,7 +109,11 @@ REQUESTS = _select(
     f"requests t {_OF_SESSIONS} AND t.operation <> '{COPY_OPERATION}' ORDER BY t.session_key, t.idempotency_key",
 )
 MARKS = _select(Tree, MarkRow, "t", f"marks t {_OF_SESSIONS} ORDER BY t.session_key, t.entry_id, t.kind")
-CALLS = _select(Tree, CallRow, "t", f"ledger t {_OF_SESSIONS} ORDER BY t.session_key, t.provider, t.call_id")
+_CALL = call_columns("t")
+_CALL_ID = "COALESCE(t.call_id, t.entry_id)"
+CALLS = statement(Tree, CallRow)(
+    f"SELECT {_CALL} FROM ledger t {_OF_SESSIONS} ORDER BY t.session_key, t.provider, {_CALL_ID}"
+)
 PAYERS = _select(Tree, Payer, "t", f"ledger_sessions t {_OF_SESSIONS} ORDER BY t.session_key")
 
 # -- reading what sessions that are gone have paid --------------------------------------------------------------------
@@ -122,8 +127,8 @@ GONE_PAYERS = _select(
     " WHERE t.session_key > :after_key AND s.session_key IS NULL ORDER BY t.session_key LIMIT :count",
 )
 CALLS_OF = statement(Session, _call_in_tree)(
-    f"SELECT t.tree_id, {_columns(CallRow, 't')} FROM ledger t WHERE t.session_key = :session_key"
-    " ORDER BY t.scope, t.provider, t.call_id"
+    f"SELECT t.tree_id, {_CALL} FROM ledger t WHERE t.session_key = :session_key"
+    f" ORDER BY t.scope, t.provider, {_CALL_ID}"
 )
 MEMBER_OF_TREE = statement(Tree, tuple[str])(
     "SELECT s.id FROM sessions s WHERE s.tree_id = :tree_id ORDER BY s.session_key LIMIT 1"

@@ -41,6 +41,7 @@ class StoredEntry(NamedTuple):
 
     depth: int
     id: str
+    parent_id: str | None
     creator: int
     kind: str
     role: str | None
@@ -83,7 +84,8 @@ ALL_LANES = statement(Nothing, Lane)(
     " ORDER BY l.tree_id, l.fork_depth, l.lane_id"
 )
 LANE_ENTRIES = statement(TreeLane, _stored_entry)(
-    "SELECT CAST(e.depth AS BIGINT), e.id, e.session_key, e.kind, e.role, e.counted, CAST(e.revision AS BIGINT),"
+    "SELECT CAST(e.depth AS BIGINT), e.id, e.parent_id, e.session_key, e.kind, e.role, e.counted,"
+    " CAST(e.revision AS BIGINT),"
     f" CAST(e.ordinal AS BIGINT), CAST(e.created_at AS BIGINT), e.digest, {PAYLOAD_BYTES},"
     f" e.packed, e.blob, {PAYLOAD_STORAGE}, {TOTALS}, {PAID} FROM entries e"
     " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id ORDER BY e.depth"
@@ -94,8 +96,17 @@ LANELESS_ENTRIES = statement(Nothing, tuple[str])(
     " WHERE l.lane_id IS NULL"
 )
 NAMELESS_CALLS = statement(Nothing, tuple[str])(
-    "SELECT g.call_id FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
+    "SELECT COALESCE(g.call_id, g.entry_id) FROM ledger g LEFT JOIN ledger_sessions n ON n.session_key = g.session_key"
     " WHERE n.session_key IS NULL"
+)
+# A call without an id goes by its entry, which is there, and no other call goes by that id.
+LOST_CALLS = statement(Nothing, tuple[str])(
+    "SELECT g.entry_id FROM ledger g WHERE g.call_id IS NULL AND NOT EXISTS"
+    " (SELECT 1 FROM entries e WHERE e.tree_id = g.tree_id AND e.id = g.entry_id AND e.session_key = g.session_key)"
+)
+CALLS_TWICE = statement(Nothing, tuple[str])(
+    "SELECT g.entry_id FROM ledger g JOIN ledger o ON o.scope = g.scope AND o.provider = g.provider"
+    " AND o.call_id = g.entry_id WHERE g.call_id IS NULL"
 )
 UNUSED_BLOBS = statement(Nothing, tuple[bytes])(
     "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"

@@ -22,6 +22,7 @@ from flue_py.testing.contracts.copying import CopyContract
 from flue_py.testing.contracts.deletion import DeletionContract
 from flue_py.testing.contracts.entry_costs import EntryCostContract
 from flue_py.testing.contracts.expectations import ExpectationContract
+from flue_py.testing.contracts.fork_marks import ForkMarkContract
 from flue_py.testing.contracts.forks import ForkContract
 from flue_py.testing.contracts.idempotency import IdempotencyContract
 from flue_py.testing.contracts.imports import ImportContract
@@ -30,6 +31,7 @@ from flue_py.testing.contracts.log import LogContract
 from flue_py.testing.contracts.marks import MarkContract
 from flue_py.testing.contracts.merging import MergingContract
 from flue_py.testing.contracts.moves import MoveContract
+from flue_py.testing.contracts.navigation import NavigationContract
 from flue_py.testing.contracts.reads import ReadContract
 from flue_py.testing.contracts.reused_ids import ReusedIdContract
 from flue_py.testing.contracts.sessions import SessionContract
@@ -72,10 +74,12 @@ class BackendContract(
     ExpectationContract,
     IdempotencyContract,
     MoveContract,
+    NavigationContract,
     UndoContract,
     LogContract,
     MarkContract,
     ForkContract,
+    ForkMarkContract,
     MergingContract,
     TaskContract,
     DeletionContract,

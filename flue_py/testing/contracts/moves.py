@@ -257,15 +257,6 @@ class MoveContract:
             await backend.set_label(session.id, session.leaf_id, None)
             await backend.set_label(session.id, session.leaf_id, "")
 
-    async def test_labels_belong_to_their_session(self, backend: Backend) -> None:
-        session = await new_session(backend, *talk(2))
-        assert session.leaf_id is not None
-        await backend.set_label(session.id, session.leaf_id, "mine")
-        fork = await backend.fork(session.id, STORED, NewSession())
-        assert await backend.read_marks(fork.id) == []
-        await backend.set_label(fork.id, session.leaf_id, "theirs")
-        assert [mark.value for mark in await backend.read_marks(session.id)] == ["mine"]
-
     async def test_marks_are_in_order_of_entry_and_kind(self, backend: Backend) -> None:
         ids = ["b", "a", "B", "é", "~"]
         session = await new_session(backend, *(placed(user(), entry_id) for entry_id in ids))

@@ -302,6 +302,63 @@ class LedgerContract:
         assert await spent(backend, session.id, purpose="title") == (12, 12)
         assert await spent(backend) == (12, 12)
 
+    # -- a call that goes by its entry ------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("is_deleted", [False, True], ids=["there", "deleted"])
+    @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+    async def test_what_was_paid_with_an_entry_is_known_by_its_id(
+        self, backend: Backend, *, is_deleted: bool, many: bool
+    ) -> None:
+        answers = [answer(input=5, cost={"total": 0.01}) for _ in range(12 if many else 1)]
+        first = await new_session(backend, user(), *answers)
+        ids = (await path_ids(backend, first.id))[1:]
+        other = await new_session(backend, user())
+        if is_deleted:
+            await backend.delete_tree(first.id)
+        found = await backend.find_calls("", [CallId("p", name) for name in (*ids, UNKNOWN)])
+        assert {(row.call_id, row.entry_id, row.input_tokens) for row in found} == {(name, name, 5) for name in ids}
+        assert await backend.find_calls("", [CallId("q", name) for name in ids]) == []
+        assert await backend.find_calls("elsewhere", [CallId("p", name) for name in ids]) == []
+        again = [placed(new, name) for new, name in zip(answers, ids, strict=True)]
+        await backend.import_entries(other.id, again, leaf=ids[-1])
+        after = await session_info(backend, other.id)
+        assert (after.spent_tokens, after.spent_picodollars) == (0, 0)
+        assert await spent(backend) == (len(ids), len(ids))
+        assert await spent(backend, other.id) == (0, 0)
+
+    async def test_a_later_report_under_an_entrys_id_is_the_same_call(self, backend: Backend) -> None:
+        session = await new_session(backend, user(), answer(input=5, cost={"total": 0.01}))
+        other = await new_session(backend, user())
+        entry_id = session.leaf_id
+        assert entry_id is not None
+        same = replace(call(entry_id), provider="p", model="m")
+        assert not (await backend.record_call(other.id, same)).is_new
+        async with refused(backend, CallConflict):
+            await backend.record_call(other.id, replace(call(entry_id, input=6), provider="p"))
+        assert (await backend.record_call(other.id, replace(same, provider="q"))).is_new
+        assert not (await backend.record_call(session.id, same)).is_new
+        assert await spent(backend) == (2, 2)
+
+    async def test_what_takes_the_place_of_a_call_may_name_it_by_its_entry(self, backend: Backend) -> None:
+        session = await new_session(backend, user(), answer(input=5, cost={"total": 0.01}))
+        entry_id = session.leaf_id
+        assert entry_id is not None
+        more = replace(call("whole", input=9), provider="p", replaces=(entry_id,))
+        assert (await backend.record_call(session.id, more)).is_new
+        (paid,) = await backend.calls_of_entry(session.id, entry_id)
+        assert (paid.call_id, paid.input_tokens) == ("whole", 9)
+        assert await backend.find_calls("", [CallId("p", entry_id)]) == []
+        assert await spent(backend) == (1, 1)
+
+    async def test_an_append_with_an_id_of_another_entry_pays_nothing(self, backend: Backend) -> None:
+        session = await new_session(backend, user(), answer(input=5, cost={"total": 0.01}))
+        other = await new_session(backend, user())
+        assert session.leaf_id is not None
+        known = replace(call(session.leaf_id), provider="p")
+        await backend.append(other.id, [replace(answer(input=5, cost={"total": 0.01}), calls=(known,))])
+        assert await spent(backend) == (1, 1)
+        assert (await session_info(backend, other.id)).spent_tokens == 0
+
     # -- refusals ---------------------------------------------------------------------------------------------------
 
     async def test_spending_beyond_the_stored_range_is_refused(self, backend: Backend) -> None:

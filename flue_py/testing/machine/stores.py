@@ -238,6 +238,26 @@ class BackendMachine(RuleBasedStateMachine):
             retried=key is not None,
         )
 
+    @rule(
+        pick=picks,
+        to=picks,
+        summary=st.none() | strategies.summary_entries,
+        label=st.none() | strategies.labels,
+        seen=picks,
+    )
+    def navigate(self, pick: int, to: int, summary: NewEntry | None, label: str | None, seen: int) -> None:
+        """Go elsewhere, often with a summary of what is left."""
+        session_id = self._session(pick)
+        target, labelled = self._choice(session_id, to), self._entry(session_id, to)
+        leaf = None if isinstance(target, Stored) else target
+        expected = self._seen(session_id, seen)
+        self._change(
+            session_id,
+            lambda backend: backend.navigate(
+                session_id, leaf, summary=summary, label=label, labelled=labelled, expected=expected, note=Note("guide")
+            ),
+        )
+
     @rule(pick=picks, entry=picks, seen=picks)
     def retract(self, pick: int, entry: int, seen: int) -> None:
         """Retract the leaf, or try to retract something else."""

@@ -42,7 +42,7 @@ class ModelMarks(ModelLedger):
         session.check_seen(expected)
         check_entry_label(label)
         session.check_sees(entry_id)
-        edit = Edit("label", entry_id, session.labels.get(entry_id), label or None)
+        edit = Edit("label", entry_id, session.seen("label").get(entry_id), label or None)
         if edit.before != edit.after:
             self._edit(session, [edit], note)
             self._mark(session, edit)
@@ -61,9 +61,9 @@ class ModelMarks(ModelLedger):
             )
         group = group_of(session, entry_id, session.info.leaf_id)
         in_effect = pins_in_effect(session, session.info.leaf_id)
-        changed = [each for each in group if (session.pins.get(each) != "on" if pinned else each in in_effect)]
+        changed = [each for each in group if (session.seen("pin").get(each) != "on" if pinned else each in in_effect)]
         if changed:
-            edit = Edit("pin", entry_id, session.pins.get(entry_id), "on" if pinned else "off")
+            edit = Edit("pin", entry_id, session.seen("pin").get(entry_id), "on" if pinned else "off")
             self._edit(session, [edit], note)
             self._mark(session, edit, changed)
         return tuple(group)
@@ -122,7 +122,7 @@ class ModelMarks(ModelLedger):
     def _value(self, session: Session, edit: Edit) -> str | None:
         if edit.entry_id is None:
             return row_value(session.info, edit.what)
-        return (session.pins if edit.what == "pin" else session.labels).get(edit.entry_id)
+        return session.seen(edit.what).get(edit.entry_id)
 
     def _go_to(self, session: Session, revision: int, target: str | None, expected: Expected, note: Note) -> bool:
         session.check_seen(expected)
@@ -149,12 +149,8 @@ class ModelMarks(ModelLedger):
         session.note_edits(edits, note)
 
     def _mark(self, session: Session, edit: Edit, entry_ids: Sequence[str] | None = None) -> None:
-        marks = session.pins if edit.what == "pin" else session.labels
         for entry_id in entry_ids or [edit.entry_id or ""]:
-            if edit.after is None:
-                marks.pop(entry_id, None)
-            else:
-                marks[entry_id] = edit.after
+            session.mark(entry_id, edit.what, edit.after)
 
     def _set_retracted(self, session: Session, entry_id: str, *, retracted: bool) -> None:
         if retracted == (entry_id in session.retracted):

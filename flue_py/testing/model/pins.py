@@ -25,7 +25,7 @@ def group_of(session: Session, entry_id: str, leaf: str | None) -> list[str]:
 def pins_in_effect(session: Session, leaf: str | None) -> set[str]:
     """Return the pins that a compaction below ``leaf`` would keep, wherever they lie."""
     compaction = latest_compaction(session.path(leaf))
-    return effective_pins(session.pins, None if compaction is None else compaction.fields)
+    return effective_pins(session.seen("pin"), None if compaction is None else compaction.fields)
 
 
 def with_pins(session: Session, entries: Sequence[NewEntry], below: LeafChoice) -> Sequence[NewEntry]:

@@ -221,10 +221,9 @@ class ModelReads:
 
     async def read_marks(self, session_id: str) -> list[Mark]:
         session = self._session(session_id)
-        labels = [Mark(entry_id, "label", text) for entry_id, text in session.labels.items()]
-        pins = [Mark(entry_id, "pin", value) for entry_id, value in session.pins.items()]
+        seen = [Mark(*place, value) for place, value in session.seen_marks().items()]
         retracted = [Mark(entry_id, "retracted") for entry_id in session.retracted]
-        return sorted(labels + pins + retracted, key=lambda mark: (mark.entry_id, mark.kind))
+        return sorted(seen + retracted, key=lambda mark: (mark.entry_id, mark.kind))
 
     async def info(self) -> StoreInfo:
         trees = {id(session.tree): session.tree for session in self._sessions.values()}

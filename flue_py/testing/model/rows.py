@@ -131,7 +131,8 @@ class Session:
 
     ``number`` counts the sessions ever made, ``tree_id`` is that of the one its tree began with; ``created`` holds
     the ids of the entries it added, in order; ``done`` and ``undone`` are the stacks of undo and redo; ``notes`` is
-    by revision, ``edits`` are in order of it, ``pins`` (``on`` or ``off``) by entry.
+    by revision, ``edits`` are in order of it. ``marks`` are its own labels and pins (``on`` or ``off``) by entry and
+    kind, None where it hides what its ``source`` says, which is the session a fork was made of, while that is there.
     """
 
     info: SessionInfo
@@ -144,12 +145,35 @@ class Session:
     done: list[Operation] = field(default_factory=list)
     undone: list[Operation] = field(default_factory=list)
     retracted: set[str] = field(default_factory=set)
-    labels: dict[str, str] = field(default_factory=dict)
-    pins: dict[str, str] = field(default_factory=dict)
+    marks: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    source: Session | None = None
     links: list[TaskLink] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     notes: dict[int, MoveNote] = field(default_factory=dict)
     edits: list[EditRow] = field(default_factory=list)
+
+    def seen_marks(self) -> dict[tuple[str, str], str | None]:
+        """Return the labels and pins that the session sees, by entry and kind."""
+        seen = {**self.inherited_marks(), **self.marks}
+        return {place: value for place, value in seen.items() if value is not None}
+
+    def inherited_marks(self) -> dict[tuple[str, str], str | None]:
+        """Return those that its source sees on the path which the two share."""
+        if self.source is None:
+            return {}
+        shared = {entry.id for entry in self.path(self.info.forked_from_entry)}
+        return {place: value for place, value in self.source.seen_marks().items() if place[0] in shared}
+
+    def seen(self, kind: str) -> dict[str, str]:
+        """Return the marks of a kind that the session sees, by entry."""
+        return {place[0]: value for place, value in self.seen_marks().items() if place[1] == kind and value is not None}
+
+    def mark(self, entry_id: str, kind: str, value: str | None) -> None:
+        """Give an entry a mark. What the session would see anyway is not its own."""
+        if value == self.inherited_marks().get((entry_id, kind)):
+            self.marks.pop((entry_id, kind), None)
+        else:
+            self.marks[entry_id, kind] = value
 
     def reach(self, found: set[str] | None = None) -> set[str]:
         """Return what this session holds: what it created, its leaf, its fork point, and their ancestors."""

@@ -29,6 +29,7 @@ from flue_py.core.sessions import (
     LeafChoice,
     Moved,
     MoveReason,
+    Navigated,
     NewSession,
     OnConflict,
     SessionInfo,
@@ -200,6 +201,38 @@ class StoreModel(ModelMarks, ModelBudgets):
         _remember(session, idempotency_key, content, result)
         return result
 
+    async def navigate(
+        self,
+        session_id: str,
+        to: str | None,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        labelled: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        session = self._session(session_id)
+        session.check_seen(expected)
+        session.check_sees(to)
+        if label and summary is None:
+            session.check_sees(labelled)
+        before = session.info.leaf_id
+        summary_id = None
+        if summary is not None:
+            rows = self._make_rows(session, [summary], to)
+            summary_id = rows[0].entry.id
+            self._add_rows(session, [summary], rows)
+            self._commit(session, "move", rows, to=summary_id, note=MoveNote(None, note.by, note.why))
+            session.do(before, summary_id)
+        elif to != before:
+            self._commit(session, "move", to=to, note=MoveNote(None, note.by, note.why))
+            session.do(before, to)
+        target = summary_id or labelled
+        if label and target is not None:
+            await self.set_label(session_id, target, label, note=note)
+        return Navigated(before, summary_id or to, session.info.revision, summary_id)
+
     async def retract(
         self, session_id: str, entry_id: str, *, expected: Expected = STORED, note: Note = NO_NOTE
     ) -> Moved | None:
@@ -256,18 +289,24 @@ class StoreModel(ModelMarks, ModelBudgets):
         at: LeafChoice,
         new: NewSession,
         *,
+        scope: str | None = None,
         expected: Expected = STORED,
         idempotency_key: str | None = None,
     ) -> SessionInfo:
         session = self._session(session_id)
-        content = _content(idempotency_key, "fork", "stored leaf" if isinstance(at, Stored) else [at], *_described(new))
+        asked = "stored leaf" if isinstance(at, Stored) else [at]
+        content = _content(idempotency_key, "fork", asked, *_described(new), new.id, scope, new.cwd or session.info.cwd)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, str):
             return self._made(first, "fork").info
         session.check_seen(expected)
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
-        fork = self._create(new, "fork", session.info.scope, source=session, leaf=leaf)
+        fork = self._create(new, "fork", session.info.scope if scope is None else scope, source=session, leaf=leaf)
+        fork.source = None if leaf is None else session
+        for other in self._sessions.values():
+            if other.tree is session.tree and other.info.forked_from_session == fork.info.id:
+                other.info = replace(other.info, forked_from_session=None)
         _remember(session, idempotency_key, content, fork.info.id)
         return fork.info
 
@@ -431,6 +470,10 @@ class StoreModel(ModelMarks, ModelBudgets):
             for entry_id, row in tree.items():
                 if row.entry.session_id in doomed:
                     tree[entry_id] = replace(row, entry=replace(row.entry, session_id=None))
+        for session in self._sessions.values():
+            if session.info.id not in doomed and session.source is not None and session.source.info.id in doomed:
+                session.marks = session.seen_marks()
+                session.source = None
         for session_id, session in doomed.items():
             del self._sessions[session_id]
             if session.info.key is not None:

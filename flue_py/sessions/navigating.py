@@ -1,0 +1,137 @@
+"""Going elsewhere in a tree, with a summary of what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field, replace
+from inspect import isawaitable
+from typing import Literal, TypeAlias
+
+from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue
+from flue_py.core.log import Note
+from flue_py.core.sessions import STORED, LeafChoice, Navigated, check_entry_label
+from flue_py.core.spoken import message_text
+from flue_py.core.turns import is_editable
+from flue_py.errors import EntryNotFound, InvalidArgument
+from flue_py.sessions.appending import write_what_fits
+from flue_py.sessions.arguments import checked_id, checked_seen
+from flue_py.sessions.handle import Handle
+
+
+@frozen
+class Leaving:
+    """What a navigation is about to leave: the entries after ``common_id`` up to the leaf, ``from_id``.
+
+    ``to_id`` will be the leaf. Each id is None before the first entry.
+    """
+
+    from_id: str | None
+    to_id: str | None
+    common_id: str | None
+    entries: tuple[Entry, ...]
+
+
+@frozen
+class BranchSummary:
+    """A summary of what was left: its text, and what it took to write it (see `Session.append_branch_summary`)."""
+
+    text: str
+    details: JsonValue = None
+    usage: Mapping[str, JsonValue] | None = None
+    calls: Sequence[Mapping[str, JsonValue]] = field(default=())
+
+
+SummaryAnswer: TypeAlias = str | BranchSummary | Literal[False] | None
+"""A summary; None to go without one; False not to go."""
+
+Summarizing: TypeAlias = Callable[[Leaving], SummaryAnswer | Awaitable[SummaryAnswer]]
+
+
+class Navigating(Handle):
+    """How a `Session` goes elsewhere in its tree."""
+
+    __slots__ = ()
+
+    async def navigate(
+        self,
+        entry_id: str,
+        *,
+        summary: str | BranchSummary | Summarizing | None = None,
+        label: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Navigated:
+        """Go to an entry that the session sees, and return where that led.
+
+        To a message of the user or a ``custom_message``, the leaf becomes its parent, and ``draft`` its text, to be
+        changed and sent again; any other entry becomes the leaf. The leaf itself changes nothing. With ``summary`` a
+        branch summary is appended below the new leaf, in the same transaction: it names that (``fromId``, "root" before
+        the first entry) and the leaf that was left (``abandonedLeafId``). A callback is called with what is left
+        (`Leaving`): it returns the summary, None to go without one, or False to stay, which ``cancelled`` says; if it
+        raises, nothing has changed. ``label`` is given to the summary, or else to the entry. One step of `undo`.
+
+        Raises `EntryNotFound`, `InvalidArgument`, and `LeafConflict` if the leaf was moved meanwhile. O(1), and with a
+        callback, O(what is left).
+        """
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        note = Note(by, why)
+        seen = checked_seen(expected_leaf, expected_revision)
+        async with self._turn:
+            left, expected = self._built_on(seen), self._expected(seen)
+            entry = await self._backend.get_entry(self._ref, entry_id)
+        if entry is None:
+            raise EntryNotFound(self.id, entry_id)
+        if entry_id == left:
+            return Navigated(left, left, self.revision)
+        to, draft = (entry.parent_id, message_text(entry.fields)) if is_editable(entry) else (entry_id, None)
+        answer = await self._answer(summary, left, to) if callable(summary) else summary
+        if answer is False:
+            return Navigated(left, left, self.revision, cancelled=True)
+        made = None if answer is None else _summary_of(answer, left, to)
+
+        async def write(priced: Sequence[NewEntry]) -> Navigated:
+            return await self._commit(
+                lambda: self._backend.navigate(
+                    self._ref,
+                    to,
+                    summary=priced[0] if priced else None,
+                    label=label,
+                    labelled=entry_id,
+                    expected=expected,
+                    note=note,
+                ),
+                lambda went: self._note(went.to_id, went.revision),
+            )
+
+        entries = [] if made is None else [made]
+        self._limits.check_entries(entries)
+        went, _ = await write_what_fits(write, self._pricer.price_entries(entries))
+        return replace(went, draft=draft)
+
+    async def _answer(self, ask: Summarizing, left: str | None, to: str | None) -> SummaryAnswer:
+        """Return what the callback says of what is left. The session may be read and written meanwhile."""
+        async with self._turn:
+            common = await self._backend.common_ancestor(self._ref, self._ref, leaf=left, other_leaf=to)
+            read = await self._backend.read_path_since(self._ref, common, leaf=left)
+        answer = ask(Leaving(left, to, common, tuple(read.entries or ())))
+        return await answer if isawaitable(answer) else answer
+
+
+def _summary_of(answer: SummaryAnswer, left: str | None, to: str | None) -> NewEntry:
+    if isinstance(answer, str):
+        answer = BranchSummary(answer)
+    if not isinstance(answer, BranchSummary):
+        raise InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(answer).__name__}")
+    return NewEntry.branch_summary(
+        answer.text,
+        from_id="root" if to is None else to,
+        abandoned_leaf_id=left,
+        details=answer.details,
+        usage=answer.usage,
+        calls=answer.calls,
+    )

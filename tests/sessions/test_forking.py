@@ -1,0 +1,77 @@
+"""What a fork takes with it, and what it sees of its source."""
+
+from __future__ import annotations
+
+import pytest
+
+import flue_py
+from flue_py import EntryNotFound, InvalidArgument, Session, SessionExists, Store
+from tests.sessions.talk import assistant, path_of, say, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_fork_before_a_message_ends_above_it_and_has_its_text_as_draft(session: Session) -> None:
+    first, second = await say(session, "first", "second")
+    fork = await session.fork(before=second)
+    assert (fork.leaf_id, fork.draft, await path_of(fork)) == (first, "second", ["first"])
+    assert (session.leaf_id, session.draft) == (second, None)
+    empty = await session.fork(before=first)
+    assert (empty.leaf_id, empty.draft, empty.info.forked_from_session) == (None, "first", session.id)
+
+
+async def test_a_retried_fork_before_a_message_is_the_same_fork_with_the_same_draft(session: Session) -> None:
+    _, second = await say(session, "first", "second")
+    made = [await session.fork(before=second, idempotency_key="k") for _ in range(2)]
+    assert (made[0].id, made[0].draft) == (made[1].id, made[1].draft)
+
+
+async def test_only_what_a_person_wrote_can_be_forked_before(session: Session) -> None:
+    (asked,) = await say(session, "asked")
+    answer = (await session.append_message(assistant("answer"))).entry_ids[0]
+    noted = (await session.append_custom("custom_message", {"content": [{"type": "text", "text": "noted"}]})).leaf_id
+    assert noted is not None
+    assert (await session.fork(before=noted)).draft == "noted"
+    for wrong, error in ((answer, InvalidArgument), ("missing", EntryNotFound)):
+        with pytest.raises(error):
+            await session.fork(before=wrong)
+    with pytest.raises(InvalidArgument, match="either at= or before="):
+        await session.fork(before=asked, at=answer)
+
+
+async def test_a_fork_has_an_id_a_scope_a_folder_and_metadata_of_its_own(store: Store) -> None:
+    session = await store.create_session(key="k", scope="a", cwd="/one")
+    await session.append_message(user("hi"))
+    fork = await session.fork(id="mine", scope="b", key="k", cwd="/two", metadata={"x": 1})
+    assert (fork.id, fork.scope, fork.key, fork.info.cwd, fork.metadata) == ("mine", "b", "k", "/two", {"x": 1})
+    await fork.append_message(assistant("paid", 5))
+    assert (await store.usage(scope="b")).total.calls == 1
+    assert (await store.usage(scope="a")).total.calls == 0
+    with pytest.raises(SessionExists):
+        await session.fork(id="mine")
+    plain = await session.fork()
+    assert (plain.scope, plain.info.cwd, plain.metadata) == ("a", "/one", {})
+    assert (await store.verify()).problems == []
+
+
+async def test_labels_and_pins_are_seen_in_forks_until_these_say_otherwise(store: Store, session: Session) -> None:
+    first, second = await say(session, "first", "second")
+    await session.set_label(first, "start")
+    await session.pin(first)
+    fork = await session.fork(at=second)
+    assert (await fork.labels(), await fork.pins()) == ({first: "start"}, [first])
+    await fork.set_label(first, None)
+    await fork.unpin(first)
+    assert (await fork.labels(), await fork.pins()) == ({}, [])
+    assert (await session.labels(), await session.pins()) == ({first: "start"}, [first])
+    other = await session.fork(at=second)
+    await store.delete_session_tree(session)
+    assert (await other.labels(), await fork.labels()) == ({first: "start"}, {})
+    assert (await store.verify()).problems == []
+
+
+def test_the_blocking_twin_has_the_draft_too() -> None:
+    with flue_py.sync.open(":memory:") as store:
+        session = store.create_session()
+        entry = session.append_message(user("hi")).entry_ids[0]
+        assert session.fork(before=entry).draft == "hi"

@@ -1,0 +1,37 @@
+"""How many pages of log an append writes: counted, and the same in every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import flue_py
+from benchmarks.measuring import make_messages
+from benchmarks.pages import open_sessions, pages_alone, pages_in_group
+
+USER, ASSISTANT = make_messages(2)
+
+
+@pytest.mark.anyio
+async def test_what_an_append_writes_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with flue_py.open(path) as store:
+        sessions = await open_sessions(store, 20, 20)
+        user = await pages_alone(path, sessions, USER)
+        assistant = await pages_alone(path, sessions, ASSISTANT)
+        assert (await store.verify()).problems == []
+
+    assert 1 < user <= 8
+    assert assistant <= 10
+
+
+@pytest.mark.anyio
+async def test_sessions_that_append_at_once_share_pages(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with flue_py.open(path) as store:
+        sessions = await open_sessions(store, 40, 20)
+        alone = await pages_alone(path, sessions, ASSISTANT)
+        together = await pages_in_group(path, sessions, ASSISTANT)
+
+    assert together < alone / 5
