@@ -25,7 +25,7 @@ def upgrade() -> None:
 
 
 def _store_parents() -> None:
-    """Give each entry the id of its parent, which its lane tells, and new keys.
+    """Give each entry the id of its parent, which its lane tells, and drop the index of revisions.
 
     SQLite gets a table made anew, in which every column that is read without the payload stands before it.
     """
@@ -33,6 +33,7 @@ def _store_parents() -> None:
     if op.get_context().dialect.name == "sqlite":
         _make_entries_anew()
     else:
+        op.drop_index("ix_entries_session_key", table_name="entries")
         op.add_column("entries", sa.Column("parent_id", TEXT))
         op.execute(
             "UPDATE entries SET parent_id = p.id FROM lanes l, entries p"
@@ -99,9 +100,8 @@ def _make_entries_anew() -> None:
         ("ix_entries_blob", ["tree_id", "blob"], "blob IS NOT NULL"),
         ("ix_entries_compaction", ["tree_id", "lane_id", "depth"], "kind = 'compaction'"),
         ("ix_entries_exclusion", ["tree_id", "lane_id", "depth"], "kind = 'exclusion'"),
-        ("ix_entries_session_key", ["session_key", "revision", "ordinal"], None),
     ):
-        op.create_index(name, "entries", columns, sqlite_where=None if where is None else sa.text(where))
+        op.create_index(name, "entries", columns, sqlite_where=sa.text(where))
 
 
 HISTORY_VIEW = """\

@@ -434,7 +434,7 @@ def test_sessions_whose_rows_are_lost_are_made_from_what_is_left(small: Small) -
     assert {change.session_id for change in report.changes if change.what == "session"} == {small.root, small.fork}
 
 
-@pytest.mark.parametrize("name", ["lanes", "sqlite_autoindex_entries_2", "ix_entries_session_key", "ledger_sessions"])
+@pytest.mark.parametrize("name", ["lanes", "sqlite_autoindex_entries_2", "ledger_sessions"])
 def test_what_is_stored_elsewhere_too_is_not_lost(small: Small, name: str) -> None:
     before = rows_of(small.path)
     overwrite(small.path, root_of(small.path, name))

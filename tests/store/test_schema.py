@@ -314,7 +314,6 @@ def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) ->
             "SELECT * FROM entries WHERE tree_id = 1 AND lane_id = 1 AND kind = 'compaction' ORDER BY depth DESC",
             "ix_entries_compaction",
         ),
-        ("SELECT * FROM entries WHERE session_key = 1 AND revision > 3", "ix_entries_session_key"),
         ("SELECT * FROM sessions WHERE id = 'x'", "autoindex_sessions_1"),
         (
             "SELECT * FROM sessions WHERE scope = '' AND key = 'x' AND key IS NOT NULL AND trashed_at IS NULL",

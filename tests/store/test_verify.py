@@ -272,6 +272,22 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         lambda made: made.fork_entries[0],
         "wrong parent",
     ),
+    "an entry in a lane of another session": (
+        lambda made: [
+            (f"UPDATE lanes SET owner_key = {KEY_OF} WHERE owner_key = {KEY_OF}", (made.heir, made.fork)),
+        ],
+        lambda made: ("wrong lane", f"entry {made.fork_entries[0]}"),
+    ),
+    "an entry of a session that is gone, below one of the owner's": entry(
+        "session_key = 1000", tip, "wrong lane"
+    ),
+    "a revision that does not grow along a lane": entry("revision = 1", tip, "wrong order"),
+    "an ordinal twice in a revision": entry(
+        "(revision, ordinal) = (SELECT e.revision, e.ordinal FROM entries e"
+        " WHERE e.tree_id = entries.tree_id AND e.lane_id = entries.lane_id AND e.depth = entries.depth - 1)",
+        second,
+        "wrong order",
+    ),
     "an entry in a lane that does not exist": entry("lane_id = 999", tip, "dangling parent"),
     # sessions
     "a leaf that is missing": session("leaf = 'nowhere'", lambda made: made.root, "missing leaf"),

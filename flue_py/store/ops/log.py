@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -29,10 +28,11 @@ from flue_py.store.schema.payloads import decode_payload
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import log as log_sql
+from flue_py.store.sql import own as own_sql
 from flue_py.store.sql.inserts import INSERT_EDIT
 from flue_py.store.sql.takes import SessionRevisionLast
 
-Logged = TypeVar("Logged", log_sql.LoggedEdit, log_sql.LoggedEntry)
+Logged = TypeVar("Logged", log_sql.LoggedEdit, own_sql.LoggedEntry)
 
 
 def read_log(tx: Transaction, session_id: str, before: int | None, limit: int) -> list[LogLine]:
@@ -46,8 +46,9 @@ def _lines(tx: Transaction, state: SessionState, after: int, last: int) -> list[
     where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
     moves = dict(tx.rows(log_sql.LOGGED_MOVES, **where))
     edits = _by_revision(tx.rows(log_sql.EDITS_AFTER, **where))
-    keys = json.dumps(list(range(after + 1, last + 1)))
-    entries = _by_revision(tx.rows(log_sql.LOGGED_ENTRIES, session_key=state.key, keys=keys, count=LOGGED_IDS))
+    entries = _by_revision(
+        tx.rows(own_sql.LOGGED_ENTRIES, **where, tree_id=state.tree_id, leaf=state.leaf, count=LOGGED_IDS)
+    )
     return [
         make_line(
             state.id,
@@ -67,13 +68,14 @@ def _by_revision(rows: Sequence[Logged]) -> dict[int, list[Logged]]:
     return found
 
 
-def _logged_entries(tx: Transaction, state: SessionState, rows: list[log_sql.LoggedEntry]) -> LoggedEntries:
-    first = rows[0]
+def _logged_entries(tx: Transaction, state: SessionState, rows: list[own_sql.LoggedEntry]) -> LoggedEntries:
+    first, last = rows[0], rows[-1]
     payload = decode_payload(
         checked_payload(tx, state, first.id, first.digest, first.payload, first.packed, first.blob)
     )
-    ids, kinds = tuple(row.id for row in rows), tuple(row.kind for row in rows)
-    return LoggedEntries(first.last_ordinal + 1, ids, kinds, payload, first.parent_id, first.last_id, first.last_at)
+    shown = [row for row in rows if row.ordinal < LOGGED_IDS]
+    ids, kinds = tuple(row.id for row in shown), tuple(row.kind for row in shown)
+    return LoggedEntries(last.ordinal + 1, ids, kinds, payload, first.parent_id, last.id, last.created_at)
 
 
 def _logged_edits(rows: list[log_sql.LoggedEdit]) -> LoggedEdits:

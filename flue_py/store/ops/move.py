@@ -31,6 +31,7 @@ from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sql import log as log_sql
 from flue_py.store.sql import marks as marks_sql
 from flue_py.store.sql import move as move_sql
+from flue_py.store.sql import own as own_sql
 from flue_py.store.sql.inserts import INSERT_MOVE, PUT_MARK
 from flue_py.store.sql.takes import SessionRevisionLast, TreeLaneDepth
 
@@ -291,29 +292,40 @@ class _Record(NamedTuple):
 
 def _latest_record(tx: Transaction, state: SessionState, revision: int) -> _Record | None:
     """Return the last change of the leaf at or before a revision: a leaf move, or an append."""
-    where = move_sql.SessionRevision(session_key=state.key, revision=revision)
-    moved = tx.first(move_sql.LAST_MOVE, **where)
-    appended = tx.first(move_sql.LAST_APPEND, **where)
-    (appended_at,) = appended or (0,)
-    appended_at = appended_at or 0
+    moved = tx.first(move_sql.LAST_MOVE, session_key=state.key, revision=revision)
+    appended = _last_append(tx, state, revision)
     # An import and an append to a branch have both entries and a move at their revision; the move names them.
-    if moved is not None and moved.revision >= appended_at:
-        return _Record(moved.revision, moved.reason, moved.undoes or 0)
-    return _Record(appended_at, "append") if appended_at else None
+    if appended is not None and (moved is None or appended.revision > moved.revision):
+        return _Record(appended.revision, "append")
+    return None if moved is None else _Record(moved.revision, moved.reason, moved.undoes or 0)
+
+
+def _last_append(tx: Transaction, state: SessionState, revision: int) -> own_sql.LastOfRun | None:
+    """Return the last entry that plain appends have added, if that was between the moves around a revision.
+
+    Such entries are a chain, in one lane, up to the leaf that the next move began at. Any entry that is older than the
+    last move may be returned, too.
+    """
+    end = state.leaf
+    if revision < state.revision:
+        (end,) = tx.first(move_sql.NEXT_MOVE_FROM, session_key=state.key, revision=revision) or (end,)
+    if end is None:
+        return None
+    where = own_sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=end, revision=revision)
+    last = tx.first(own_sql.LAST_IN_LANE, **where)
+    return last if last is not None and last.session_key == state.key else None
 
 
 def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operation:
-    where = move_sql.SessionRevision(session_key=state.key, revision=revision)
-    moved = tx.first(move_sql.LAST_MOVE, **where)
+    moved = tx.first(move_sql.LAST_MOVE, session_key=state.key, revision=revision)
     if moved is not None and moved.revision == revision:
         return Operation(revision, moved.reason, moved.from_id, moved.to_id)
-    first = tx.first(move_sql.FIRST_OF_REVISION, **where)
-    last = tx.first(move_sql.LAST_OF_REVISION, **where)
-    if first is None or last is None:
+    last = _last_append(tx, state, revision)
+    if last is None or last.revision != revision:
         raise CorruptStore(f"session {state.id!r}: revision {revision} has no entries and no move; run verify()")
-    _, lane_id, depth = first
-    last_id, *_ = last
-    return Operation(revision, "append", parent_id(tx, state.tree_id, lane_id, depth), last_id)
+    where = own_sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=last.id, revision=revision - 1)
+    (above,) = tx.first(own_sql.PARENT_OF_FIRST_IN_LANE, **where) or (None,)
+    return Operation(revision, "append", above, last.id)
 
 
 def parent_id(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:

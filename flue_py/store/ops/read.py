@@ -47,6 +47,7 @@ from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Statement, Transaction
 from flue_py.store.sql import listing as listing_sql
 from flue_py.store.sql import marks as marks_sql
+from flue_py.store.sql import own as own_sql
 from flue_py.store.sql import read as read_sql
 from flue_py.store.sql import sessions as sessions_sql
 from flue_py.store.sql import state as state_sql
@@ -484,11 +485,13 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     """Return the next revisions of a session (see `Backend.changes`)."""
     state = read_state(tx, session_id)
     last = min(after + limit, state.revision)
+    if last <= after:
+        return []
     where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
     moves = {move.revision: move for move in tx.rows(read_sql.MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
     own, payloads = {state.key: state.id}, Payloads(tx, state)
-    for row in tx.rows(read_sql.ENTRIES_OF_REVISIONS, **where):
+    for row in tx.rows(own_sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf):
         parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
         added.setdefault(row.revision, []).append(_entry(payloads, row, parent, own))
     return [

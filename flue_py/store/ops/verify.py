@@ -81,8 +81,9 @@ def verify(tx: Transaction) -> VerifyReport:
     retracted = set(tx.rows(verify_sql.ALL_RETRACTED))
     found = _Found({(tree, payer, entry): paid for tree, payer, entry, paid in tx.rows(verify_sql.BOOKED_CALLS)})
     forks = {(lane.tree_id, lane.parent_lane, lane.fork_depth) for lane in lanes}
+    living = {session.key for session in sessions}
     for lane in lanes:
-        _check_lane(tx, lane, forks, found, retracted)
+        _check_lane(tx, lane, forks, found, retracted, living)
     for key, revision in tx.rows(verify_sql.LAST_REVISIONS):
         found.last_revisions[key] = max(revision, found.last_revisions.get(key, 0))
     for session in sessions:
@@ -111,11 +112,17 @@ def _check_names(session: StoredSession, found: _Found) -> None:
 
 
 def _check_lane(
-    tx: Transaction, lane: Lane, forks: set[tuple[int, int | None, int]], found: _Found, retracted: set[tuple[int, str]]
+    tx: Transaction,
+    lane: Lane,
+    forks: set[tuple[int, int | None, int]],
+    found: _Found,
+    retracted: set[tuple[int, str]],
+    living: set[int],
 ) -> None:
     where = f"lane {lane.lane_id} of tree {lane.tree_id}"
     parent: str | None = None
     is_parent_known = True
+    above: StoredEntry | None = None
     totals, paid = NO_USAGE, NOTHING_PAID
     if lane.parent_lane is not None:
         place = (lane.tree_id, lane.parent_lane, lane.fork_depth)
@@ -139,6 +146,8 @@ def _check_lane(
             detail = f"says that it was added to {entry.parent_id!r}, its lane has it below {parent!r}"
             found.report("wrong parent", f"entry {entry.id}", detail)
         parent, is_parent_known = entry.id, True
+        _check_order(lane, entry, above, living, found)
+        above = entry
         totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, found)
         paid = _check_paid(lane, entry, paid, found)
         expected_depth = depth + 1
@@ -153,6 +162,20 @@ def _check_lane(
             found.message_counts[creator] += entry.kind == MESSAGE
     if expected_depth == lane.fork_depth + 1:
         found.report("empty lane", where, "has no entries")
+
+
+def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, living: set[int], found: _Found) -> None:
+    """Check what finding entries by their revision relies on: whose lane it is, and that revisions grow along it."""
+    where = f"entry {entry.id}"
+    is_below_owner = above is not None and above.creator == lane.owner and lane.owner in living
+    if entry.creator != lane.owner and (entry.creator in living or is_below_owner):
+        detail = f"was added by session key {entry.creator}, its lane is that of {lane.owner}"
+        found.report("wrong lane", where, detail)
+    if above is not None and above.creator == entry.creator:
+        before, here = (above.revision, above.ordinal), (entry.revision, entry.ordinal)
+        if here <= before:
+            detail = f"is of revision and ordinal {here}, the entry before it in its lane of {before}"
+            found.report("wrong order", where, detail)
 
 
 def _check_entry(

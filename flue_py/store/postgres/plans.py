@@ -199,7 +199,7 @@ def _rows_of(part: _Part, numbers: Iterator[int]) -> str:
 _ACTIVE_SINCE = (
     append_sql.ACTIVE_SINCE.replace(":newest", "$9::bigint")
     .replace(":session_key", "s.session_key")
-    .replace(":revision", "$4::bigint")
+    .replace("sessions.tree_id", "s.tree_id")
 )
 _SET = (
     "UPDATE sessions s SET leaf = $3::text, revision = $4::bigint, updated_at = $5::bigint,"

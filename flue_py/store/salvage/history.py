@@ -68,8 +68,12 @@ class History:
         self._take_sessions()
         self._note_lost_entries()
         self.by_id = {(entry.tree, entry.id): entry for entry in self.entries}
-        self._link_entries()
-        self._make_owners()
+        extra = self._note_places()
+        cut = self._link_entries(extra)
+        while self._make_owners():
+            # Lanes end where a session goes on that is there: there are more of them now.
+            cut = self._link_entries(extra)
+        self._report_links(cut)
         self.retracted = {
             (key, entry_id)
             for key, entry_id, kind in self.found.tables["marks"]
@@ -151,20 +155,44 @@ class History:
 
     # -- lanes ------------------------------------------------------------------------------------------------------
 
-    def _link_entries(self) -> None:
+    def _note_places(self) -> set[int]:
+        """Note what the rows say of places; return the entries whose places others have, too."""
         extra: set[int] = set()
         for entry in self.entries:
             if self._places.setdefault((entry.tree, entry.lane, entry.depth), entry) is not entry:
                 extra.add(id(entry))
-            self._last_lane[entry.tree] = max(entry.lane, self._last_lane.get(entry.tree, 0))
-        for tree, number in self._forks:
+        return extra
+
+    def _link_entries(self, extra: set[int]) -> list[EntryRow]:
+        """Make the lanes anew; return the entries that begin one because what they were added to is lost."""
+        self.lanes, self.placed, self._last_lane = {}, {}, {}
+        for tree, number in [*self._forks, *((entry.tree, entry.lane) for entry in self.entries)]:
             self._last_lane[tree] = max(number, self._last_lane.get(tree, 0))
+        cut = []
         for entry in sorted(self.entries, key=lambda entry: (entry.tree, entry.depth, entry.lane)):
             for child, parent, is_cut in self._from_above(entry, extra):
                 self._put(child, parent, is_extra=id(child) in extra)
                 if is_cut:
-                    detail = "is the first of a branch now: the entry it was added to is lost"
-                    self.found.changes.append(Loss("entry", self.found.session_id(child.session), child.id, detail))
+                    cut.append(child)
+        for lane in self.lanes.values():
+            if lane.tip.session in self.sessions:
+                lane.owner = lane.tip.session
+        return cut
+
+    def _report_links(self, cut: list[EntryRow]) -> None:
+        for entry in cut:
+            detail = "is the first of a branch now: the entry it was added to is lost"
+            self.found.changes.append(Loss("entry", self.found.session_id(entry.session), entry.id, detail))
+        trees: dict[int, set[int]] = {}
+        for lane in self.lanes.values():
+            trees.setdefault(lane.owner, set()).add(lane.tree)
+        for lane in self.lanes.values():
+            row = self.sessions[lane.owner]
+            if row["tree_id"] not in trees[lane.owner]:
+                row["tree_id"] = lane.tree
+        for key, session_id in self.found.witnesses.session_ids.items():
+            if key not in self.sessions:
+                self.found.losses.append(Loss("session", session_id, None, "its row is lost, and it left no entries"))
 
     def _from_above(self, entry: EntryRow, extra: set[int]) -> list[tuple[EntryRow, EntryRow | None, bool]]:
         """Return an entry and those above it that have no place yet, each with its parent, from the highest on."""
@@ -194,9 +222,16 @@ class History:
         self.placed[id(entry)] = Placed(lane.id, lane.tip_depth, None if parent is None else parent.id, totals)
 
     def _goes_on(self, entry: EntryRow, parent: EntryRow, lane: NewLane) -> bool:
-        """Return whether an entry goes on in its parent's lane: because it did, or because its own lane is lost."""
-        if parent.lane == entry.lane:
-            return True
+        """Return whether an entry goes on in its parent's lane: because it did, or because its own lane is lost.
+
+        Revisions grow along a lane, and what a session adds that is there is the end of a lane.
+        """
+        if parent.session != entry.session:
+            is_behind = parent.session not in self.sessions
+        else:
+            is_behind = (entry.revision, entry.ordinal) > (parent.revision, parent.ordinal)
+        if parent.lane == entry.lane or not is_behind:
+            return is_behind
         is_lost = (entry.tree, entry.lane) not in self._forks
         is_free = (entry.tree, parent.lane, parent.depth + 1) not in self._places
         return is_lost and is_free and lane.owner == entry.session
@@ -242,22 +277,15 @@ class History:
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
-    def _make_owners(self) -> None:
-        """Make new rows for sessions whose rows are lost, if lanes of theirs are left; report those without any."""
-        trees: dict[int, set[int]] = {}
-        for lane in self.lanes.values():
-            trees.setdefault(lane.owner, set()).add(lane.tree)
+    def _make_owners(self) -> bool:
+        """Make new rows for sessions whose rows are lost, if lanes of theirs are left; return whether there are any."""
+        before = len(self.sessions)
         for lane in self.lanes.values():
             if lane.owner not in self.sessions:
                 made = self._make_session(lane.owner, lane.tree)
                 detail = "its row is lost: made anew from its entries, without title, metadata and the like"
                 self.found.changes.append(Loss("session", str(made["id"]), None, detail))
-            row = self.sessions[lane.owner]
-            if row["tree_id"] not in trees[lane.owner]:
-                row["tree_id"] = lane.tree
-        for key, session_id in self.found.witnesses.session_ids.items():
-            if key not in self.sessions:
-                self.found.losses.append(Loss("session", session_id, None, "its row is lost, and it left no entries"))
+        return len(self.sessions) > before
 
     def _make_session(self, key: int, tree: int, name: str | None = None) -> Found:
         known = self.found.witnesses

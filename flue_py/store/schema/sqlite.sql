@@ -86,8 +86,6 @@ CREATE INDEX ix_entries_compaction ON entries (tree_id, lane_id, depth) WHERE ki
 
 CREATE INDEX ix_entries_exclusion ON entries (tree_id, lane_id, depth) WHERE kind = 'exclusion';
 
-CREATE INDEX ix_entries_session_key ON entries (session_key, revision, ordinal);
-
 CREATE TABLE lanes (
     tree_id BIGINT NOT NULL,
     lane_id BIGINT NOT NULL,

@@ -177,7 +177,6 @@ entries = Table(
         " OR (payload IS NULL AND packed IS NULL AND blob IS NOT NULL)",
         name="payload",
     ),
-    Index("ix_entries_session_key", "session_key", "revision", "ordinal"),
     Index(
         "ix_entries_compaction",
         "tree_id",

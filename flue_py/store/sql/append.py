@@ -46,7 +46,8 @@ class UpdateAfterAppend(Spending):
 # has to be asked whether it has some that were retracted.
 ACTIVE_SINCE = (
     "active_at = CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
-    " entries e WHERE e.session_key = :session_key AND e.revision < :revision))) THEN active_at ELSE :newest END"
+    " marks m JOIN entries e ON e.tree_id = sessions.tree_id AND e.id = m.entry_id WHERE m.session_key = :session_key"
+    " AND m.kind = 'retracted' AND e.session_key = :session_key))) THEN active_at ELSE :newest END"
 )
 UPDATE_AFTER_APPEND = announced(UpdateAfterAppend)(
     "UPDATE sessions SET leaf = :leaf, revision = :revision, updated_at = :at,"

@@ -74,16 +74,10 @@ LAST_MOVE = statement(SessionRevision, LastMove)(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision <= :revision ORDER BY m.revision DESC LIMIT 1"
 )
-LAST_APPEND = statement(SessionRevision, tuple[int | None])(
-    "SELECT MAX(e.revision) FROM entries e WHERE e.session_key = :session_key AND e.revision <= :revision"
-)
-FIRST_OF_REVISION = statement(SessionRevision, tuple[str, int, int])(
-    "SELECT e.id, e.lane_id, e.depth FROM entries e"
-    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal LIMIT 1"
-)
-LAST_OF_REVISION = statement(SessionRevision, tuple[str, int, int])(
-    "SELECT e.id, e.lane_id, e.depth FROM entries e"
-    " WHERE e.session_key = :session_key AND e.revision = :revision ORDER BY e.ordinal DESC LIMIT 1"
+# From where the leaf moved next after a revision.
+NEXT_MOVE_FROM = statement(SessionRevision, tuple[str | None])(
+    "SELECT m.from_entry FROM leaf_moves m"
+    " WHERE m.session_key = :session_key AND m.revision > :revision ORDER BY m.revision LIMIT 1"
 )
 PARENT_LANE = statement(TreeLane, tuple[int | None, int])(
     "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"

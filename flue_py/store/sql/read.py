@@ -151,7 +151,3 @@ MOVES_AFTER = statement(SessionRevisionLast, LeafMove)(
     " WHERE m.session_key = :session_key AND m.revision > :revision AND m.revision <= :last_revision"
     " ORDER BY m.revision"
 )
-ENTRIES_OF_REVISIONS = statement(SessionRevisionLast, StoredEntry)(
-    f"SELECT {ENTRY} FROM entries e WHERE e.session_key = :session_key AND e.revision > :revision"
-    " AND e.revision <= :last_revision ORDER BY e.revision, e.ordinal"
-)
