@@ -94,11 +94,23 @@ class EntryRow(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """A payload that is stored apart: its SHA-256, its size, and its text as a zlib stream."""
+    """What is stored apart, the text of a payload or an attachment: its SHA-256, its size, and its bytes.
+
+    ``data`` are the bytes themselves, or a zlib stream of them.
+    """
 
     sha256: bytes
     size: int
     data: bytes
+
+
+class AttachmentRow(NamedTuple):
+    """What was cut out of an entry's payload: how many bytes of the rest stand before it, and the blob that it is."""
+
+    lane_id: int
+    depth: int
+    place: int
+    sha256: bytes
 
 
 class LinkRow(NamedTuple):

@@ -17,6 +17,7 @@ from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import decode_object
 from flue_py.core.rows import (
+    AttachmentRow,
     BlobRow,
     CallRow,
     EditRow,
@@ -92,6 +93,7 @@ class TreeCopy:
     calls: Sequence[CallRow]
     payers: Sequence[Payer]
     edits: Sequence[EditRow] = ()
+    attachments: Sequence[AttachmentRow] = ()
 
     @property
     def head(self) -> TreeHead:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TypeAlias
 
 from flue_py.core.budgets import Budget
@@ -169,3 +171,15 @@ async def store_snapshot(backend: Backend) -> StoreSnapshot:
     info = replace(await backend.info(), size_bytes=None)
     budgets = await backend.list_budgets(scope=None, after=None, limit=1_000_000)
     return info, [await snapshot(backend, session.id) for session in page.sessions], budgets
+
+
+PICTURE = b"".join(sha256(b"picture %d" % number).digest() for number in range(500))
+"""16,000 bytes that do not compress: in base64 they are long enough to be stored apart."""
+
+
+def pictured(*pictures: bytes, text: str = "look", **fields: JsonValue) -> NewEntry:
+    """Return a user message with pictures."""
+    shown: list[JsonValue] = [
+        {"type": "image", "data": b64encode(picture).decode(), "mimeType": "image/png"} for picture in pictures
+    ]
+    return NewEntry.message({"role": "user", "content": [{"type": "text", "text": text}, *shown], **fields})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from flue_py.core.calls import PaidCall, read_call
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.testing.samples import PICTURE
 
 SOURCES = ("prompt", "skill", "shell", "task", "retry")
 
@@ -158,6 +160,15 @@ def _message(role: str, content: JsonValue, fields: JsonObject, further: JsonObj
 user_messages: st.SearchStrategy[JsonObject] = st.builds(
     _message, st.just("user"), texts | texts.map(_parts), st.just({}), unknown_fields
 )
+picture_messages: st.SearchStrategy[JsonObject] = st.builds(
+    lambda text, pictures: {
+        "role": "user",
+        "content": [{"type": "text", "text": text}, *[{"type": "image", "data": each} for each in pictures]],
+    },
+    texts,
+    st.lists(st.sampled_from([b64encode(PICTURE[:512]).decode(), b64encode(PICTURE[512:1024]).decode()]), max_size=2),
+)
+"""Messages with the same pictures again and again, of 684 characters each."""
 assistant_messages: st.SearchStrategy[JsonObject] = st.builds(
     _message,
     st.just("assistant"),
@@ -177,7 +188,9 @@ tool_results: st.SearchStrategy[JsonObject] = st.builds(
 other_messages: st.SearchStrategy[JsonObject] = st.builds(
     _message, st.sampled_from(["custom", "bashExecution"]), texts, st.just({}), unknown_fields
 )
-messages: st.SearchStrategy[JsonObject] = st.one_of(user_messages, assistant_messages, tool_results, other_messages)
+messages: st.SearchStrategy[JsonObject] = st.one_of(
+    user_messages, assistant_messages, tool_results, other_messages, picture_messages
+)
 
 message_entries: st.SearchStrategy[NewEntry] = st.builds(
     NewEntry.message, messages, st.none() | st.sampled_from(SOURCES)

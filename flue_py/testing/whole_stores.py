@@ -10,6 +10,7 @@ from flue_py.core.trees import TreeCopy
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 from flue_py.testing.samples import (
+    PICTURE,
     UNKNOWN,
     Snapshot,
     add,
@@ -17,6 +18,7 @@ from flue_py.testing.samples import (
     compaction,
     new_session,
     path_ids,
+    pictured,
     placed,
     snapshot,
     talk,
@@ -24,7 +26,7 @@ from flue_py.testing.samples import (
 )
 from flue_py.transfer.copying import CopyReport, copy_store
 
-NOISE = "".join(sha256(b"%d" % number).hexdigest() for number in range(1_000))
+NOISE = "-".join(sha256(b"%d" % number).hexdigest() for number in range(1_000))
 
 
 async def copied(source: Backend, target: Backend) -> CopyReport:
@@ -51,6 +53,7 @@ def with_names(tree: TreeCopy) -> dict[str, list[tuple[object, ...]]]:
         "lanes": [(lane.lane_id, names[lane.owner_key], *lane[2:]) for lane in tree.lanes],
         "entries": [(names[row.session_key], *row._replace(session_key=0)) for row in tree.entries],
         "blobs": list(tree.blobs),
+        "attachments": list(tree.attachments),
         "links": sorted((names[link.parent_key], *link[1:]) for link in tree.links),
         "moves": sorted((names[move.session_key], *move[1:]) for move in tree.moves),
         "edits": sorted((names[edit.session_key], *edit[1:]) for edit in tree.edits),
@@ -69,7 +72,9 @@ async def told(backend: Backend) -> dict[str, Snapshot]:
 
 async def make_everything(backend: Backend) -> SessionInfo:
     """Make a store with something of everything; return the session that the most happened in."""
-    session = await new_session(backend, *talk(4), user("x" * 5_000), user(NOISE), key="main", scope="s")
+    session = await new_session(
+        backend, *talk(4), user("x" * 5_000), user(NOISE), pictured(PICTURE), key="main", scope="s"
+    )
     path = await path_ids(backend, session.id)
     await backend.append(session.id, [compaction(path[1], tokens=7, dollars=0.5)], idempotency_key="compact")
     await backend.append(session.id, [user("aside")], expected=path[2], on_conflict="branch")

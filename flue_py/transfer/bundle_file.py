@@ -14,18 +14,21 @@ import gzip
 import json
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from operator import attrgetter
 from sys import getsizeof
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
 
 from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
+from flue_py.core.cutting import encoded_size
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json, unescape, utf8_length
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.rows import (
+    AttachmentRow,
     BlobRow,
     CallRow,
     EditRow,
@@ -50,6 +53,7 @@ from flue_py.core.trees import (
 )
 from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
+from flue_py.store.schema.payloads import is_raw
 
 NAME = "flue_py bundle"
 VERSION = 2
@@ -60,6 +64,7 @@ _TABLES: Mapping[str, type[Row]] = {
     "sessions": SessionRow,
     "lanes": LaneRow,
     "entries": EntryRow,
+    "attachments": AttachmentRow,
     "blobs": BlobRow,
     "links": LinkRow,
     "moves": MoveRow,
@@ -223,6 +228,7 @@ _ORDER = {
     "sessions": ("session_key",),
     "lanes": ("lane_id",),
     "entries": ("lane_id", "depth"),
+    "attachments": ("lane_id", "depth", "place"),
     "blobs": ("sha256",),
     "links": ("parent_key", "position"),
     "moves": ("session_key", "revision"),
@@ -319,6 +325,15 @@ class _Lines:
         return not self._rest and not self._some()
 
 
+@dataclass(slots=True)
+class _BlobSizes:
+    """Of the tree that is being read: which blobs are payloads, which are attachments, and how long they are."""
+
+    of_payloads: set[bytes] = field(default_factory=set)
+    attached: set[bytes] = field(default_factory=set)
+    sizes: dict[bytes, int] = field(default_factory=dict)
+
+
 class BundleReader:
     """Reads a bundle, tree by tree. Only after the last one is it known to be whole: see `read_bundle`.
 
@@ -333,6 +348,7 @@ class BundleReader:
         self._sha256 = sha256()
         self._number = 0
         self._version = VERSION
+        self._blobs = _BlobSizes()
         self.counts = BundleCounts()
 
     def trees(self) -> Iterator[TreeCopy | GonePayer]:
@@ -413,15 +429,18 @@ class BundleReader:
         counts, epoch = head["tree"], head.get("epoch")
         if not isinstance(counts, dict) or not _is_count(epoch) or not all(map(_is_count, counts.values())):
             raise self._unreadable("should count the rows of a tree")
-        if counts.keys() != _TABLES.keys():
+        # Bundles of earlier builds have no attachments.
+        if {"attachments", *counts} != _TABLES.keys():
             raise self._unreadable(f"should count {', '.join(_TABLES)}")
-        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts[name])] for name in _TABLES}
+        self._blobs = _BlobSizes()
+        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts.get(name, 0))] for name in _TABLES}
         if not rows["sessions"]:
             raise self._unreadable("ends a tree without sessions")
         tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
         if self._version == 1:
             tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
+        self._check_attachments(tree)
         return with_parents(tree)
 
     def _check_keys(self, tree: TreeCopy) -> None:
@@ -434,6 +453,21 @@ class BundleReader:
                 key = next((getattr(row, key) for key in _KEYS if key in row._fields), None)
                 if key is not None and key not in known:
                     raise self._unreadable(f"ends a tree whose {name} name session {key}, which it does not have")
+
+    def _check_attachments(self, tree: TreeCopy) -> None:
+        """Refuse an entry that is larger than the limits of the store with what was cut out of its payload."""
+        sizes = self._blobs.sizes
+        lengths: dict[tuple[int, int], int] = defaultdict(int)
+        for row in tree.attachments:
+            lengths[row.lane_id, row.depth] += encoded_size(sizes.get(row.sha256, 0))
+        for entry in tree.entries:
+            length = lengths.get((entry.lane_id, entry.depth))
+            if length is None:
+                continue
+            beside = utf8_length(entry.extra or "") + utf8_length(entry.payload or "")
+            packed = 0 if entry.packed is None else inflated_size(entry.packed, self._limits.entry_bytes) or 0
+            if length + beside + packed + sizes.get(entry.blob or b"", 0) > self._limits.entry_bytes:
+                raise self._too_large()
 
     def _gone(self, head: Mapping[str, Any]) -> GonePayer:
         payer, member, count = head["gone"], head.get("member"), head.get("calls")
@@ -544,21 +578,39 @@ class BundleReader:
         if isinstance(row, EntryRow):
             beside = utf8_length(row.extra or "") + utf8_length(row.payload or "")
             self._check_packed(row.packed, most - beside)
+            self._blobs.of_payloads.add(row.blob or b"")
+        elif isinstance(row, AttachmentRow):
+            self._blobs.attached.add(row.sha256)
         elif isinstance(row, BlobRow):
-            self._check_packed(row.data, most)
+            self._check_blob(row, most)
 
-    def _check_packed(self, packed: bytes | None, most: int) -> None:
+    def _check_blob(self, row: BlobRow, most: int) -> None:
+        """Refuse a blob that is too large; one that is an attachment alone is no JSON, and weighs what it is long."""
+        known = self._blobs
+        is_json = row.sha256 in known.of_payloads or row.sha256 not in known.attached
+        if is_json or not is_raw(row.sha256, row.data):
+            known.sizes[row.sha256] = self._check_packed(row.data, most, is_json=is_json)
+        else:
+            known.sizes[row.sha256] = len(row.data)
+
+    def _check_packed(self, packed: bytes | None, most: int, *, is_json: bool = True) -> int:
+        """Return how long it is when it is unpacked."""
         try:
             size = 0 if packed is None else inflated_size(packed, most)
-            is_sound = most >= 0 and size is not None and (size <= most // 16 or self._is_light(packed or b"", most))
+            if most < 0 or size is None:
+                raise self._too_large()
+            if is_json and size > most // 16 and not self._is_light(packed or b"", most):
+                raise self._too_large()
         except zlib.error as error:
             raise self._unreadable(f"has a payload that cannot be unpacked ({error})") from error
-        if not is_sound:
-            limit = self._limits.entry_bytes
-            raise self._unreadable(
-                f"has an entry that is larger than the store takes ({limit} bytes, entry_bytes), or broken; "
-                "read the bundle with other limits if you trust it"
-            )
+        return size
+
+    def _too_large(self) -> UnreadableFile:
+        limit = self._limits.entry_bytes
+        return self._unreadable(
+            f"has an entry that is larger than the store takes ({limit} bytes, entry_bytes), or broken; "
+            "read the bundle with other limits if you trust it"
+        )
 
     @staticmethod
     def _is_light(packed: bytes, most: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -142,8 +143,11 @@ async def _copies(store: Store, heads: Sequence[TreeHead]) -> AsyncIterator[Tree
 def _check_payloads(copy: TreeCopy) -> None:
     """Raise `CorruptStore` if a payload is not what was appended. O(bytes)."""
     blobs = {blob.sha256: blob.data for blob in copy.blobs}
+    cuts: dict[tuple[int, int], list[tuple[int, bytes]]] = defaultdict(list)
+    for row in copy.attachments:
+        cuts[row.lane_id, row.depth].append((row.place, row.sha256))
     for entry in copy.entries:
-        checked_text(entry, blobs)
+        checked_text(entry, blobs, cuts.get((entry.lane_id, entry.depth), ()))
 
 
 async def _gone_payers(store: Store, trees: set[int] | None, brought: set[int]) -> AsyncIterator[GonePayer]:

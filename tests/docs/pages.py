@@ -283,8 +283,13 @@ def _open_database(block: Block) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         raise PageError(f"{block.where}: {DATABASE}: {error}") from error
     with contextlib.closing(database):
-        database.create_function("sqlar_uncompress", 2, lambda data, size: data and zlib.decompress(data))
+        database.create_function("sqlar_uncompress", 2, _uncompressed)
         yield database
+
+
+def _uncompressed(data: bytes | None, size: int) -> bytes | None:
+    """Do what the shell's function does: data of the size itself are not compressed."""
+    return data if data is None or len(data) == size else zlib.decompress(data)
 
 
 def _run_sql(block: Block, database: sqlite3.Connection | None) -> list[str]:

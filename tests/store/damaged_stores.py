@@ -29,7 +29,7 @@ KEYS = {
 
 
 def noise(seed: int, size: int) -> str:
-    return "".join(Random(seed).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=size))
+    return "".join(Random(seed).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=size))
 
 
 async def make_store(path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.postgres import NewDatabase, connected
 
 pytestmark = pytest.mark.anyio
 
-NOISE = "".join(Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+NOISE = "".join(Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 OTHER = '{"role":"user","content":"approve: YES"}'
 TIERS = {"text": "approve: NO", "packed": "approve: NO " * 100, "blob": NOISE}
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
 PAGE = "docs/how-to/scale.md"
-PARTITIONED = ["blobs", "entries", "lanes"]
+PARTITIONED = ["attachments", "blobs", "entries", "lanes"]
 PARTITIONS = 4
 
 COLUMNS = """\
@@ -214,11 +214,11 @@ async def test_all_history_of_a_tree_lies_in_one_partition_of_each_table(partiti
             await add(backend, other.id, user("elsewhere"))
 
     async with connected(partitioned_url) as connection:
-        of_entries, of_lanes, of_blobs = [
-            await partitions_of_trees(connection, table) for table in ("entries", "lanes", "blobs")
+        of_entries, of_lanes, of_blobs, of_attachments = [
+            await partitions_of_trees(connection, table) for table in ("entries", "lanes", "blobs", "attachments")
         ]
     assert len(of_entries) == trees
-    assert of_entries == of_lanes == of_blobs
+    assert of_entries == of_lanes == of_blobs == of_attachments
     assert {len(partitions) for partitions in of_entries.values()} == {1}
     assert len({partition for (partition,) in of_entries.values()}) > 1
 

@@ -21,7 +21,7 @@ from tests.postgres import NewDatabase
 
 pytestmark = pytest.mark.anyio
 
-NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ from flue_py.testing.sources import START_US, counted_sources
 
 pytestmark = pytest.mark.anyio
 
-NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+NOISE = "".join(Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 
 
 @asynccontextmanager

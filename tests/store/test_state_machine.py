@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import pytest
+
+from flue_py.store.schema import payloads
 from flue_py.testing.machine.budgets import check_budgets
 from flue_py.testing.machine.deletion import check_deletion
 from flue_py.testing.machine.spending import check_spending
@@ -18,10 +21,18 @@ class HasShare(Protocol):
     step_share: float
 
 
+@pytest.fixture
+def small_pictures_are_stored_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones would make every step large."""
+    monkeypatch.setattr(payloads, "CUT_FROM", 600)
+
+
+@pytest.mark.usefixtures("small_pictures_are_stored_apart")
 def test_a_store_answers_like_the_model(kind: HasShare, open_backend: OpenBackend) -> None:
     check_against_model(open_backend, kind.share, kind.step_share)
 
 
+@pytest.mark.usefixtures("small_pictures_are_stored_apart")
 def test_a_deletion_leaves_exactly_what_survivors_see(kind: HasShare, open_backend: OpenBackend) -> None:
     check_deletion(open_backend, 2 * kind.share)
 

@@ -28,7 +28,7 @@ from flue_py.testing.sources import counted_sources
 
 pytestmark = pytest.mark.anyio
 
-NOISE = "".join(Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+NOISE = "".join(Random(5).choices("abcdefghijklmnopqrstuvwxyz0123456789-", k=60_000))
 NEEDLE = "a needle in the file"
 
 

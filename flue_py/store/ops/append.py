@@ -47,6 +47,7 @@ from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import state as state_sql
 from flue_py.store.sql.inserts import (
+    INSERT_ATTACHMENT,
     INSERT_BLOB,
     INSERT_ENTRY,
     INSERT_LANE,
@@ -257,6 +258,7 @@ class EntryBatch:
         self.rows: list[Row] = []
         self.lanes: list[LaneRow] = []
         self.blobs: dict[bytes, BlobRow] = {}
+        self.attachments: list[Row] = []
         self.calls: list[CallRow] = []
         self._replaced: list[tuple[CallRow, Sequence[str]]] = []
         self._conflict = conflict
@@ -298,8 +300,10 @@ class EntryBatch:
         above = NOTHING_PAID if parent is None else parent.paid
         paid = above if not calls else above.plus(paid_by(calls))
         stored = pack(new.payload)
-        if stored.blob is not None:
-            self.blobs[stored.blob] = BlobRow(stored.blob, len(new.payload.encode()), stored.blob_data or b"")
+        for blob in stored.blobs:
+            self.blobs[blob.sha256] = blob
+        for cut in stored.cuts:
+            self.attachments.append((self.state.tree_id, lane_id, depth, *cut))
         self.rows.append((
             self.state.tree_id, lane_id, depth, entry_id, None if parent is None else parent.id,
             new.kind, new.role, new.source, self.state.key, self.revision, len(self.ids), at, int(new.counted),
@@ -321,7 +325,9 @@ class EntryBatch:
         """Write the rows and the session's new state."""
         tree_id = self.state.tree_id
         if self.blobs:
-            tx.insert(INSERT_BLOB, [(tree_id, *blob) for blob in self.blobs.values()])
+            tx.insert(INSERT_BLOB, self.blob_rows)
+        if self.attachments:
+            tx.insert(INSERT_ATTACHMENT, self.attachments)
         if self.lanes:
             tx.insert(INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
         gone = take_back(tx, self._replaced)
@@ -357,6 +363,11 @@ class EntryBatch:
             entry_id: position._replace(paid=renewed[position.lane_id, position.depth])
             for entry_id, position in self._placed.items()
         }
+
+    @property
+    def blob_rows(self) -> list[Row]:
+        """The blobs, in the order in which every writer locks those that are there."""
+        return [(self.state.tree_id, *self.blobs[sha256]) for sha256 in sorted(self.blobs)]
 
     @property
     def paid(self) -> list[Paid]:

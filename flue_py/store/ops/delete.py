@@ -40,13 +40,18 @@ def delete_tree(
         read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
-    content = tx.rows(delete_sql.TAILS_CONTENT if dry_run else delete_sql.DELETE_TAILS, tails=_tails(fates))
+    tails = _tails(fates)
+    content = tx.rows(delete_sql.TAILS_CONTENT if dry_run else delete_sql.DELETE_TAILS, tails=tails)
     deleted = sum(count for _, _, count in content)
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
         _note_tasks(tx, session_id, doomed)
         leave_marks(tx, keys)
-        _carry_out(tx, fates, {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}, keys)
+        blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
+        blobs.update(
+            (tree_id, bytes(blob)) for tree_id, blob in tx.rows(delete_sql.DELETE_TAIL_ATTACHMENTS, tails=tails)
+        )
+        _carry_out(tx, fates, blobs, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
     return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)
 

@@ -19,9 +19,9 @@ from flue_py.core.log import (
 )
 from flue_py.core.sessions import Expected, Seen
 from flue_py.errors import EntryNotFound, InvalidArgument
+from flue_py.store.ops.attachments import checked_payload
 from flue_py.store.ops.edit import restore_edits
 from flue_py.store.ops.move import bring_back, leaf_at, retracted_on_path, write_move
-from flue_py.store.ops.read import checked_payload
 from flue_py.store.ops.sessions import edit_row
 from flue_py.store.ops.state import find_held, read_state
 from flue_py.store.schema.payloads import decode_payload

@@ -29,6 +29,7 @@ from flue_py.core.turns import begins_turn
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store.collector import collector_held
+from flue_py.store.ops.attachments import Payloads, apart, checked_payload
 from flue_py.store.ops.marks import marks_of
 from flue_py.store.ops.move import id_at, is_on_path, parent_id
 from flue_py.store.ops.sessions import get_session, require_session
@@ -41,7 +42,7 @@ from flue_py.store.ops.state import (
     see_entry,
     taken_ids,
 )
-from flue_py.store.schema.payloads import MISMATCH, damaged_entry, decode_payload, unpack, unpack_blob
+from flue_py.store.schema.payloads import decode_payload
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Statement, Transaction
 from flue_py.store.sql import listing as listing_sql
@@ -132,9 +133,9 @@ def _scattered(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]
     """Return entries of a path that need not follow each other, root first."""
     if rows:
         tx.require_snapshot()
-    creators = _creators(tx, state, rows)
+    creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
     return [
-        _entry(tx, state, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators)
+        _entry(payloads, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators)
         for row in sorted(rows, key=_BY_DEPTH)
     ]
 
@@ -157,7 +158,8 @@ def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> Message
         if not pinned:
             with collector_held(position.depth - first + 1):
                 rows = _rows_of_path(tx, state, position, first - 1, read_sql.LANE_BODIES, read_sql.SPANS_BODIES)
-                messages = _messages(tx, state.tree_id, rows, summary_depth)
+                payloads = Payloads(tx, state, _stretch_of(state, position, first - 1))
+                messages = _messages(tx, state.tree_id, rows, summary_depth, payloads)
     if messages is None:
         # What is pinned, excluded or damaged is found by ids, which are not among the bodies.
         tx.require_snapshot()
@@ -202,10 +204,12 @@ def _place(tx: Transaction, state: SessionState, leaf: LeafChoice) -> tuple[str 
     return place(tx, state, leaf)
 
 
-def _messages(tx: Transaction, tree_id: int, rows: Sequence[StoredBody], summary_depth: int) -> list[JsonObject] | None:
+def _messages(
+    tx: Transaction, tree_id: int, rows: Sequence[StoredBody], summary_depth: int, payloads: Payloads
+) -> list[JsonObject] | None:
     """Return the messages that rows of bodies stand for, the summary at ``summary_depth`` before all others.
 
-    None where an exclusion or a damaged payload is among them.
+    None where an exclusion or a damaged payload is among them, or one whose attachments are lost.
     """
     messages = []
     summary: list[JsonObject] = []
@@ -216,11 +220,14 @@ def _messages(tx: Transaction, tree_id: int, rows: Sequence[StoredBody], summary
                 return None
             continue
         try:
-            data = payload if payload is not None else _apart(tx, tree_id, packed, blob)
+            data = payload if payload is not None else apart(tx, tree_id, packed, blob)
         except CorruptStore:
             return None
         if payload_digest(data) != digest:
-            return None
+            whole = payloads.whole(depth, digest, data)
+            if whole is None:
+                return None
+            data = whole
         if other_kind is None:
             messages.append(decode_object(data))
         else:
@@ -242,6 +249,10 @@ def _kept_by(tx: Transaction, state: SessionState, compaction: Compaction) -> tu
     where = _place_of(state, compaction.lane_id, compaction.depth)
     (depth,) = tx.first(read_sql.DEPTH_ON_PATH, **where, entry_id=first_kept) or (compaction.depth,)
     return depth, pinned
+
+
+def _stretch_of(state: SessionState, position: Position, above: int) -> read_sql.Stretch:
+    return read_sql.Stretch(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth, low_depth=above)
 
 
 def _spans_of(state: SessionState, position: Position) -> TreeLaneDepth:
@@ -269,10 +280,10 @@ def _entries_of_path(tx: Transaction, state: SessionState, position: Position, a
         parent = parent_id(tx, state.tree_id, rows[0].lane_id, rows[0].depth)
         if parent is None:
             tx.require_snapshot()
-    creators = _creators(tx, state, rows)
+    creators, payloads = _creators(tx, state, rows), Payloads(tx, state, _stretch_of(state, position, above))
     entries = []
     for row in rows:
-        entries.append(_entry(tx, state, row, parent, creators))
+        entries.append(_entry(payloads, row, parent, creators))
         parent = row.id
     return entries
 
@@ -305,46 +316,12 @@ def _creators(tx: Transaction, state: SessionState, rows: Iterable[StoredEntry])
     return dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=state.tree_id))
 
 
-def _entry(
-    tx: Transaction, state: SessionState, row: StoredEntry, parent: str | None, creators: dict[int, str]
-) -> Entry:
+def _entry(payloads: Payloads, row: StoredEntry, parent: str | None, creators: dict[int, str]) -> Entry:
     depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra, digest, text, packed, blob = row
-    payload = decode_payload(checked_payload(tx, state, id_, digest, text, packed, blob))
+    payload = decode_payload(payloads.text(id_, digest, text, packed, blob, depth))
     return Entry(
         id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, created_at, payload, extra
     )
-
-
-def checked_payload(
-    tx: Transaction,
-    state: SessionState,
-    entry_id: str,
-    digest: bytes,
-    payload: bytes | None,
-    packed: bytes | None,
-    blob: bytes | None,
-) -> bytes:
-    """Return the text of an entry's payload, from its digest and the payload's three columns.
-
-    Raises `CorruptStore`, naming the entry, where the payload cannot be read or is not what its digest was made of.
-    """
-    try:
-        data = payload if payload is not None else _apart(tx, state.tree_id, packed, blob)
-    except CorruptStore as error:
-        raise damaged_entry(entry_id, f"cannot be read ({error})", state.id) from error
-    if payload_digest(data) != digest:
-        raise damaged_entry(entry_id, MISMATCH, state.id)
-    return bytes(data)
-
-
-def _apart(tx: Transaction, tree_id: int, packed: bytes | None, blob: bytes | None) -> bytes:
-    """Return the text of a payload that is packed in its row, or a blob."""
-    if packed is not None:
-        return unpack(packed)
-    (data,) = tx.first(read_sql.BLOB_DATA, tree_id=tree_id, sha256=blob) or (None,)
-    if data is None:
-        tx.require_snapshot()
-    return unpack_blob(b"" if blob is None else blob, data)
 
 
 def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
@@ -405,8 +382,8 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     if position is None:
         return []
     rows = sorted(tx.rows(read_sql.TURNS, **_spans_of(state, position)), key=_BY_DEPTH)
-    creators = _creators(tx, state, rows)
-    said = (_entry(tx, state, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators) for row in rows)
+    creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
+    said = (_entry(payloads, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators) for row in rows)
     return [entry for entry in said if begins_turn(entry)]
 
 
@@ -422,7 +399,7 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         forks[lane_id] = (parent_lane, fork_depth)
     retracted = {entry_id for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, session_key=state.key)}
     ids = {(row.lane_id, row.depth): row.id for row in rows}
-    creators = _creators(tx, state, rows)
+    creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
     entries = []
     for row in rows:
         if row.id in retracted:
@@ -431,7 +408,7 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
         parent = ids.get((row.lane_id, row.depth - 1))
         if parent is None and parent_lane is not None:
             parent = ids.get((parent_lane, fork_depth))
-        entries.append(_entry(tx, state, row, parent, creators))
+        entries.append(_entry(payloads, row, parent, creators))
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
@@ -446,7 +423,7 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     if row is None:
         return None
     parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
-    return _entry(tx, state, row, parent, _creators(tx, state, [row]))
+    return _entry(Payloads(tx, state), row, parent, _creators(tx, state, [row]))
 
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
@@ -513,10 +490,10 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     where = SessionRevisionLast(session_key=state.key, revision=after, last_revision=last)
     moves = {move.revision: move for move in tx.rows(read_sql.MOVES_AFTER, **where)}
     added: dict[int, list[Entry]] = {}
-    own = {state.key: state.id}
+    own, payloads = {state.key: state.id}, Payloads(tx, state)
     for row in tx.rows(own_sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf):
         parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
-        added.setdefault(row.revision, []).append(_entry(tx, state, row, parent, own))
+        added.setdefault(row.revision, []).append(_entry(payloads, row, parent, own))
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)

@@ -34,6 +34,7 @@ from flue_py.store.sql.inserts import (
     COPY_BLOB,
     COPY_LINK,
     COPY_MARK,
+    INSERT_ATTACHMENT,
     INSERT_CALL,
     INSERT_EDIT,
     INSERT_ENTRY,
@@ -90,6 +91,7 @@ def read_whole_tree(tx: Transaction, tree_id: int) -> TreeCopy | None:
         calls,
         payers,
         list(tx.rows(transfer_sql.EDITS, tree_id=tree_id)),
+        list(tx.rows(transfer_sql.ATTACHMENTS, tree_id=tree_id)),
     )
 
 
@@ -277,6 +279,7 @@ def _write_history(tx: Transaction, copy: TreeCopy, keys: Mapping[int, int]) -> 
     if len({entry.id for entry in copy.entries}) < len(copy.entries):
         raise CorruptStore("the tree to be written has an entry twice; run verify() on the store that it is from")
     _insert(tx, COPY_BLOB, ((tree_id, *row) for row in copy.blobs))
+    _insert(tx, INSERT_ATTACHMENT, ((tree_id, *row) for row in copy.attachments))
     _insert(
         tx,
         INSERT_LANE,

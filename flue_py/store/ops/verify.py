@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from flue_py.core.cutting import encoded, splice
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.lanes import Lane
@@ -15,9 +16,9 @@ from flue_py.core.spoken import message_preview, message_text, message_title
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
 from flue_py.core.usage_shapes import agrees_with_payload, reported_usage
 from flue_py.errors import CorruptStore, FlueError, shown
-from flue_py.store.schema.payloads import unpack, unpack_blob
+from flue_py.store.ops.attachments import Cuts, blob_data
+from flue_py.store.schema.payloads import check_sum, unpack, unpack_blob
 from flue_py.store.seam import Transaction
-from flue_py.store.sql import read as read_sql
 from flue_py.store.sql import store as store_sql
 from flue_py.store.sql import verify as verify_sql
 from flue_py.store.sql.verify import StoredEntry, StoredSession
@@ -130,6 +131,11 @@ def _check_lane(
             is_parent_known = False
         parent, totals, paid = found.forked.get(place, (None, NO_USAGE, NOTHING_PAID))
     expected_depth = lane.fork_depth + 1
+    cuts: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for depth, place_in_text, sha256 in tx.rows(
+        verify_sql.LANE_ATTACHMENTS, tree_id=lane.tree_id, lane_id=lane.lane_id
+    ):
+        cuts[depth].append((place_in_text, sha256))
     for entry in tx.rows(verify_sql.LANE_ENTRIES, tree_id=lane.tree_id, lane_id=lane.lane_id):
         depth, creator = entry.depth, entry.creator
         if not isinstance(entry.id, str) or not is_usable(entry.id):
@@ -142,7 +148,7 @@ def _check_lane(
         parent, is_parent_known = entry.id, True
         _check_order(lane, entry, above, living, found)
         above = entry
-        totals = _check_entry(tx, lane, entry, totals, found)
+        totals = _check_entry(tx, lane, entry, cuts.get(depth, ()), totals, found)
         paid = _check_paid(lane, entry, paid, found)
         expected_depth = depth + 1
         if (lane.tree_id, lane.lane_id, depth) in forks:
@@ -172,7 +178,9 @@ def _check_order(lane: Lane, entry: StoredEntry, above: StoredEntry | None, livi
             found.report("wrong order", where, detail)
 
 
-def _check_entry(tx: Transaction, lane: Lane, entry: StoredEntry, before: UsageTotals, found: _Found) -> UsageTotals:
+def _check_entry(
+    tx: Transaction, lane: Lane, entry: StoredEntry, cuts: Cuts, before: UsageTotals, found: _Found
+) -> UsageTotals:
     """Check one entry's payload and totals; return its stored totals, so that one error is reported once."""
     creator, kind, role, stored = entry.creator, entry.kind, entry.role, entry.totals
     where = f"entry {entry.id}"
@@ -184,12 +192,16 @@ def _check_entry(tx: Transaction, lane: Lane, entry: StoredEntry, before: UsageT
             raise CorruptStore("it is stored as bytes, not as text")
         # As bytes: a text of it would be there a second time, and may be four times as large.
         data = _payload_text(tx, lane.tree_id, entry.payload, entry.packed, entry.blob)
+        lost, data = _put_back(tx, lane.tree_id, data, cuts)
         value = decode_json(data)
     except FlueError as error:
         found.report("unreadable payload", where, str(error))
         found.unknown_previews.add(creator)
         return stored
-    if payload_digest(data) != entry.digest:
+    for name, reason in lost:
+        found.report("missing attachment", where, f"lacks {name} ({reason}); words stand for it where it is read")
+        found.unknown_previews.add(creator)
+    if not lost and payload_digest(data) != entry.digest:
         found.report("damaged payload", where, "does not match its digest")
         found.unknown_previews.add(creator)
         return stored
@@ -227,8 +239,23 @@ def _payload_text(
         return unpack(packed)
     if blob is None:
         raise CorruptStore("it has no payload")
-    (data,) = tx.first(read_sql.BLOB_DATA, tree_id=tree_id, sha256=blob) or (None,)
-    return unpack_blob(blob, data)
+    return unpack_blob(blob, blob_data(tx, tree_id, blob))
+
+
+def _put_back(tx: Transaction, tree_id: int, rest: bytes, cuts: Cuts) -> tuple[list[tuple[str, FlueError]], bytes]:
+    """Return which attachments of a payload cannot be read, and why; and its text, or what is left of it without them.
+
+    Raises `CorruptStore` for one that is longer than any payload.
+    """
+    lost: list[tuple[str, FlueError]] = []
+    pieces: list[tuple[int, bytes]] = []
+    for place, sha256 in cuts:
+        try:
+            pieces.append((place, encoded(unpack_blob(sha256, blob_data(tx, tree_id, sha256)))))
+        except CorruptStore as error:
+            lost.append((_blob_name(sha256), error))
+    check_sum(rest, (len(piece) for _, piece in pieces))
+    return lost, rest if lost else splice(rest, pieces)
 
 
 def _check_session(session: StoredSession, found: _Found) -> None:
@@ -326,10 +353,13 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
         found.report("lost call", f"call {call_id}", "has no id of its own, and its session has no entry of that id")
     for (call_id,) in tx.rows(verify_sql.CALLS_TWICE):
         found.report("call twice", f"call {call_id}", "is in the ledger twice, once by its entry alone")
-    for _, sha256, size, data in tx.rows(verify_sql.ALL_BLOBS):
+    for tree_id, lane_id, depth, sha256 in tx.rows(verify_sql.ENTRYLESS_ATTACHMENTS):
+        detail = f"was cut out of an entry at depth {depth} of lane {lane_id} of tree {tree_id}, which is not there"
+        found.report("orphaned attachment", _blob_name(sha256), detail)
+    for tree_id, sha256, size in tx.rows(verify_sql.ALL_BLOBS):
         with contextlib.suppress(FlueError):
             # One that cannot be read is reported with the entry that needs it.
-            if size != len(unpack_blob(sha256, data)):
+            if size != len(unpack_blob(sha256, blob_data(tx, tree_id, sha256))):
                 found.report("wrong blob size", _blob_name(sha256), f"stores {size}")
     for (sha256,) in tx.rows(verify_sql.UNUSED_BLOBS):
         found.report("orphaned blob", _blob_name(sha256), "belongs to no entry")

@@ -24,6 +24,7 @@ from flue_py.store.sql import append as append_sql
 from flue_py.store.sql import dialects as dialects_sql
 from flue_py.store.sql import ledger as ledger_sql
 from flue_py.store.sql.inserts import (
+    INSERT_ATTACHMENT,
     INSERT_BLOB,
     INSERT_CALL,
     INSERT_ENTRY,
@@ -60,7 +61,8 @@ def append_in_one_statement(tx: PostgresTransaction, planned: PlannedAppend) -> 
         # Not named as the table, which the update asks about.
         ("added", INSERT_ENTRY, batch.rows),
         ("lanes", INSERT_LANE, [(tree_id, *lane) for lane in batch.lanes]),
-        ("blobs", INSERT_BLOB, [(tree_id, *blob) for blob in batch.blobs.values()]),
+        ("blobs", INSERT_BLOB, batch.blob_rows),
+        ("attachments", INSERT_ATTACHMENT, batch.attachments),
         ("calls", INSERT_CALL, [ledger_row(tree_id, call, batch.drawn) for call in calls]),
         ("payer", INSERT_PAYER, [(tree_id, *batch.payer)] if batch.calls and batch.names_payer else ()),
         ("move", INSERT_MOVE, _optional(planned.move)),

@@ -18,7 +18,7 @@ def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[
     references = kind_of(entry.kind).references
     if not found.renamed or not references:
         return (), None
-    value = decode_json(found.text(row))
+    value = decode_json(found.text(row, entry)[0])
     if not isinstance(value, dict):
         return (), None
     names = {old: new for (tree, old), new in found.renamed.items() if tree == entry.tree}
@@ -28,9 +28,14 @@ def follow_renamed(found: Gathered, entry: EntryRow, row: Found) -> tuple[tuple[
     if not changed:
         return (), None
     text, _ = encode_json({**value, **changed}, entry.kind)
+    return tuple(changed), stored_anew(row, text)
+
+
+def stored_anew(row: Found, text: str) -> StoredPayload:
+    """Give an entry's row a payload; return how that is stored."""
     stored = pack(text)
     row.update(payload=stored.payload, packed=stored.packed, blob=stored.blob, digest=payload_digest(text))
-    return tuple(changed), stored
+    return stored
 
 
 def _renamed(value: JsonValue, names: Mapping[str, str]) -> JsonValue:

@@ -12,18 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from flue_py.core.cutting import encoded, splice
 from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest, utf8_length
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.salvaging import Loss
 from flue_py.core.sessions import is_storable
 from flue_py.core.spoken import message_title
+from flue_py.core.unavailable import without_lost
 from flue_py.core.usage import NO_USAGE, UsageTotals
 from flue_py.core.usage_shapes import reported_usage
 from flue_py.errors import CorruptStore, FlueError
 from flue_py.store.salvage.notes import Names
 from flue_py.store.salvage.pages import Cell, Image, PageFile, Value
 from flue_py.store.salvage.shapes import Shape, shapes
-from flue_py.store.schema.payloads import decode_payload, unpack, unpack_blob
+from flue_py.store.schema.payloads import check_sum, decode_payload, unpack, unpack_blob
 
 Found: TypeAlias = dict[str, Value]
 Key: TypeAlias = tuple[Value, ...]
@@ -159,6 +161,8 @@ class Gathered:
     tables: dict[str, dict[Key, Found]] = field(default_factory=lambda: {name: {} for name in _KEYS})
     entries: dict[tuple[int, str], list[EntryRow]] = field(default_factory=dict)
     blobs: dict[bytes, list[tuple[Image, int, int]]] = field(default_factory=dict)
+    cuts: dict[tuple[int, int, int], dict[int, tuple[bool, bytes]]] = field(default_factory=dict)
+    """What was cut out of the payload of the entry at a position: by its place, whether it is current, its SHA-256."""
     witnesses: Witnesses = field(default_factory=Witnesses)
     unreadable: Counter[str] = field(default_factory=Counter)
     losses: list[Loss] = field(default_factory=list)
@@ -191,6 +195,10 @@ class Gathered:
         values = shape.values(cell)
         if values is None:
             return
+        if shape.table == "attachments":
+            # The index has all columns of the table: either is enough.
+            self._take_cut(dict(zip([column.name for column in shape.columns], values, strict=True)), live=live)
+            return
         if not shape.holds_rows:
             if shape.fits(cell):
                 self.witnesses.note(shape, values, cell.image.number)
@@ -221,6 +229,17 @@ class Gathered:
         if (shape.table, key) not in self._ranks or rank > self._ranks[shape.table, key]:
             self._ranks[shape.table, key] = rank
             self.tables[shape.table][key] = row
+
+    def _take_cut(self, row: Found, *, live: bool) -> None:
+        match row:
+            case {
+                "tree_id": int(tree), "lane_id": int(lane), "depth": int(depth), "place": int(at), "sha256": bytes(sha),
+            }:  # fmt: skip
+                cuts = self.cuts.setdefault((tree, lane, depth), {})
+                if live or at not in cuts:
+                    cuts[at] = (live, sha)
+            case _:
+                pass
 
     def _note_name(self, row: Found, cell: Cell) -> None:
         """Record the name of a call whose row is not whole, for the report."""
@@ -405,36 +424,67 @@ class Gathered:
             raise CorruptStore(f"entry {entry.id} cannot be read again")
         return {name: values[index] for name, index in names.items()}
 
-    def text(self, row: Found) -> str:
-        """Return an entry's payload. Raises `CorruptStore` if it cannot be read or does not match its digest."""
-        match row["payload"], row["packed"], row["blob"]:
-            case str(text), None, None:
-                pass
-            case None, bytes(packed), None:
-                text = decode_payload(unpack(packed, self.most))
-            case None, None, bytes(sha256):
-                text = self.blob(sha256)[0]
-            case _:
-                raise CorruptStore("its payload cannot be read")
+    def text(self, row: Found, entry: EntryRow) -> tuple[str, tuple[str, ...]]:
+        """Return an entry's payload, and the blobs that are lost of it, for which words stand.
+
+        Raises `CorruptStore` if it cannot be read or, where nothing is lost of it, does not match its digest.
+        """
+        text = self._rest(row)
+        lost: tuple[str, ...] = ()
         try:
             digest = payload_digest(text)
+            if digest != row["digest"]:
+                text, lost = self._with_cuts(text.encode(), self.cuts_of(entry))
+                digest = payload_digest(text)
         except UnicodeEncodeError as error:
             raise CorruptStore("its payload is not text") from error
         if utf8_length(text) > self.most:
             raise CorruptStore(f"its payload is longer than {self.most} bytes (entry_bytes)")
-        if digest != row["digest"]:
+        if digest != row["digest"] and not lost:
             raise CorruptStore("its payload does not match its digest")
-        return text
+        return text, lost
 
-    def blob(self, sha256: bytes) -> tuple[str, bytes]:
-        """Return the text of a blob and its stored form, from any tree that has it. Raises `CorruptStore`."""
+    def cuts_of(self, entry: EntryRow) -> list[tuple[int, bytes]]:
+        """Return what was cut out of an entry's payload: its places, and the SHA-256s."""
+        found = self.cuts.get((entry.tree, entry.lane, entry.depth), {})
+        is_current = any(live for live, _ in found.values())
+        return [(at, sha256) for at, (live, sha256) in sorted(found.items()) if live or not is_current]
+
+    def _with_cuts(self, rest: bytes, cuts: list[tuple[int, bytes]]) -> tuple[str, tuple[str, ...]]:
+        pieces: list[tuple[int, bytes | None]] = []
+        lost: list[str] = []
+        for at, sha256 in cuts:
+            try:
+                pieces.append((at, encoded(self.blob(sha256)[0])))
+            except CorruptStore:
+                pieces.append((at, None))
+                lost.append(sha256.hex())
+        check_sum(rest, (len(piece or b"") for _, piece in pieces), self.most)
+        if lost:
+            return without_lost(rest, pieces, "payload"), tuple(lost)
+        return decode_payload(splice(rest, [(at, piece) for at, piece in pieces if piece is not None])), ()
+
+    def _rest(self, row: Found) -> str:
+        """Return the stored text of an entry's payload, without what was cut out of it. Raises `CorruptStore`."""
+        match row["payload"], row["packed"], row["blob"]:
+            case str(text), None, None:
+                return text
+            case None, bytes(packed), None:
+                return decode_payload(unpack(packed, self.most))
+            case None, None, bytes(sha256):
+                return decode_payload(self.blob(sha256)[0])
+            case _:
+                raise CorruptStore("its payload cannot be read")
+
+    def blob(self, sha256: bytes) -> tuple[bytes, bytes]:
+        """Return the bytes of a blob and their stored form, from any tree that has it. Raises `CorruptStore`."""
         why = ""
         for where in self.blobs.get(sha256, ()):
             cell = self.file.cell(*where)
             data = None if cell is None or cell.values is None else cell.values[3]
             if isinstance(data, bytes):
                 try:
-                    return decode_payload(unpack_blob(sha256, data, self.most)), data
+                    return unpack_blob(sha256, data, self.most), data
                 except FlueError as error:
                     why = f": {error}"
         raise CorruptStore(f"its blob {sha256.hex()} is lost{why}")
@@ -465,7 +515,7 @@ class Gathered:
 
     def _check(self, entry: EntryRow, row: Found) -> None:
         """Read an entry's payload, and set the fields read from it. Raises `CorruptStore` if it is not whole."""
-        value = decode_json(self.text(row))
+        value = decode_json(self.text(row, entry)[0])
         fields: JsonObject = value if isinstance(value, dict) else {}
         if entry.role is not None and fields.get("role") == entry.role:
             entry.kind = MESSAGE  # nothing else has a role; a bit of the kind has flipped

@@ -7,13 +7,14 @@ name when it is whole.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pydantic_core
 
 from flue_py.core.limits import LARGEST_ENTRY
+from flue_py.core.rows import BlobRow
 from flue_py.core.salvaging import Loss, SalvageReport
 from flue_py.core.usage import PAID_COLUMNS, TOTAL_COLUMNS
 from flue_py.errors import CorruptStore, FormatTooNew, NotAStore
@@ -22,12 +23,12 @@ from flue_py.store.salvage.history import History, Placed
 from flue_py.store.salvage.names import rename_unusable
 from flue_py.store.salvage.notes import naming_in_extra
 from flue_py.store.salvage.pages import PageFile, Value
-from flue_py.store.salvage.references import follow_renamed
+from flue_py.store.salvage.references import follow_renamed, stored_anew
 from flue_py.store.salvage.rows import EntryRow, Found, Gathered, Key, checked_object
 from flue_py.store.salvage.shapes import shapes
 from flue_py.store.salvage.tables import Scan
 from flue_py.store.schema.ddl import PAID_SUMS, imported_agents_are_tasks, imported_calls_have_agents
-from flue_py.store.schema.payloads import unpack
+from flue_py.store.schema.payloads import StoredPayload
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 from flue_py.store.sql import store as store_sql
 from flue_py.store.sqlite.backup import verify_connection
@@ -104,7 +105,14 @@ def _read(file: PageFile, damaged: Path, most: int) -> tuple[Scan, Gathered]:
 def _report_pages(scan: Scan, found: Gathered) -> None:
     """Report the tables with damaged pages: rows may be lost that nothing else names."""
     for number, table in sorted(scan.bad.items()):
-        if table is not None and table not in ("entries", "flue_store", "alembic_version", "lanes", "blobs"):
+        if table is not None and table not in (
+            "entries",
+            "flue_store",
+            "alembic_version",
+            "lanes",
+            "blobs",
+            "attachments",
+        ):
             found.losses.append(Loss("page", None, None, f"page {number}, of {table}, was not readable whole"))
     for table, count in sorted(found.unreadable.items()):
         if table not in ("lanes", "flue_store"):
@@ -182,14 +190,30 @@ def _write_entries(connection: sqlite3.Connection, history: History, names: dict
         if stored is not None:
             detail = f"names other entries in {', '.join(changed)}: those it named have new ids"
             found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, detail))
+        if found.cuts_of(entry):
+            text, lost = found.text(found.columns(entry, names), entry)
+            if lost:
+                detail = f"lost what was attached to it (blob {', '.join(lost)}); words stand for it"
+                found.changes.append(Loss("entry", found.session_id(entry.session), entry.id, detail))
+            stored = stored or stored_anew(row, text)
         _insert(connection, "entries", row)
-        stored_as = row["blob"]
-        if isinstance(stored_as, bytes) and (entry.tree, stored_as) not in blobs:
-            blobs.add((entry.tree, stored_as))
-            data = found.blob(stored_as)[1] if stored is None else stored.blob_data or b""
-            size = len(unpack(data))
-            blob: Found = {"tree_id": entry.tree, "sha256": stored_as, "size": size, "data": data}
-            _insert(connection, "blobs", blob)
+        for blob in _blobs_of(found, row["blob"], stored):
+            if (entry.tree, blob.sha256) not in blobs:
+                blobs.add((entry.tree, blob.sha256))
+                _insert(connection, "blobs", {"tree_id": entry.tree, **blob._asdict()})
+        for at, sha256 in () if stored is None else stored.cuts:
+            cut: Found = {"tree_id": entry.tree, "lane_id": row["lane_id"], "depth": row["depth"]}
+            _insert(connection, "attachments", {**cut, "place": at, "sha256": sha256})
+
+
+def _blobs_of(found: Gathered, stored_as: Value, stored: StoredPayload | None) -> Sequence[BlobRow]:
+    """Return the blobs of a payload that is ``stored`` anew, or, where it stays as it is, ``stored_as`` a blob."""
+    if stored is not None:
+        return stored.blobs
+    if not isinstance(stored_as, bytes):
+        return ()
+    text, data = found.blob(stored_as)
+    return (BlobRow(stored_as, len(text), data),)
 
 
 def _place(row: Found, entry: EntryRow, placed: Placed) -> None:

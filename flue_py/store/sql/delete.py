@@ -45,6 +45,7 @@ TAILS_CONTENT = statement(Tails, tuple[int, bytes | None, int])(
 )
 # The same of what it deletes, where SQLite counts each entry by itself.
 DELETE_TAILS = statement(Tails, tuple[int, bytes | None, int])(dialects.DELETE_TAILS)
+DELETE_TAIL_ATTACHMENTS = statement(Tails, tuple[int, bytes])(dialects.DELETE_TAIL_ATTACHMENTS)
 HAND_OVER_LANE = statement(HandOverLane, Nothing)(
     "UPDATE lanes SET owner_key = :owner_key WHERE tree_id = :tree_id AND lane_id = :lane_id"
 )
@@ -55,5 +56,6 @@ LOCK_BLOB = statement(TreeBlob, tuple[int])(
 DELETE_UNUSED_BLOB = statement(TreeBlob, Nothing)(
     "DELETE FROM blobs WHERE tree_id = :tree_id AND sha256 = :sha256 AND NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = :tree_id AND e.blob = :sha256 AND e.blob IS NOT NULL)"
+    " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = :tree_id AND a.sha256 = :sha256)"
 )
 DELETE_SESSIONS = announced(Keys)(f"DELETE FROM sessions WHERE session_key {IN_KEYS}")

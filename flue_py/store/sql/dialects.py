@@ -85,6 +85,13 @@ DELETE_TAILS = _piece(
     f"WITH gone AS (DELETE FROM entries e USING ({_POSTGRES_TAILS}) t WHERE {IN_TAIL}"
     " RETURNING e.tree_id, e.blob) SELECT g.tree_id, g.blob, COUNT(*) FROM gone g GROUP BY g.tree_id, g.blob",
 )
+# The same for what was cut out of those entries: what it deletes, so that blobs without a use can follow.
+_IN_TAIL_TOO = IN_TAIL.replace("e.", "a.")
+DELETE_TAIL_ATTACHMENTS = _piece(
+    "DELETE FROM attachments WHERE (tree_id, lane_id, depth, place) IN (SELECT a.tree_id, a.lane_id, a.depth, a.place"
+    f" FROM ({_SQLITE_TAILS}) t JOIN attachments a ON {_IN_TAIL_TOO}) RETURNING tree_id, sha256",
+    f"DELETE FROM attachments a USING ({_POSTGRES_TAILS}) t WHERE {_IN_TAIL_TOO} RETURNING a.tree_id, a.sha256",
+)
 TAILS = _piece(_SQLITE_TAILS, _POSTGRES_TAILS)
 # A payload as the bytes that are stored, which may be no valid text.
 PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flue_py.core.budget_copies import BudgetRow, ReservationRow
 from flue_py.core.rows import (
+    AttachmentRow,
     BlobRow,
     CallRow,
     EditRow,
@@ -26,6 +27,7 @@ INSERT_LANE: Insert[Row] = Insert("lanes", LaneRow, first="tree_id")
 INSERT_ENTRY: Insert[Row] = Insert("entries", EntryRow, first="tree_id")
 INSERT_BLOB: Insert[Row] = Insert("blobs", BlobRow, _UNLESS_THERE, LOCK_BLOB_THAT_IS_THERE, first="tree_id")
 COPY_BLOB: Insert[Row] = Insert("blobs", BlobRow, first="tree_id")
+INSERT_ATTACHMENT: Insert[Row] = Insert("attachments", AttachmentRow, first="tree_id")
 INSERT_LINK = Insert("task_links", LinkRow, _UNLESS_THERE)
 COPY_LINK = Insert("task_links", LinkRow)
 INSERT_MOVE = Insert("leaf_moves", MoveRow)

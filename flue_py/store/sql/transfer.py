@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from flue_py.core.rows import (
+    AttachmentRow,
     BlobRow,
     CallRow,
     EditRow,
@@ -89,6 +90,9 @@ SESSIONS = _select(Tree, SessionRow, "s", "sessions s WHERE s.tree_id = :tree_id
 LANES = _select(Tree, LaneRow, "t", "lanes t WHERE t.tree_id = :tree_id ORDER BY t.lane_id")
 ENTRIES = _select(Tree, EntryRow, "t", "entries t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth")
 BLOBS = _select(Tree, BlobRow, "t", "blobs t WHERE t.tree_id = :tree_id ORDER BY t.sha256")
+ATTACHMENTS = _select(
+    Tree, AttachmentRow, "t", "attachments t WHERE t.tree_id = :tree_id ORDER BY t.lane_id, t.depth, t.place"
+)
 LINKS = _select(
     Tree,
     LinkRow,
@@ -168,6 +172,7 @@ DELETE_HISTORY = (
     statement(Tree, Nothing)("DELETE FROM entries WHERE tree_id = :tree_id"),
     statement(Tree, Nothing)("DELETE FROM lanes WHERE tree_id = :tree_id"),
     statement(Tree, Nothing)("DELETE FROM blobs WHERE tree_id = :tree_id"),
+    statement(Tree, Nothing)("DELETE FROM attachments WHERE tree_id = :tree_id"),
     statement(Tree, Nothing)(f"DELETE FROM task_links WHERE parent_key {_IN_TREE}"),
     statement(Tree, Nothing)(f"DELETE FROM leaf_moves WHERE session_key {_IN_TREE}"),
     statement(Tree, Nothing)(f"DELETE FROM session_edits WHERE session_key {_IN_TREE}"),

@@ -69,7 +69,7 @@ def _booked(row: Row) -> tuple[int, int, str, Paid]:
     return tree_id, session_key, entry_id, Paid._make(paid)
 
 
-ALL_BLOBS = statement(Nothing, tuple[int, bytes, int, bytes])("SELECT b.tree_id, b.sha256, b.size, b.data FROM blobs b")
+ALL_BLOBS = statement(Nothing, tuple[int, bytes, int])("SELECT b.tree_id, b.sha256, b.size FROM blobs b")
 INTEGRITY_CHECK = statement(Nothing, tuple[str])("PRAGMA integrity_check")
 FOREIGN_KEY_CHECK = statement(Nothing, tuple[str, int | None, str, int])("PRAGMA foreign_key_check")
 # Numbers that are compared or counted on are cast: SQLite may hold anything in them, which then is a wrong number.
@@ -111,6 +111,15 @@ CALLS_TWICE = statement(Nothing, tuple[str])(
 UNUSED_BLOBS = statement(Nothing, tuple[bytes])(
     "SELECT b.sha256 FROM blobs b WHERE NOT EXISTS"
     " (SELECT 1 FROM entries e WHERE e.tree_id = b.tree_id AND e.blob = b.sha256 AND e.blob IS NOT NULL)"
+    " AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.tree_id = b.tree_id AND a.sha256 = b.sha256)"
+)
+LANE_ATTACHMENTS = statement(TreeLane, tuple[int, int, bytes])(
+    "SELECT CAST(a.depth AS BIGINT), CAST(a.place AS BIGINT), a.sha256 FROM attachments a"
+    " WHERE a.tree_id = :tree_id AND a.lane_id = :lane_id ORDER BY a.depth, a.place"
+)
+ENTRYLESS_ATTACHMENTS = statement(Nothing, tuple[int, int, int, bytes])(
+    "SELECT a.tree_id, a.lane_id, a.depth, a.sha256 FROM attachments a LEFT JOIN entries e ON e.tree_id = a.tree_id"
+    " AND e.lane_id = a.lane_id AND e.depth = a.depth WHERE e.id IS NULL ORDER BY a.tree_id, a.lane_id, a.depth"
 )
 ALL_RETRACTED = statement(Nothing, tuple[int, str])(
     "SELECT m.session_key, m.entry_id FROM marks m WHERE m.kind = 'retracted'"

@@ -14,6 +14,7 @@ from flue_py.store.backend import Backend
 from flue_py.testing.contracts.activity import ActivityContract
 from flue_py.testing.contracts.append import AppendContract
 from flue_py.testing.contracts.atomic import AtomicContract
+from flue_py.testing.contracts.attachments import AttachmentContract
 from flue_py.testing.contracts.bad_input import BadInputContract
 from flue_py.testing.contracts.budgets import BudgetContract
 from flue_py.testing.contracts.catching_up import CatchUpContract
@@ -92,6 +93,7 @@ class BackendContract(
     EntryCostContract,
     BadInputContract,
     SizeContract,
+    AttachmentContract,
 ):
     """Subclass it, and give it a fixture ``open_backend`` that returns an `OpenBackend`."""
 
