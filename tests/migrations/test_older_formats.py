@@ -62,12 +62,26 @@ async def answers_of(path: Path, number: int) -> JsonObject:
 
 
 def expected_of(number: int) -> JsonObject:
-    """What the code of a format answered; but sessions of sub-agents, which were roots then, are tasks now."""
+    """What the code of a format answered; but sessions of sub-agents, which were roots then, are tasks now.
+
+    And forks see the labels and pins of their source on the path they share.
+    """
     expected: dict[str, Any] = recorded(number)
     for task in TASKS if number == 2 else ():
         info = expected["sessions"][task]["info"]
         assert info[INFO_FIELDS.index("kind")] == "root"
         info[INFO_FIELDS.index("kind")] = "task"
+    sources = {name: session["marks"] for name, session in expected["sessions"].items()}
+    for session in expected["sessions"].values():
+        source, point = (session["info"][INFO_FIELDS.index(f"forked_from_{what}")] for what in ("session", "entry"))
+        parents = {entry[0]: entry[1] for entry in session["tree"]}
+        shared = set()
+        while point is not None:
+            shared.add(point)
+            point = parents[point]
+        seen = [mark for mark in sources.get(source, ()) if mark[0] in shared and mark[1] != "retracted"]
+        session["marks"] = sorted([*session["marks"], *seen])
+    assert any(mark[1] == "label" for mark in expected["sessions"]["session-0009"]["marks"])
     return expected
 
 
