@@ -136,8 +136,8 @@ class LeafConflict(RetryOrRebase):
         self.expected = expected
         self.actual = actual
         super().__init__(
-            f"session {session_id!r}: this operation builds on leaf {expected!r}, but the stored leaf is "
-            f"{actual!r}; call refresh() and decide again, or append with on_conflict='branch'"
+            f"session {session_id!r}: this operation builds on leaf {shown(expected)}, but the stored leaf "
+            f"is {actual!r}; call refresh() and decide again, or append with on_conflict='branch'"
         )
 
 

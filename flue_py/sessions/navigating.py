@@ -79,6 +79,8 @@ class Navigating(Handle):
         """
         checked_id(entry_id, "entry_id")
         check_entry_label(label)
+        if not (summary is None or isinstance(summary, str | BranchSummary) or callable(summary)):
+            raise _no_summary(summary)
         note = Note(by, why)
         seen = checked_seen(expected_leaf, expected_revision)
         async with self._turn:
@@ -127,7 +129,7 @@ def _summary_of(answer: SummaryAnswer, left: str | None, to: str | None) -> NewE
     if isinstance(answer, str):
         answer = BranchSummary(answer)
     if not isinstance(answer, BranchSummary):
-        raise InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(answer).__name__}")
+        raise _no_summary(answer)
     return NewEntry.branch_summary(
         answer.text,
         from_id="root" if to is None else to,
@@ -136,3 +138,7 @@ def _summary_of(answer: SummaryAnswer, left: str | None, to: str | None) -> NewE
         usage=answer.usage,
         calls=answer.calls,
     )
+
+
+def _no_summary(given: object) -> InvalidArgument:
+    return InvalidArgument(f"summary: should be a text, a BranchSummary or None, not {type(given).__name__}")

@@ -453,11 +453,17 @@ class Backend:
         )
 
     def new_entry_id(self) -> str:
-        """Return an id for an entry that is to be written, from where this store takes them."""
+        """Return an id for an entry that is to be written, from where this store takes them.
+
+        Raises nothing of its own. O(1).
+        """
         return self._sources.entry_id()
 
     def new_session_id(self) -> str:
-        """Return an id for a session that is to be made, from where this store takes them."""
+        """Return an id for a session that is to be made, from where this store takes them.
+
+        Raises nothing of its own. O(1).
+        """
         return self._sources.session_id()
 
     # -- reads ----------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_the_table_is_as_the_documentation_of_the_format_says() -> None:
     assert table == {
         "message": ("message", True, True, True, ()),
         "compaction": ("summary", False, True, True, ("firstKeptEntryId", "pinnedEntryIds")),
-        "branch_summary": ("summary", True, True, False, ("fromId",)),
+        "branch_summary": ("summary", True, True, False, ("fromId", "abandonedLeafId")),
         "custom_message": ("content", True, False, False, ()),
         "exclusion": (None, False, False, False, ("entryId",)),
         "model_change": (None, False, False, False, ()),

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 _BUDGET, _RESERVATION = "BudgetNotFound", "ReservationNotFound"
 _CALL, _CORRUPT, _ENTRY, _FILE = "InvalidArgument", "CorruptStore", "InvalidEntry", "UnreadableFile"
 _NO_ENTRY, _NO_SESSION, _NO_STORE, _OTHER_FILE = "EntryNotFound", "SessionNotFound", "StoreUnavailable", "NotAStore"
-_METHODS = {_BUDGET, _CALL, _ENTRY, _NO_ENTRY, _NO_SESSION, _RESERVATION}
+_LEAF = "LeafConflict"
+_METHODS = {_BUDGET, _CALL, _ENTRY, _LEAF, _NO_ENTRY, _NO_SESSION, _RESERVATION}
 
 BECAME: Mapping[str, set[str]] = {
     # Arguments.
@@ -20,13 +21,13 @@ BECAME: Mapping[str, set[str]] = {
     "test_any_text_as_a_place_names_an_entry_or_is_not_found": {_NO_ENTRY},
     "test_entries_that_no_store_can_hold_are_not_imported": {_ENTRY},
     "test_every_method_refuses_what_it_does_not_take_and_every_store_alike": {
-        *_METHODS, "IdempotencyConflict", "SessionExists",
+        *_METHODS, "IdempotencyConflict", "RevisionConflict", "SessionExists",
     },
     "test_ids_that_are_always_taken_come_to_an_end": {_CALL},
     "test_limits_are_whole_numbers_that_databases_can_count_to": {_CALL},
     "test_open_refuses_what_it_does_not_take": {_CALL},
     "test_the_blocking_twin_refuses_alike": _METHODS,
-    "test_what_is_no_id_is_never_taken_for_one": {_CALL, _ENTRY, _RESERVATION},
+    "test_what_is_no_id_is_never_taken_for_one": {_CALL, _ENTRY, _NO_ENTRY, _RESERVATION, "RevisionConflict"},
     # The command line.
     "test_a_report_of_anything_goes_to_any_file_or_is_one_error": {_CALL, _NO_SESSION, _NO_STORE},
     "test_any_words_are_a_command_or_one_error": {_NO_STORE},
@@ -51,8 +52,10 @@ BECAME: Mapping[str, set[str]] = {
 
 MAY_BECOME: Mapping[str, set[str]] = {
     # Of several odd arguments it is chance which is met first.
-    "test_several_odd_arguments_at_once_are_refused_like_one": {*_METHODS, "IdempotencyConflict", "SessionExists"},
-    "test_postgresql_refuses_alike": {*_METHODS, "IdempotencyConflict", "SessionExists"},
+    "test_several_odd_arguments_at_once_are_refused_like_one": {
+        *_METHODS, "IdempotencyConflict", "RevisionConflict", "SessionExists",
+    },
+    "test_postgresql_refuses_alike": {*_METHODS, "IdempotencyConflict", "RevisionConflict", "SessionExists"},
     "test_any_words_are_a_command_or_one_error": {_CALL},
     # Others depend on the parameter, or on what is drawn.
     "test_a_database_that_cannot_be_is_one_error": {_CALL, _NO_STORE, _OTHER_FILE},

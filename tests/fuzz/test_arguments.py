@@ -48,6 +48,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "undo": {},
         "redo": {},
         "remove_leaf_message": {"entry_id": "zz"},
+        "navigate": {"entry_id": "zz"},
         "fork": {},
         "create_task": {"task_id": "t"},
         "task_links": {},
@@ -108,6 +109,8 @@ def usual_of_store(session_id: str) -> Usual:
         "find_session": {"prefix": session_id},
         "resolve_session_id": {"prefix": session_id},
         "list_sessions": {},
+        "append_messages": {"session": session_id, "messages": []},
+        "atomic": {},
         "usage": {"session": session_id},
         "call_conflicts": {"entries": []},
         "import_session": {"new": NewSession(), "entries": [], "leaf": None},
@@ -227,6 +230,8 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("list_sessions", "limit"), ("watch", "after"), ("reserve", "tokens"), ("reserve", "cost"), ("reserve", "ttl"),
         ("budgeted", "tokens"), ("budgeted", "cost"), ("budgeted", "ttl"), ("list_budgets", "limit"),
         ("set_budget", "tokens"), ("set_budget", "spent_so_far"),
+        # Of a session that is not there, no revision is compared.
+        ("delete_session_tree", "expected_revision"),
         ("list_sessions", "limit"), ("watch", "after"), ("log", "limit"), ("log", "before"), ("go_back", "to"),
     }  # fmt: skip
     assert {name for *_, name in accepted} == {"an integer", "a list with None"}
@@ -247,7 +252,7 @@ def test_the_blocking_twin_refuses_alike() -> None:
                             result = getattr(owner, method)(**given)
                             if method == "watch":
                                 next(result)
-                            elif method == "budgeted":
+                            elif method in ("budgeted", "atomic"):
                                 with result:
                                     pass
                             outcome = "accepted"

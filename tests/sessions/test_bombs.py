@@ -21,6 +21,7 @@ import flue_py
 from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.jsontext import unescape
 from flue_py.core.rows import EntryRow
+from flue_py.core.usage import PAID_COLUMNS
 from flue_py.formats.registry import format_names
 from tests.sessions.talk import user
 
@@ -106,7 +107,9 @@ def write(path: Path, lines: list[bytes]) -> None:
 
 def with_entry(lines: list[bytes], change: Callable[[dict[str, Any]], None]) -> list[bytes]:
     """Return the lines with another entry."""
-    names = ["table", *EntryRow._fields]
+    # As a bundle has them: the sums last, and no parents.
+    rows = [name for name in EntryRow._fields if name not in (*PAID_COLUMNS, "parent_id")]
+    names = ["table", *rows, *PAID_COLUMNS]
     found = []
     for line in lines:
         value = json.loads(line)

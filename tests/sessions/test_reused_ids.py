@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "undo": lambda session, entry: session.undo(),
     "redo": lambda session, entry: session.redo(),
     "remove_leaf_message": lambda session, entry: session.remove_leaf_message(entry),
+    "navigate": lambda session, entry: session.navigate(entry),
     "fork": lambda session, entry: session.fork(),
     "fork once": lambda session, entry: session.fork(idempotency_key="fork"),
     "create_task": lambda session, entry: session.create_task(task_id="t"),

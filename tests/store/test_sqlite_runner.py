@@ -19,7 +19,6 @@ from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from flue_py.core.log import Note
 from flue_py.core.sessions import STORED, Appended, NewSession
 from flue_py.errors import (
     EntryNotFound,
@@ -169,9 +168,7 @@ class Mishap(Exception):
 def failing_late(error: BaseException) -> Callable[..., None]:
     """A stand-in for `editing.set_label` that fails when it has written."""
 
-    def set_label(
-        tx: Transaction, sources: Sources, session_id: str, entry_id: str, label: str | None, note: Note
-    ) -> None:
+    def set_label(tx: Transaction, sources: Sources, session_id: str, *_: object) -> None:
         appending.append(tx, sources, session_id, [user("never")], STORED, "raise", None)
         tx.run(sessions_sql.UPDATE_TITLE, title="never", session_key=1)
         raise error
