@@ -98,7 +98,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
     reads, no write.
     """
     found = format_of(connection, path)
-    if found == FORMAT_VERSION and is_finished(connection):
+    if is_current(connection, found):
         try_wal(connection, path, busy_timeout)
         return Migrated(str(path), found)
     _ask_for_wal(connection, path, busy_timeout)
@@ -111,7 +111,7 @@ def prepare_database(connection: sqlite3.Connection, path: Path, busy_timeout: f
         connection.execute("ROLLBACK")
         raise
     commit(connection, busy_timeout)
-    if found is not None and not (found == FORMAT_VERSION and is_finished(connection)):
+    if found is not None and not is_current(connection, found):
         return _upgrade(connection, path, found, busy_timeout)
     return Migrated(str(path), found)
 
@@ -141,8 +141,10 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
     return checked_stamp(row[0], str(path))
 
 
-def is_finished(connection: sqlite3.Connection) -> bool:
-    """Return whether a store of the current format has all of it: early ones lack the last migration."""
+def is_current(connection: sqlite3.Connection, found: int | None) -> bool:
+    """Return whether a store of format ``found`` lacks no migration: early ones of the current format lack the last."""
+    if found != FORMAT_VERSION:
+        return False
     row = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (FINISHED_BY,)).fetchone()
     return row is not None
 
@@ -187,7 +189,7 @@ def _in_alembic(
             if now is None:
                 for statement in stamp_statements():
                     connection.execute(statement)
-            elif not is_finished(connection):
+            elif not is_current(connection, now):
                 backup = _back_up(path, now, busy_timeout)
             run(target, None)
     except (sqlalchemy.exc.SQLAlchemyError, CorruptStore) as error:

@@ -13,7 +13,7 @@ from flue_py.store.backend import Backend
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
 from flue_py.store.sqlite.file import check_magic, translated
-from flue_py.store.sqlite.migrate import format_of, is_finished
+from flue_py.store.sqlite.migrate import format_of, is_current
 from flue_py.store.sqlite.owner import OpenFile, require_not_inherited, require_not_lost
 from flue_py.store.sqlite.runner import SqliteRunner
 from flue_py.store.sqlite.store_file import Reader, StoreFile
@@ -44,10 +44,10 @@ class ReadOnlyFile(StoreFile):
         require_not_lost(self.path)
         with translated(self.path), closing(self.connect()) as connection:
             found = format_of(connection, self.path)
-            is_current = found == FORMAT_VERSION and is_finished(connection)
+            lacks_nothing = is_current(connection, found)
         if found is None:
             raise NotAStore(f"{self.path} is empty; open it for writing to make a store of it")
-        if not is_current:
+        if not lacks_nothing:
             early = "" if found < FORMAT_VERSION else "an early form of "
             raise StoreUnavailable(
                 f"{self.path} has {early}format {found}, and must be upgraded to format {FORMAT_VERSION} to be read; "
