@@ -10,7 +10,8 @@ from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Money
 from flue_py.core.entries import to_microseconds
-from flue_py.core.jsontext import JsonValue, encode_json
+from flue_py.core.frozen import frozen
+from flue_py.core.jsontext import JsonValue, decode_object, encode_json
 from flue_py.core.limits import Limits
 from flue_py.core.listing import ORDERS, Ordering, SessionOrder
 from flue_py.core.sessions import LeafChoice, OnConflict, Seen, Stored, check_label, is_storable
@@ -131,6 +132,17 @@ def checked_metadata(metadata: Mapping[str, JsonValue] | None, limits: Limits) -
     text = encode_json(dict(metadata), "metadata")[0]
     limits.check_metadata(text)
     return text
+
+
+@frozen
+class MergedMetadata:
+    """Makes metadata, as text, of those that are stored and those that are added. Raises as `checked_metadata`."""
+
+    added: str
+    limits: Limits
+
+    def __call__(self, stored: str) -> str:
+        return checked_metadata({**decode_object(stored), **decode_object(self.added)}, self.limits)
 
 
 def checked_moment(moment: datetime) -> int:

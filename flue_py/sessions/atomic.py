@@ -8,9 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from flue_py.core.entries import NewEntry, checked_source
-from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonValue, decode_object
-from flue_py.core.limits import Limits
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
 from flue_py.core.operations import (
     AppendEntries,
@@ -37,12 +35,12 @@ from flue_py.core.sessions import (
     check_entry_label,
     check_label,
     check_name,
-    check_new_name,
     checked_title,
 )
 from flue_py.errors import InvalidArgument
 from flue_py.sessions.arguments import (
     HasId,
+    MergedMetadata,
     checked_flag,
     checked_id,
     checked_leaf,
@@ -57,21 +55,11 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.collecting import Collector, Pending
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages
+from flue_py.sessions.making import checked_root, new_fork, new_task
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
-
-
-@frozen
-class _Merged:
-    """Makes metadata of those that are stored and those that are added."""
-
-    added: str
-    limits: Limits
-
-    def __call__(self, stored: str) -> str:
-        return checked_metadata({**decode_object(stored), **decode_object(self.added)}, self.limits)
 
 
 class Atomic:
@@ -182,10 +170,8 @@ class Atomic:
     ) -> Session:
         """Create a session, as `Store.create_session` does; return the handle on it."""
         text = checked_metadata(metadata, self._batch.limits)
-        new = NewSession(key, title, scope, text, cwd, config_path, id)
-        check_new_name(new.key, "key")
-        check_new_name(new.scope, "scope")
-        made, drawn = self._batch.make(new, scope)
+        new = checked_root(NewSession(key, title, scope, text, cwd, config_path, id))
+        made, drawn = self._batch.make(new)
         self._batch.collect(CreateSession(new, drawn), None, Pending[SessionInfo](), made)
         return made
 
@@ -211,14 +197,12 @@ class Atomic:
         """
         checked_leaf(at, "at")
         check_name(idempotency_key, "idempotency_key")
-        check_new_name(key, "key")
-        check_name(scope, "scope")
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.handle_of(session)
-        text, info = checked_metadata(metadata, self._batch.limits), handle.info
-        whose, folder = handle.scope if scope is None else scope, info.cwd if cwd is None else cwd
-        new = NewSession(key, title, whose, text, folder, info.config_path, id)
-        made, drawn = self._batch.make(new, whose)
+        new = new_fork(
+            handle.info, self._batch.limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd
+        )
+        made, drawn = self._batch.make(new)
         operation = ForkSession(session_id, at, new, scope, seen, idempotency_key, drawn)
         self._batch.collect(operation, handle, Pending[SessionInfo](), made)
         return made
@@ -237,18 +221,13 @@ class Atomic:
         expected_revision: int | None = None,
     ) -> Session:
         """Start a task session, as `Session.create_task` does; return the handle on it."""
-        if task_id is None:
-            raise InvalidArgument("task_id: should be a string, not None")
-        check_new_name(task_id, "task_id")
-        check_new_name(key, "key")
         check_name(idempotency_key, "idempotency_key")
-        check_label(cwd, "cwd")
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.handle_of(session)
-        text, folder = checked_metadata(metadata, self._batch.limits), cwd or handle.info.cwd
-        new, depth = NewSession(key, title, handle.scope, text, folder), self._batch.limits.task_depth
-        made, drawn = self._batch.make(new, handle.scope)
-        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, depth, drawn)
+        limits = self._batch.limits
+        new = new_task(handle.info, limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
+        made, drawn = self._batch.make(new)
+        operation = CreateTask(session_id, task_id, new, seen, idempotency_key, limits.task_depth, drawn)
         self._batch.collect(operation, handle, Pending[SessionInfo](), made)
         return made
 
@@ -342,7 +321,7 @@ class Atomic:
         if metadata is None:
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = checked_metadata(metadata, self._batch.limits)
-        change = _Merged(text, self._batch.limits) if checked_flag(merge, "merge") else text
+        change = MergedMetadata(text, self._batch.limits) if checked_flag(merge, "merge") else text
         seen = checked_seen(expected_leaf, expected_revision)
         session_id, handle = self._batch.named(session)
         operation = UpdateSession(session_id, metadata_text=change, expected=seen, note=Note(by, why))

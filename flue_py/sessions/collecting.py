@@ -128,13 +128,13 @@ class Collector:
             raise InvalidArgument(f"session: {shown(session)} is not a Session; get one with get_session()")
         return self.named(session)[0], session
 
-    def make(self, new: NewSession, scope: str) -> tuple[Session, str | None]:
+    def make(self, new: NewSession) -> tuple[Session, str | None]:
         """Return a handle on a session that is to be made, and the id that was drawn for it, if it brings none."""
         self._require_open()
         drawn = self.backend.new_session_id() if new.id is None else None
         info = SessionInfo(
             new.id or drawn or "",
-            scope,
+            new.scope,
             new.key,
             new.title,
             metadata_text=new.metadata_text,

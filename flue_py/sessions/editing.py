@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 
-from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
-from flue_py.core.sessions import STORED, EditMetadata, LeafChoice, SessionInfo, checked_title
+from flue_py.core.sessions import STORED, LeafChoice, SessionInfo, checked_title
 from flue_py.errors import InvalidArgument
-from flue_py.sessions.arguments import checked_flag, checked_metadata, checked_moment, checked_seen
+from flue_py.sessions.arguments import MergedMetadata, checked_flag, checked_metadata, checked_moment, checked_seen
 from flue_py.sessions.handle import Handle
 
 
@@ -60,12 +60,9 @@ class Editing(Handle):
             raise InvalidArgument("metadata: should be an object, not None; {} takes everything away")
         text = checked_metadata(metadata, self._limits)
         note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
-        change = self._merging(decode_object(text)) if merge else text
+        change = MergedMetadata(text, self._limits) if merge else text
         work = partial(self._backend.update_session, self._ref, metadata_text=change, expected=seen, note=note)
         return await self._commit(work, self._note_row)
-
-    def _merging(self, added: JsonObject) -> EditMetadata:
-        return lambda stored: checked_metadata({**decode_object(stored), **added}, self._limits)
 
     async def set_completed(
         self,

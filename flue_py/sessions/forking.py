@@ -9,18 +9,16 @@ from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import (
     STORED,
     LeafChoice,
-    NewSession,
     Stored,
     TaskLink,
-    check_label,
     check_name,
-    check_new_name,
 )
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import is_editable
 from flue_py.errors import EntryNotFound, InvalidArgument
-from flue_py.sessions.arguments import checked_id, checked_leaf, checked_metadata, checked_seen
+from flue_py.sessions.arguments import checked_id, checked_leaf, checked_seen
 from flue_py.sessions.handle import Handle
+from flue_py.sessions.making import new_fork, new_task
 
 
 class Forking(Handle):
@@ -56,19 +54,7 @@ class Forking(Handle):
         checked_leaf(at, "at")
         seen = checked_seen(expected_leaf, expected_revision)
         check_name(idempotency_key, "idempotency_key")
-        check_new_name(key, "key")
-        check_new_name(id, "id")
-        check_name(scope, "scope")
-        check_label(cwd, "cwd")
-        new = NewSession(
-            key,
-            title,
-            self.scope if scope is None else scope,
-            checked_metadata(metadata, self._limits),
-            self._info.cwd if cwd is None else cwd,
-            self._info.config_path,
-            id=id,
-        )
+        new = new_fork(self._info, self._limits, id=id, scope=scope, key=key, title=title, metadata=metadata, cwd=cwd)
         draft = None
         async with self._turn:
             if before is not None:
@@ -109,14 +95,9 @@ class Forking(Handle):
         parent. Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
         no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
-        check_new_name(task_id, "task_id")
-        check_new_name(key, "key")
         check_name(idempotency_key, "idempotency_key")
-        if task_id is None:
-            raise InvalidArgument("task_id: should be a string, not None")
-        check_label(cwd, "cwd")
         seen = checked_seen(expected_leaf, expected_revision)
-        new = NewSession(key, title, self.scope, checked_metadata(metadata, self._limits), cwd or self._info.cwd)
+        new = new_task(self._info, self._limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
         depth = self._limits.task_depth
         async with self._turn:
             info = await self._backend.create_task(

@@ -29,7 +29,6 @@ from flue_py.core.sessions import (
     VerifyReport,
     check_label,
     check_name,
-    check_new_name,
 )
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.prices.book import NO_PRICER, CallPricer
@@ -58,6 +57,7 @@ from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.collecting import Collector
 from flue_py.sessions.incoming import incoming_messages
+from flue_py.sessions.making import checked_root
 from flue_py.sessions.session import Session
 from flue_py.sessions.usage import StoreUsage
 from flue_py.store.backend import Backend
@@ -122,9 +122,7 @@ class Store(StoreUsage, StoreBudgets):
         return await self._create(new)
 
     async def _create(self, new: NewSession) -> Session:
-        check_new_name(new.key, "key")
-        check_new_name(new.scope, "scope")
-        return self._session(await self._backend.create_session(new))
+        return self._session(await self._backend.create_session(checked_root(new)))
 
     def _session(self, info: SessionInfo) -> Session:
         return Session(self._backend, info, self._limits, self._pricer)
