@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.listing import slot_of
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.rows import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
@@ -130,6 +131,7 @@ def _plan_session(
         updated_at=now,
         auto_title=new.auto_title,
         active_at=created,
+        active_slot=slot_of(created),
     )
     return PlannedSession(session_key if source is None else source.tree_id, row)
 
