@@ -87,7 +87,7 @@ class Backend:
     Errors: `SessionNotFound` for a session that is missing or deleted, unless the method returns None for it;
     `InvalidArgument` for a text to be written that cannot be stored; `StoreClosed` after `close`; and those of the
     database: `StoreBusy`, `OutcomeUnknown`, `StoreUnavailable`, `CorruptStore`. A caller who is cancelled while a
-    commit is under way gets `CommittedBeforeCancellation` when it is done.
+    commit is under way is cancelled when it is done, with `CommittedBeforeCancellation` as the cause.
 
     Cost: in rows read and written, each found by an index. No method's cost grows with the history unless it says so.
     """

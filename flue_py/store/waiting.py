@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
 
 Result = TypeVar("Result")
 
@@ -39,6 +42,25 @@ class Waiting(Protocol):
         """Return what each of these returns or raises, in their order; they may run at the same time."""
 
 
+def shielded() -> CancelScope:
+    """Return a scope of anyio that those around it do not cancel. `task.cancel` of asyncio still reaches into it.
+
+    Without it, a cancelled scope would cancel again at each step of the loop, for as long as one waits.
+    """
+    # Most programs cancel nothing that is under way, and anyio takes 30 ms to load.
+    from anyio import CancelScope  # noqa: PLC0415
+
+    return CancelScope(shield=True)
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Wait for the end of a task of asyncio, however often the caller is cancelled."""
+    with shielded():
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+
+
 class OnLoop(Waiting):
     """On an event loop: other tasks go on meanwhile, and what blocks runs on another thread."""
 
@@ -53,9 +75,7 @@ class OnLoop(Waiting):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            while not task.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait((task,))
+            await ended(task)
             raise
 
     async def call(self, function: Callable[[], Result]) -> Result:
@@ -69,7 +89,7 @@ class OnLoop(Waiting):
                 yield made
         finally:
             # The thread must not go on with what may be closed from here on.
-            await asyncio.wait([making])
+            await ended(making)
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
         found = await asyncio.gather(*work, return_exceptions=True)
