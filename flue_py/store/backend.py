@@ -113,9 +113,9 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
 
-    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+    async def get_session_by_key(self, key: str, scope: str) -> SessionInfo | None:
         """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""
-        return await self._runner.read(lambda tx: ops.sessions.find_session(tx, key, scope), loose=True)
+        return await self._runner.read(lambda tx: ops.sessions.get_session_by_key(tx, key, scope), loose=True)
 
     async def list_sessions(
         self,
