@@ -121,10 +121,9 @@ async def test_what_is_shielded_is_not_cancelled(tmp_path: Path, hold: Hold) -> 
 async def test_a_cancelled_task_group_waits_for_what_it_has_begun(tmp_path: Path, hold: Hold) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         session = await store.create_session()
-        async with anyio.create_task_group() as outside:
-            async with anyio.create_task_group() as group:
-                outside.start_soon(hold.end, group.cancel_scope.cancel)
-                group.start_soon(session.append_message, {"role": "user", "content": "a"})
+        async with anyio.create_task_group() as outside, anyio.create_task_group() as group:
+            outside.start_soon(hold.end, group.cancel_scope.cancel)
+            group.start_soon(session.append_message, {"role": "user", "content": "a"})
         await check_is_there(store, session)
 
 
