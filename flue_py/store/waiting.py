@@ -11,11 +11,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import RLock, get_ident
 from time import sleep
-from typing import Protocol, TypeVar
-
-import anyio
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flue_py.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
 
 Result = TypeVar("Result")
 
@@ -48,6 +49,25 @@ class Waiting(Protocol):
         """Return what each of these returns or raises, in their order; they may run at the same time."""
 
 
+def shielded() -> CancelScope:
+    """Return a scope of anyio that those around it do not cancel. `task.cancel` of asyncio still reaches into it.
+
+    Without it, a cancelled scope would cancel again at each step of the loop, for as long as one waits.
+    """
+    # Most programs cancel nothing that is under way, and anyio takes 30 ms to load.
+    from anyio import CancelScope  # noqa: PLC0415
+
+    return CancelScope(shield=True)
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Wait for the end of a task of asyncio, however often the caller is cancelled."""
+    with shielded():
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+
+
 class OnLoop(Waiting):
     """On an event loop: other tasks go on meanwhile, and what blocks runs on another thread."""
 
@@ -62,9 +82,7 @@ class OnLoop(Waiting):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            while not task.done():
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait((task,))
+            await ended(task)
             raise
 
     async def call(self, function: Callable[[], Result]) -> Result:
@@ -78,7 +96,7 @@ class OnLoop(Waiting):
                 yield made
         finally:
             # The thread must not go on with what may be closed from here on.
-            await asyncio.wait([making])
+            await ended(making)
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
         found = await asyncio.gather(*work, return_exceptions=True)
@@ -124,6 +142,8 @@ class OnCaller(Waiting):
     async def pause(self, seconds: float) -> None:
         """Wait: other tasks go on meanwhile, unless `without_loop` was called."""
         if self._has_loop:
+            import anyio  # noqa: PLC0415 - it takes 30 ms to load, and most programs watch nothing
+
             await anyio.sleep(seconds)
         else:
             sleep(seconds)  # noqa: ASYNC251 - there is nothing else on this thread
