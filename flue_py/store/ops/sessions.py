@@ -47,7 +47,7 @@ def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionI
     return info
 
 
-def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
+def get_session_by_key(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
     """Return the session with a key, or None."""
     if not (is_storable(key) and is_storable(scope)):
         return None
@@ -98,7 +98,7 @@ def _plan_session(
 ) -> PlannedSession:
     """Return a session that is to be made. Raises `SessionExists`."""
     if new.key is not None:
-        taken = find_session(tx, new.key, scope)
+        taken = get_session_by_key(tx, new.key, scope)
         if taken is not None:
             raise SessionExists(
                 new.key,

@@ -15,6 +15,7 @@ class StoredEntry(NamedTuple):
     depth: int
     id: str
     lane_id: int
+    parent_id: str | None
     session_key: int
     kind: str
     role: str | None
