@@ -452,7 +452,6 @@ class Store(_Twin[AsyncStore]):
     open_session = _making(AsyncStore.open_session)
     get_session = _finding(AsyncStore.get_session)
     find_session = _making(AsyncStore.find_session)
-    resolve_session_id = _blocking(AsyncStore.resolve_session_id)
     list_sessions = _blocking(AsyncStore.list_sessions)
     import_session = _making(AsyncStore.import_session)
     append_messages = _blocking(AsyncStore.append_messages)

@@ -12,7 +12,6 @@ import click
 from flue_py.cli.place import absolute, expanded, is_only_readable
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
 from flue_py.errors import AmbiguousId, FlueError, SessionNotFound
-from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -129,7 +128,7 @@ async def _sessions(store: Store) -> list[SessionInfo]:
 async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]]:
     from flue_py.render.entries import entry_text
 
-    session = await find_session(store, name)
+    session = await store.find_session(name)
     if session.info.entry_count > _TOO_MANY_TO_READ:
         try:
             return [(await session.resolve_entry_id(prefix), "")]
@@ -143,10 +142,10 @@ async def _entries(store: Store, name: str, prefix: str) -> list[tuple[str, str]
 async def end_of(store: Store, name: str, before: Session | None = None) -> tuple[Session, LeafChoice]:
     """Return the session and the leaf that ``SESSION``, ``SESSION@ENTRY`` or, after another, ``@ENTRY`` names."""
     try:
-        return await find_session(store, name), STORED
+        return await store.find_session(name), STORED
     except SessionNotFound:
         owner, sign, entry = name.rpartition("@")
         if not sign or not (owner or before):
             raise
-    session = await find_session(store, owner) if owner or before is None else before
+    session = await store.find_session(owner) if owner or before is None else before
     return session, await session.resolve_entry_id(entry)

@@ -20,7 +20,6 @@ from flue_py.cli.place import Place, is_only_readable
 from flue_py.cli.progress import progress_bar
 from flue_py.core.sessions import STORED
 from flue_py.errors import StoreUnavailable
-from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import make_private_folder
@@ -88,9 +87,9 @@ def on_store(
         for param in params:
             named = found.get(param.name or "")
             if param.type is SESSION and isinstance(named, str):
-                found[str(param.name)] = await find_session(store, named)
+                found[str(param.name)] = await store.find_session(named)
             elif param.type is SESSION and isinstance(named, tuple):
-                found[str(param.name)] = [await find_session(store, each) for each in named]
+                found[str(param.name)] = [await store.find_session(each) for each in named]
         for param in params:
             named = found.get(param.name or "")
             if param.type in (ENTRY, LEAF) and named is not None:

@@ -40,6 +40,7 @@ class SessionRow(NamedTuple):
     unpriced_calls: int = 0
     active_at: int = 0
     unknown_calls: int = 0
+    active_slot: int = 0
 
 
 class LaneRow(NamedTuple):

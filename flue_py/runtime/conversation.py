@@ -21,7 +21,6 @@ from flue_py.errors import InvalidArgument, LeafConflict
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
-from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -219,13 +218,13 @@ class Conversation:
         return fork
 
     async def find(self, name: str) -> Session:
-        """Return the session of the scope that ``name`` names, as `find_session` finds it.
+        """Return the session of the scope that ``name`` names, as `Store.find_session` finds it.
 
         Raises `SessionNotFound`, `AmbiguousId`.
         """
         if name.lower() == self.session.id.lower():
             return self.session
-        return await find_session(self.store, name, scope=self.session.scope)
+        return await self.store.find_session(name, scope=self.session.scope)
 
     async def switch(self, name: str) -> bool:
         """Go on in another session; False if it is the current one already.

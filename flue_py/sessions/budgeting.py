@@ -27,7 +27,7 @@ from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, checked_session
 from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
-from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.store.seam import committed_before
 
 
 class BudgetedCall:
@@ -102,12 +102,13 @@ class Budgeting(Handle):
     async def _reserve(self, asked: Amounts, ttl: int) -> Reservation:
         try:
             return await self._backend.reserve(self._ref, asked, ttl)
-        except CommittedBeforeCancellation as cancelled:
-            # The caller never gets the reservation, so it could not settle it.
-            made = cast("Reservation", cancelled.result)
-            if made.budget_ids:
-                with suppress(FlueError):
-                    await self._backend.waiting.finish(self._backend.release_reservation(made.id))
+        except BaseException as error:
+            if (committed := committed_before(error)) is not None:
+                # The caller never gets the reservation, so it could not settle it.
+                made = cast("Reservation", committed.result)
+                if made.budget_ids:
+                    with suppress(FlueError):
+                        await self._backend.waiting.finish(self._backend.release_reservation(made.id))
             raise
 
     async def commit(

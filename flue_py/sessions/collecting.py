@@ -39,7 +39,7 @@ from flue_py.sessions.handle import Handle, is_of, take_over, take_over_revision
 from flue_py.sessions.incoming import Incoming
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend
-from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.store.seam import committed_before
 
 Result = TypeVar("Result")
 
@@ -176,8 +176,9 @@ class Collector:
         async with turns_of([handle for handle in handles.values() if handle.id not in self._made]):
             try:
                 committed = await self._write()
-            except CommittedBeforeCancellation as cancelled:
-                self._settle(cast("Committed", cancelled.result))
+            except BaseException as error:
+                if (committed_late := committed_before(error)) is not None:
+                    self._settle(cast("Committed", committed_late.result))
                 raise
             self._settle(committed)
 

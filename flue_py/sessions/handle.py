@@ -30,7 +30,7 @@ from flue_py.core.sessions import (
 from flue_py.errors import SessionNotFound
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.store.backend import Backend
-from flue_py.store.seam import CommittedBeforeCancellation
+from flue_py.store.seam import committed_before
 from flue_py.store.waiting import Waiting
 
 Result = TypeVar("Result")
@@ -185,8 +185,9 @@ class Handle:
         async with self._turn:
             try:
                 result = await work()
-            except CommittedBeforeCancellation as cancelled:
-                note(cast("Result", cancelled.result))
+            except BaseException as error:
+                if (committed := committed_before(error)) is not None:
+                    note(cast("Result", committed.result))
                 raise
             note(result)
             return result

@@ -34,8 +34,8 @@ class Session(
     Left out, the leaf is this handle's for what builds on the leaf (appends, moves, undo, exclusions), and is not
     compared by anything else; so is the revision. What was done before under an ``idempotency_key`` is returned first.
 
-    **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before
-    ``CancelledError`` is raised. A call that is still waiting for its turn has no effect.
+    **Cancellation.** A commit that has begun is finished, and the handle brought up to date, before the
+    cancellation is raised. A call that is still waiting for its turn has no effect.
 
     Every method raises `SessionNotFound` once the session has been deleted, also if its key has been used
     again, and `StoreClosed` once the store is closed. What raises has changed nothing.

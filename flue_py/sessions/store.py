@@ -30,7 +30,7 @@ from flue_py.core.sessions import (
     check_label,
     check_name,
 )
-from flue_py.errors import AmbiguousId, InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.sessions.appending import oddities_of, with_oddities, write_what_fits
 from flue_py.sessions.arguments import (
@@ -47,7 +47,6 @@ from flue_py.sessions.arguments import (
     checked_ordering,
     checked_path,
     checked_place,
-    checked_prefix,
     checked_seen,
     checked_session,
     checked_text,
@@ -56,6 +55,7 @@ from flue_py.sessions.arguments import (
 from flue_py.sessions.atomic import Atomic
 from flue_py.sessions.budgeting import StoreBudgets
 from flue_py.sessions.collecting import Collector
+from flue_py.sessions.finding import find_named
 from flue_py.sessions.incoming import incoming_messages
 from flue_py.sessions.making import checked_root
 from flue_py.sessions.session import Session
@@ -69,9 +69,7 @@ if TYPE_CHECKING:
 
 OpenMode: TypeAlias = Literal["get", "create", "get_or_create"]
 
-_AMBIGUOUS = 6
 _RACES = 10
-_MATCHES = 200
 
 
 class Store(StoreUsage, StoreBudgets):
@@ -151,7 +149,7 @@ class Store(StoreUsage, StoreBudgets):
         if mode == "create":
             return await self._create(new)
         for attempt in range(_RACES):
-            info = await self._backend.find_session(key, scope)
+            info = await self._backend.get_session_by_key(key, scope)
             if info is not None:
                 return self._session(info)
             if mode == "get":
@@ -174,33 +172,17 @@ class Store(StoreUsage, StoreBudgets):
         info = await self._backend.get_session(str(checked_session(id)), scope)
         return None if info is None else self._session(info)
 
-    async def find_session(self, prefix: str, *, scope: str | None = None) -> Session:
-        """Return a handle on the one session whose id is, or begins with, ``prefix``.
+    async def find_session(self, name: str, *, scope: str | None = None) -> Session:
+        """Return a handle on the session that a person means by ``name``: its id or key, or the beginning of one.
 
-        Raises `SessionNotFound`, `AmbiguousId`.
+        A whole id counts before a whole key, that before the beginning of an id, and that before the beginning of a
+        key. A hexadecimal id is found in any case; an id that others continue with a colon is the one meant, as
+        imported task sessions are called. With ``scope=None`` every scope is searched, the empty one first. Raises
+        `SessionNotFound`, `AmbiguousId` with the ids that fit, `InvalidArgument`. O(1) for a whole id or key and the
+        beginning of an id, else O(sessions).
         """
-        session = await self.get_session(await self.resolve_session_id(prefix, scope=scope), scope=scope)
-        if session is None:
-            raise SessionNotFound(prefix)
-        return session
-
-    async def resolve_session_id(self, prefix: str, *, scope: str | None = None) -> str:
-        """Return the one session id that is, or begins with, ``prefix``. Raises `SessionNotFound`, `AmbiguousId`.
-
-        Where all others are one of them, a colon and more, it is that one: so imported task sessions are called.
-        """
-        checked_prefix(prefix)
         check_label(scope, "scope")
-        if await self._backend.get_session(prefix, scope) is not None:
-            return prefix
-        found = await self._backend.match_session_ids(prefix, _MATCHES)
-        if scope is not None:
-            found = [match for match in found if await self._backend.get_session(match, scope) is not None]
-        if not found:
-            raise SessionNotFound(prefix)
-        if len(found) == _MATCHES or not all(match.startswith(f"{found[0]}:") for match in found[1:]):
-            raise AmbiguousId(prefix, tuple(found[:_AMBIGUOUS]))
-        return found[0]
+        return self._session(await find_named(self._backend, name, scope))
 
     async def list_sessions(
         self,

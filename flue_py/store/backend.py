@@ -88,7 +88,7 @@ class Backend:
     Errors: `SessionNotFound` for a session that is missing or deleted, unless the method returns None for it;
     `InvalidArgument` for a text to be written that cannot be stored; `StoreClosed` after `close`; and those of the
     database: `StoreBusy`, `OutcomeUnknown`, `StoreUnavailable`, `CorruptStore`. A caller who is cancelled while a
-    commit is under way gets `CommittedBeforeCancellation` when it is done.
+    commit is under way is cancelled when it is done, with `CommittedBeforeCancellation` as the cause.
 
     Cost: in rows read and written, each found by an index. No method's cost grows with the history unless it says so.
     """
@@ -114,9 +114,9 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.sessions.get_session(tx, session_id, scope), loose=True)
 
-    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+    async def get_session_by_key(self, key: str, scope: str) -> SessionInfo | None:
         """Return the session with this key in this scope, or None. Raises nothing of its own. O(1)."""
-        return await self._runner.read(lambda tx: ops.sessions.find_session(tx, key, scope), loose=True)
+        return await self._runner.read(lambda tx: ops.sessions.get_session_by_key(tx, key, scope), loose=True)
 
     async def list_sessions(
         self,

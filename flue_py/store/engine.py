@@ -70,6 +70,7 @@ from flue_py.store.sqlite.journal import WAL, journal_mode, let_go, rescue_log, 
 from flue_py.store.sqlite.migrate import open_file
 from flue_py.store.sqlite.owner import OpenFile, forget_file
 from flue_py.store.sqlite.transaction import SoleWriter
+from flue_py.store.waiting import ended
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, TextClause
@@ -341,17 +342,15 @@ class EngineRunner(RunnerOnFile):
         task.add_done_callback(self._forget_task)
         try:
             return await asyncio.shield(task)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             progress.is_given_up = True
             if not progress.has_begun:
                 # It ends by itself, as soon as it notices.
                 raise
-            while not task.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([task])
+            await ended(task)
             if task.cancelled() or task.exception() is not None:
                 raise
-        raise CommittedBeforeCancellation(task.result())
+            raise cancelled from CommittedBeforeCancellation(task.result())
 
     def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

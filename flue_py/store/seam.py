@@ -7,7 +7,6 @@ checker sees a wrong name or type wherever it is run. The stdlib driver takes th
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
@@ -178,12 +177,22 @@ class IdTaken(Exception):
     """A unique key was violated by an id that was just generated."""
 
 
-class CommittedBeforeCancellation(asyncio.CancelledError):
-    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned."""
+class CommittedBeforeCancellation(Exception):
+    """The caller was cancelled when the commit had begun: it was finished first, and this is what it returned.
+
+    It is the cause of the cancellation, which is raised as it came: only then do the scopes of anyio and trio and the
+    timeouts of asyncio recognise it as theirs.
+    """
 
     def __init__(self, result: object) -> None:
         self.result = result
-        super().__init__()
+        super().__init__("what the caller no longer waited for was committed")
+
+
+def committed_before(error: BaseException) -> CommittedBeforeCancellation | None:
+    """Return what was committed before this cancellation was raised, if anything was."""
+    cause = error.__cause__
+    return cause if isinstance(cause, CommittedBeforeCancellation) else None
 
 
 @frozen

@@ -49,6 +49,7 @@ from flue_py.core.trees import (
     with_activity,
     with_origins,
     with_parents,
+    with_slots,
     with_unknown_calls,
 )
 from flue_py.core.usage import PAID_COLUMNS
@@ -106,6 +107,8 @@ def _columns(row: type[Row]) -> tuple[_Column, ...]:
 
 
 _COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
+# The slot of a session's last activity is left out, which the time tells.
+_COLUMNS["sessions"] = tuple(column for column in _COLUMNS["sessions"] if column.name != "active_slot")
 # Of an entry the sums come last, which version 1 lacks; its parent is left out: the lanes tell it.
 _LATE: Row = ("parent_id", *PAID_COLUMNS)
 _OF_ENTRIES = {column.name: column for column in _COLUMNS["entries"]}
@@ -443,7 +446,7 @@ class BundleReader:
             tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
         self._check_attachments(tree)
-        return with_parents(tree)
+        return with_parents(with_slots(tree))
 
     def _check_keys(self, tree: TreeCopy) -> None:
         known = {session.session_key for session in tree.sessions} | {payer.session_key for payer in tree.payers}

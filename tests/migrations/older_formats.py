@@ -187,7 +187,7 @@ async def _told(backend: Backend, session: SessionInfo) -> JsonObject:
     told = await snapshot(backend, session.id)
     context = json.dumps([[entry_id, message] for entry_id, message in told.context])
     usage = told.usage.usage
-    by_key = None if session.key is None else await backend.find_session(session.key, session.scope)
+    by_key = None if session.key is None else await backend.get_session_by_key(session.key, session.scope)
     return {
         "info": [getattr(told.info, name) for name in INFO_FIELDS],
         "by key": None if by_key is None else by_key.id,

@@ -168,8 +168,10 @@ def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(
     with closing(sqlite3.connect(old)) as connection:
         newest = dict(connection.execute("SELECT session_key, MAX(created_at) FROM entries GROUP BY 1"))
         rows = connection.execute("SELECT session_key, id, kind, created_at, active_at FROM sessions").fetchall()
+        slots = connection.execute("SELECT active_slot, active_at >> 22 FROM sessions").fetchall()
         depths = dict(connection.execute("SELECT id, task_depth FROM sessions WHERE kind = 'task'"))
     assert [active for *_, active in rows] == [newest.get(key, created) for key, _, _, created, _ in rows]
+    assert all(slot == of_time for slot, of_time in slots)
     assert {active for _, name, _, _, active in rows if name == CLAUDE_SESSION} == {1_768_348_805_000_000}
     assert {name for _, name, kind, *_ in rows if kind == "task" and not name.startswith("session-")} == set(TASKS)
     assert [depths[name] for name in TASKS] == [1, 1, 2, 1]

@@ -247,7 +247,8 @@ async def test_a_caller_who_is_cancelled_in_mid_commit_leaves_handles_that_know(
     atomic = store.backend.atomic
 
     async def committed_and_cancelled(*arguments: object, **named: object) -> None:
-        raise CommittedBeforeCancellation(await atomic(*arguments, **named))  # type: ignore[arg-type]
+        committed = CommittedBeforeCancellation(await atomic(*arguments, **named))  # type: ignore[arg-type]
+        raise asyncio.CancelledError from committed
 
     monkeypatch.setattr(store.backend, "atomic", committed_and_cancelled)
     with pytest.raises(asyncio.CancelledError):  # noqa: PT012 - the end of the block commits

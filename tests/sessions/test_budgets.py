@@ -319,7 +319,7 @@ class Failing(Backend):
     async def reserve(self, session_id: str, asked: Amounts, ttl_us: int) -> Reservation:
         self.made = made = await super().reserve(session_id, asked, ttl_us)
         if self.is_cancelled:
-            raise CommittedBeforeCancellation(made)
+            raise asyncio.CancelledError from CommittedBeforeCancellation(made)
         return made
 
     async def commit_reservation(self, reservation_id: str, used: Amounts) -> Reservation:

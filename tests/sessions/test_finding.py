@@ -9,7 +9,6 @@ import pytest
 import flue_py
 from flue_py.errors import AmbiguousId, SessionNotFound
 from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.finding import find_session
 from tests.edges.cli_runs import Flue
 
 pytestmark = pytest.mark.anyio
@@ -44,11 +43,11 @@ async def test_a_name_means_one_session_everywhere(store: flue_py.Store) -> None
     for session_id, key in SESSIONS.items():
         await store.create_session(id=session_id, key=key)
     talk = Conversation(store, await store.create_session(id="here"))
-    assert {name: (await find_session(store, name)).id for name in FOUND} == FOUND
+    assert {name: (await store.find_session(name)).id for name in FOUND} == FOUND
     assert {name: (await talk.find(name)).id for name in FOUND} == FOUND
     for name, error in {"review": AmbiguousId, "7": AmbiguousId, "PLAIN": SessionNotFound}.items():
         with pytest.raises(error):
-            await find_session(store, name)
+            await store.find_session(name)
         with pytest.raises(error):
             await talk.find(name)
 
@@ -58,12 +57,12 @@ async def test_a_conversation_looks_in_its_scope_and_a_command_in_all(store: flu
     await store.create_session(id="aa02", key="theirs", scope="two")
     talk = Conversation(store, await store.create_session(id="here", scope="one"))
     assert (await talk.find("aa")).id == (await talk.find("mi")).id == "aa01"
-    assert (await find_session(store, "the")).id == "aa02"
+    assert (await store.find_session("the")).id == "aa02"
     for name in ("aa02", "theirs"):
         with pytest.raises(SessionNotFound):
             await talk.find(name)
     with pytest.raises(AmbiguousId):
-        await find_session(store, "aa0")
+        await store.find_session("aa0")
 
 
 def test_commands_find_ids_in_any_case(flue: Flue) -> None:

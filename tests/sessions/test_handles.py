@@ -262,15 +262,15 @@ class SlowBackend(Backend):
         idempotency_key: str | None = None,
     ) -> Appended:
         self.begun.set()
-        cancelled = False
+        cancelled: asyncio.CancelledError | None = None
         while not self.let_through.is_set():
             try:
                 await self.let_through.wait()
-            except asyncio.CancelledError:
-                cancelled = True
+            except asyncio.CancelledError as error:
+                cancelled = error
         result = await super().append(session_id, entries, expected=expected, on_conflict=on_conflict)
-        if cancelled:
-            raise CommittedBeforeCancellation(result)
+        if cancelled is not None:
+            raise cancelled from CommittedBeforeCancellation(result)
         return result
 
 

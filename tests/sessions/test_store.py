@@ -68,8 +68,8 @@ async def test_however_many_race_to_open_a_key_there_is_one_session(store: Store
 class LateLook(Backend):
     """A store in which somebody else is always a little faster: a key is taken just after it was found free."""
 
-    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
-        found = await super().find_session(key, scope)
+    async def get_session_by_key(self, key: str, scope: str) -> SessionInfo | None:
+        found = await super().get_session_by_key(key, scope)
         if found is None:
             await super().create_session(NewSession(key=key, scope=scope, title="theirs"))
         return found
@@ -83,7 +83,7 @@ async def test_whoever_loses_the_race_gets_the_winners_session(anyio_backend: st
 class NeverThere(Backend):
     """A store in which a taken key is never found: whoever has it is deleted as soon as one looks."""
 
-    async def find_session(self, key: str, scope: str) -> SessionInfo | None:
+    async def get_session_by_key(self, key: str, scope: str) -> SessionInfo | None:
         return None
 
 
@@ -102,24 +102,25 @@ async def test_a_session_is_found_by_its_id_or_the_beginning_of_it(store: Store)
         await store.create_session(id=session_id, scope=session_id[:1])
     assert (await store.find_session("alpha-1")).id == "alpha-1"
     assert (await store.find_session("betam")).id == "betamax"
-    assert await store.resolve_session_id("beta") == "beta"
+    assert (await store.find_session("beta")).id == "beta"
     with pytest.raises(AmbiguousId) as caught:
         await store.find_session("alpha")
     assert caught.value.matches == ("alpha-1", "alpha-2")
     # The beginning of a task session's id is its parent's: that one is meant, until more is said.
     await store.create_session(id="alpha-2:s1")
-    assert (await store.find_session("alpha-2")).id == await store.resolve_session_id("alpha-2") == "alpha-2"
+    assert (await store.find_session("alpha-2")).id == "alpha-2"
     await store.create_session(id="delta-2")
     await store.create_session(id="delta-2:s1")
-    assert await store.resolve_session_id("del") == "delta-2"
-    assert await store.resolve_session_id("delta-2:") == "delta-2:s1"
+    assert (await store.find_session("del")).id == "delta-2"
+    assert (await store.find_session("delta-2:")).id == "delta-2:s1"
     with pytest.raises(AmbiguousId):
-        await store.resolve_session_id("bet")
+        await store.find_session("bet")
     with pytest.raises(SessionNotFound):
         await store.find_session("gamma")
-    for nothing in ("", None):
-        with pytest.raises(InvalidArgument):
-            await store.find_session(nothing)  # type: ignore[arg-type]
+    with pytest.raises(SessionNotFound):
+        await store.find_session("")
+    with pytest.raises(InvalidArgument, match="name: should be the id or key of a session, not NoneType"):
+        await store.find_session(None)  # type: ignore[arg-type]
 
 
 async def test_a_shortened_id_is_looked_up_in_the_scope_that_is_named(store: Store) -> None:

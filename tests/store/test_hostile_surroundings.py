@@ -793,7 +793,7 @@ async def test_where_files_cannot_be_mapped_a_new_store_and_one_with_a_log_work_
     assert said == [f"{length} [] ['StoreWarning']" for length in (1, 2, 5, 6)]
     assert journal_of(moved) == "delete"
     async with opened(moved) as backend:
-        found = await backend.find_session("k", "")
+        found = await backend.get_session_by_key("k", "")
         assert found is not None
         assert len(await path_ids(backend, found.id)) == 6
         assert (await backend.verify()).problems == []
@@ -957,7 +957,7 @@ async def test_a_child_that_is_forked_from_an_open_store_is_refused_and_leaves_t
         "2 []",
     ]
     async with opened(path) as backend:
-        found = await backend.find_session("k", "")
+        found = await backend.get_session_by_key("k", "")
         assert found is not None
         assert [entry.fields["content"] for entry in await path_of(backend, found.id)] == ["before", "after"]
 

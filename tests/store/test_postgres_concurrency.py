@@ -194,7 +194,7 @@ async def test_of_many_that_create_a_session_with_the_same_key_one_wins(
     said = await together(team, "create_with_keys", url, {"keys": keys})
     for key, answers in zip(keys, zip(*said, strict=True), strict=True):
         (winner,) = [answer for answer in answers if answer is not None]
-        session = await backend.find_session(key, "")
+        session = await backend.get_session_by_key(key, "")
         assert session is not None
         assert session.id == winner
     assert (await backend.info()).sessions == len(keys)

@@ -67,7 +67,7 @@ async def usable(backend: Backend) -> None:
         assert await backend.get_session(info.id) is not None
         await path_of(backend, info.id)
         if info.key is not None:
-            found = await backend.find_session(info.key, info.scope)
+            found = await backend.get_session_by_key(info.key, info.scope)
             assert found is not None
             assert found.id == info.id
         await add(backend, info.id, user("more"))

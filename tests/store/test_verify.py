@@ -322,6 +322,7 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         "unknown_calls = unknown_calls + 1", lambda made: made.root, "wrong number of unknown calls"
     ),
     "activity that never was": session("active_at = active_at + 1", lambda made: made.root, "wrong activity"),
+    "a slot of another time": session("active_slot = active_slot - 1", lambda made: made.root, "wrong activity"),
     "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
     "a call that is missing in the ledger": (
         lambda made: [("DELETE FROM ledger WHERE entry_id = ?", (second(made),))],

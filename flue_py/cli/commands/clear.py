@@ -10,7 +10,6 @@ from flue_py.render.conversation import turn_lines
 from flue_py.render.lines import counted
 from flue_py.render.rows import moved_row
 from flue_py.runtime.conversation import Conversation
-from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -27,7 +26,7 @@ async def clear(store: Store, session: Session) -> Plan:
         return Answer(lambda: [((text, "bold"),), *turn_lines(turns)], lambda: row)
 
     async def go(store: Store) -> Answer:
-        talk = Conversation(store, await find_session(store, session.id))
+        talk = Conversation(store, await store.find_session(session.id))
         done = await talk.clear()
         text = f"cleared: {counted(done.total, 'turn')} dropped" if done.moved else nothing
         return shown(text, done.moved, talk.session.leaf_id, dry_run=False)

@@ -13,7 +13,7 @@ from flue_py.core.sessions import Deletion
 from flue_py.render.lines import counted
 from flue_py.render.rows import deletion_row
 from flue_py.render.views import deletion_lines
-from flue_py.runtime.finding import all_sessions, find_session
+from flue_py.runtime.everything import all_sessions
 from flue_py.runtime.housekeeping import find_completed
 from flue_py.sessions.store import Store
 
@@ -29,7 +29,7 @@ async def rm(store: Store, session: str) -> Plan:
     """
     if session.lower() == "all" and not any(session in (info.id, info.key) for info in await all_sessions(store)):
         return await plan_for(store, find_completed(store))
-    found = await find_session(store, session)
+    found = await store.find_session(session)
     seen = found.revision
     planned = await store.delete_session_tree(found.id, dry_run=True, expected_revision=seen)
     names = {each: await name_of(store, each) for each in planned.session_ids}

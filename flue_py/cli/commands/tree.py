@@ -21,7 +21,7 @@ from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
 from flue_py.render.views import session_name, spent, spent_tokens
-from flue_py.runtime.finding import all_sessions
+from flue_py.runtime.everything import all_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 

@@ -18,7 +18,6 @@ from flue_py.render.bill import bill_lines
 from flue_py.render.lines import Line
 from flue_py.render.rows import usage_row
 from flue_py.render.views import usage_lines
-from flue_py.runtime.finding import find_session
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -140,7 +139,7 @@ async def usage(
     end: LeafChoice = STORED
     if session is not None:
         try:
-            found = await find_session(store, session)
+            found = await store.find_session(session)
         except SessionNotFound:
             # What a deleted session paid is asked for by its whole id.
             if not asks_ledger or path or since is not None or leaf is not None:

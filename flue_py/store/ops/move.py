@@ -116,10 +116,9 @@ def retract(
     row = tx.first(move_sql.ENTRY_POSITION, tree_id=state.tree_id, entry_id=entry_id)
     if row is None or row.kind != "message" or _has_visible_child(tx, state, state.position):
         return None
-    back_to = parent_id(tx, state.tree_id, state.position.lane_id, state.position.depth)
     _mark_retracted(tx, sources, state, entry_id)
     is_own = row.session_key == state.key
-    return write_move(tx, sources, state, back_to, "retract", note, entries_back=-1 if is_own else 0)
+    return write_move(tx, sources, state, row.parent_id, "retract", note, entries_back=-1 if is_own else 0)
 
 
 def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entry_id: str) -> None:
@@ -326,16 +325,6 @@ def _operation_at(tx: Transaction, state: SessionState, revision: int) -> Operat
     where = own_sql.RunOfEntry(tree_id=state.tree_id, session_key=state.key, entry_id=last.id, revision=revision - 1)
     (above,) = tx.first(own_sql.PARENT_OF_FIRST_IN_LANE, **where) or (None,)
     return Operation(revision, "append", above, last.id)
-
-
-def parent_id(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:
-    """Return the id of the parent of the entry at a place; None for a root."""
-    found = id_at(tx, tree_id, lane_id, depth - 1)
-    if found is None:
-        parent_lane, fork_depth = tx.first(move_sql.PARENT_LANE, tree_id=tree_id, lane_id=lane_id) or (None, -1)
-        if parent_lane is not None:
-            found = id_at(tx, tree_id, parent_lane, fork_depth)
-    return found
 
 
 def id_at(tx: Transaction, tree_id: int, lane_id: int, depth: int) -> str | None:

@@ -31,7 +31,7 @@ from flue_py.errors import CorruptStore, InvalidArgument
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.attachments import Payloads, apart, checked_payload
 from flue_py.store.ops.marks import marks_of
-from flue_py.store.ops.move import id_at, is_on_path, parent_id
+from flue_py.store.ops.move import id_at, is_on_path
 from flue_py.store.ops.sessions import get_session, require_session
 from flue_py.store.ops.state import (
     checked_state,
@@ -134,10 +134,7 @@ def _scattered(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]
     if rows:
         tx.require_snapshot()
     creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
-    return [
-        _entry(payloads, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators)
-        for row in sorted(rows, key=_BY_DEPTH)
-    ]
+    return [_entry(payloads, row, creators) for row in sorted(rows, key=_BY_DEPTH)]
 
 
 def read_messages(tx: Transaction, session_id: str, leaf: LeafChoice) -> MessagesRead:
@@ -273,19 +270,8 @@ def _path_entries(tx: Transaction, state: SessionState, position: Position | Non
 
 def _entries_of_path(tx: Transaction, state: SessionState, position: Position, above: int) -> list[Entry]:
     rows = _rows_of_path(tx, state, position, above, read_sql.LANE_RANGE, read_sql.SPANS_RANGE)
-    if not rows:
-        return []
-    parent = None
-    if above >= 0:
-        parent = parent_id(tx, state.tree_id, rows[0].lane_id, rows[0].depth)
-        if parent is None:
-            tx.require_snapshot()
     creators, payloads = _creators(tx, state, rows), Payloads(tx, state, _stretch_of(state, position, above))
-    entries = []
-    for row in rows:
-        entries.append(_entry(payloads, row, parent, creators))
-        parent = row.id
-    return entries
+    return [_entry(payloads, row, creators) for row in rows]
 
 
 def _rows_of_path(
@@ -316,12 +302,10 @@ def _creators(tx: Transaction, state: SessionState, rows: Iterable[StoredEntry])
     return dict(tx.rows(sessions_sql.SESSION_IDS, tree_id=state.tree_id))
 
 
-def _entry(payloads: Payloads, row: StoredEntry, parent: str | None, creators: dict[int, str]) -> Entry:
-    depth, id_, _, creator, kind, role, source, revision, ordinal, created_at, extra, digest, text, packed, blob = row
+def _entry(payloads: Payloads, row: StoredEntry, creators: dict[int, str]) -> Entry:
+    depth, id_, _, parent, creator, kind, role, source, revision, ordinal, at, extra, digest, text, packed, blob = row
     payload = decode_payload(payloads.text(id_, digest, text, packed, blob, depth))
-    return Entry(
-        id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, created_at, payload, extra
-    )
+    return Entry(id_, parent, creators.get(creator), kind, role, source, depth, revision, ordinal, at, payload, extra)
 
 
 def _ancestor(tx: Transaction, state: SessionState, entry_id: str, of: Position | None) -> Position | None:
@@ -383,7 +367,7 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
         return []
     rows = sorted(tx.rows(read_sql.TURNS, **_spans_of(state, position)), key=_BY_DEPTH)
     creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
-    said = (_entry(payloads, row, parent_id(tx, state.tree_id, row.lane_id, row.depth), creators) for row in rows)
+    said = (_entry(payloads, row, creators) for row in rows)
     return [entry for entry in said if begins_turn(entry)]
 
 
@@ -391,24 +375,13 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     """Return every entry the session sees (see `Backend.read_tree`)."""
     state = read_state(tx, session_id)
     rows: list[StoredEntry] = []
-    forks: dict[int, tuple[int | None, int]] = {}
-    for lane_id, high, parent_lane, fork_depth in tx.rows(read_sql.HELD_SPANS, **held_by(state)):
+    for lane_id, high in tx.rows(read_sql.HELD_SPANS, **held_by(state)):
         rows.extend(
             tx.rows(read_sql.LANE_RANGE, tree_id=state.tree_id, lane_id=lane_id, low=-1, high=min(high, _LAST_DEPTH))
         )
-        forks[lane_id] = (parent_lane, fork_depth)
     retracted = {entry_id for (entry_id,) in tx.rows(marks_sql.RETRACTED_IDS, session_key=state.key)}
-    ids = {(row.lane_id, row.depth): row.id for row in rows}
     creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
-    entries = []
-    for row in rows:
-        if row.id in retracted:
-            continue
-        parent_lane, fork_depth = forks[row.lane_id]
-        parent = ids.get((row.lane_id, row.depth - 1))
-        if parent is None and parent_lane is not None:
-            parent = ids.get((parent_lane, fork_depth))
-        entries.append(_entry(payloads, row, parent, creators))
+    entries = [_entry(payloads, row, creators) for row in rows if row.id not in retracted]
     inherited = [entry for entry in entries if entry.session_id != state.id]
     own = [entry for entry in entries if entry.session_id == state.id]
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
@@ -422,8 +395,7 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
     row = tx.first(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, entry_id=entry_id)
     if row is None:
         return None
-    parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
-    return _entry(Payloads(tx, state), row, parent, _creators(tx, state, [row]))
+    return _entry(Payloads(tx, state), row, _creators(tx, state, [row]))
 
 
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
@@ -492,8 +464,7 @@ def changes(tx: Transaction, session_id: str, after: int, limit: int) -> list[Ch
     added: dict[int, list[Entry]] = {}
     own, payloads = {state.key: state.id}, Payloads(tx, state)
     for row in tx.rows(own_sql.ENTRIES_OF_REVISIONS, **where, tree_id=state.tree_id, leaf=state.leaf):
-        parent = parent_id(tx, state.tree_id, row.lane_id, row.depth)
-        added.setdefault(row.revision, []).append(_entry(payloads, row, parent, own))
+        added.setdefault(row.revision, []).append(_entry(payloads, row, own))
     return [
         _change(state.id, revision, tuple(added.get(revision, ())), moves.get(revision))
         for revision in range(max(after, 0) + 1, last + 1)

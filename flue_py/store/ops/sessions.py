@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.listing import slot_of
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.rows import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
@@ -47,7 +48,7 @@ def get_session(tx: Transaction, session_id: str, scope: str | None) -> SessionI
     return info
 
 
-def find_session(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
+def get_session_by_key(tx: Transaction, key: str, scope: str) -> SessionInfo | None:
     """Return the session with a key, or None."""
     if not (is_storable(key) and is_storable(scope)):
         return None
@@ -98,7 +99,7 @@ def _plan_session(
 ) -> PlannedSession:
     """Return a session that is to be made. Raises `SessionExists`."""
     if new.key is not None:
-        taken = find_session(tx, new.key, scope)
+        taken = get_session_by_key(tx, new.key, scope)
         if taken is not None:
             raise SessionExists(
                 new.key,
@@ -131,6 +132,7 @@ def _plan_session(
         updated_at=now,
         auto_title=new.auto_title,
         active_at=created,
+        active_slot=slot_of(created),
     )
     return PlannedSession(session_key if source is None else source.tree_id, row)
 

@@ -57,6 +57,7 @@ from flue_py.store.seam import (
 )
 from flue_py.store.sql import move as move_sql
 from flue_py.store.sql import store as store_sql
+from flue_py.store.waiting import ended
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -307,16 +308,14 @@ class PostgresRunner(Runner):
         task.add_done_callback(self._tasks.discard)
         try:
             return await asyncio.shield(task)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             # A single statement may be waiting for a lock; whether it was faster is looked up.
             if not progress.is_committing or progress.sending is not None:
                 task.cancel()
-            while not task.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([task])
+            await ended(task)
             if task.cancelled() or task.exception() is not None:
                 raise
-        raise CommittedBeforeCancellation(task.result())
+            raise cancelled from CommittedBeforeCancellation(task.result())
 
     def _require_open(self) -> None:
         self._opener.require_here(self.location)

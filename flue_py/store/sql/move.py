@@ -9,7 +9,7 @@ from flue_py.store.seam import Row
 from flue_py.store.sql.dialects import announced, statement
 from flue_py.store.sql.parts import WITH_SPANS, place_of
 from flue_py.store.sql.rows import position_of
-from flue_py.store.sql.takes import TreeEntry, TreeLane, TreeLaneDepth
+from flue_py.store.sql.takes import TreeEntry, TreeLaneDepth
 
 UpdateLeaf = TypedDict(
     "UpdateLeaf",
@@ -20,17 +20,18 @@ SessionRevision = TypedDict("SessionRevision", {"session_key": int, "revision": 
 
 
 class FoundEntry(NamedTuple):
-    """An entry of a tree: who added it, of what kind it is, and where it is."""
+    """An entry of a tree: its parent, who added it, of what kind it is, and where it is."""
 
     id: str
+    parent_id: str | None
     session_key: int
     kind: str
     position: Position
 
 
 def _found_entry(row: Row) -> FoundEntry:
-    entry_id, session_key, kind, *place = row
-    return FoundEntry(entry_id, session_key, kind, position_of(place))
+    entry_id, parent_id, session_key, kind, *place = row
+    return FoundEntry(entry_id, parent_id, session_key, kind, position_of(place))
 
 
 class LastMove(NamedTuple):
@@ -49,7 +50,7 @@ UPDATE_LEAF = announced(UpdateLeaf)(
     " message_count = message_count + :message_count WHERE session_key = :session_key"
 )
 ENTRY_POSITION = statement(TreeEntry, _found_entry)(
-    f"SELECT e.id, e.session_key, e.kind, {place_of('e', 'l')}"
+    f"SELECT e.id, e.parent_id, e.session_key, e.kind, {place_of('e', 'l')}"
     " FROM entries e JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
     " WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
@@ -78,7 +79,4 @@ LAST_MOVE = statement(SessionRevision, LastMove)(
 NEXT_MOVE_FROM = statement(SessionRevision, tuple[str | None])(
     "SELECT m.from_entry FROM leaf_moves m"
     " WHERE m.session_key = :session_key AND m.revision > :revision ORDER BY m.revision LIMIT 1"
-)
-PARENT_LANE = statement(TreeLane, tuple[int | None, int])(
-    "SELECT l.parent_lane, l.fork_depth FROM lanes l WHERE l.tree_id = :tree_id AND l.lane_id = :lane_id"
 )

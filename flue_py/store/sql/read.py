@@ -141,10 +141,8 @@ TURNS = statement(TreeLaneDepth, StoredEntry)(
 BLOB_DATA = statement(TreeBlob, tuple[bytes])(
     "SELECT b.data FROM blobs b WHERE b.tree_id = :tree_id AND b.sha256 = :sha256"
 )
-HELD_SPANS = statement(Held, tuple[int, int, int | None, int])(
-    f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth), l.parent_lane, l.fork_depth FROM held h"
-    " JOIN lanes l ON l.tree_id = :tree_id AND l.lane_id = h.lane_id"
-    " GROUP BY h.lane_id, l.parent_lane, l.fork_depth"
+HELD_SPANS = statement(Held, tuple[int, int])(
+    f"{WITH_HELD} SELECT h.lane_id, MAX(h.depth) FROM held h GROUP BY h.lane_id"
 )
 MOVES_AFTER = statement(SessionRevisionLast, LeafMove)(
     "SELECT m.revision, m.reason, m.from_entry, m.to_entry, m.at FROM leaf_moves m"

@@ -30,6 +30,7 @@ class StoredSession(NamedTuple):
     unknown: int
     first_message: str | None
     active_at: int
+    active_slot: int
     created_at: int
     scope: str
     name: str | None
@@ -76,8 +77,8 @@ FOREIGN_KEY_CHECK = statement(Nothing, tuple[str, int | None, str, int])("PRAGMA
 ALL_SESSIONS = statement(Nothing, StoredSession)(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at, s.created_at,"
-    " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at,"
+    " s.active_slot, s.created_at, s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = statement(Nothing, Lane)(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"

@@ -22,6 +22,7 @@ from flue_py.store.sqlite.file import file_size
 from flue_py.store.sqlite.journal import warn_without_wal
 from flue_py.store.sqlite.store_file import StoreFile
 from flue_py.store.sqlite.writer import Operation
+from flue_py.store.waiting import shielded
 
 Result = TypeVar("Result")
 
@@ -52,11 +53,12 @@ async def open_sqlite(
 class _Job(Operation[Result]):
     """An operation on its way through a thread, and the future its caller waits for."""
 
-    __slots__ = ("_unclaimed", "future", "is_done")
+    __slots__ = ("_unclaimed", "ended", "future", "is_done")
 
     def __init__(self, work: Callable[[Transaction], Result], loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(work)
         self.future: asyncio.Future[Result] = loop.create_future()
+        self.ended: asyncio.Future[None] | None = None
         self.is_done = False
         self._unclaimed = [True]
 
@@ -77,8 +79,10 @@ class _Job(Operation[Result]):
         """Hand the outcome to the caller. Runs on the event loop."""
         self.is_done = True
         if self.future.done():
-            return
-        if self.error is not None:
+            # The caller was cancelled; it may wait all the same, for what cannot be taken back.
+            if self.ended is not None and not self.ended.done():
+                self.ended.set_result(None)
+        elif self.error is not None:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self.result)
@@ -158,11 +162,11 @@ class SqliteRunner(RunnerOnFile):
         queue.put(job)
         try:
             return await job.future
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             if job.give_up():
                 raise
-        result = await self._outcome(job)
-        raise CommittedBeforeCancellation(result)
+            await self._wait_for(job)
+            raise cancelled from job.error or CommittedBeforeCancellation(job.result)
 
     def _require_open(self) -> None:
         self._require_opener()
@@ -174,15 +178,13 @@ class SqliteRunner(RunnerOnFile):
         if asyncio.get_running_loop() is not self._loop:
             raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
-    async def _outcome(self, job: _Job[Result]) -> Result:
-        """Wait for a job that has started, however often the caller is cancelled; return or raise its outcome."""
-        while not job.is_done:
-            job.future = self._loop.create_future()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([job.future])
-        if job.error is not None:
-            raise asyncio.CancelledError from job.error
-        return job.result
+    async def _wait_for(self, job: _Job[Any]) -> None:
+        """Wait for a job that has started, however often the caller is cancelled."""
+        with shielded():
+            while not job.is_done:
+                job.ended = self._loop.create_future()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await job.ended
 
     async def wakeups(self, session_id: str) -> AsyncIterator[None]:
         change = await self._last_change()

@@ -96,7 +96,7 @@ class BadInputContract:
             *every_call(backend, UNKNOWN, UNKNOWN),
             lambda: backend.create_session(NewSession()),
             lambda: backend.get_session(session.id),
-            lambda: backend.find_session("k", ""),
+            lambda: backend.get_session_by_key("k", ""),
             lambda: backend.list_sessions(scope=None, kind=None, limit=1, cursor=None),
             lambda: backend.match_session_ids(""),
             lambda: backend.delete_tree(session.id),
@@ -111,7 +111,7 @@ class BadInputContract:
         longest = "é" * (MAX_NAME_BYTES // 2)
         session = await new_session(backend, placed(user(), longest), key=longest, scope=longest)
         assert session.leaf_id == longest
-        assert await backend.find_session(longest, longest) == session
+        assert await backend.get_session_by_key(longest, longest) == session
         await backend.append(session.id, [user()], idempotency_key=longest)
         child = await backend.create_task(session.id, longest, NewSession(id=longest))
         assert [link.task_id for link in await backend.task_links(session.id)] == [longest]
@@ -171,8 +171,8 @@ class BadInputContract:
         assert leaf is not None
         assert await backend.get_session(text) is None
         assert await backend.get_session(session.id, text) is None
-        assert await backend.find_session(text, "") is None
-        assert await backend.find_session("a", text) is None
+        assert await backend.get_session_by_key(text, "") is None
+        assert await backend.get_session_by_key("a", text) is None
         assert await backend.match_session_ids(text) == []
         assert await backend.get_entry(session.id, text) is None
         assert await backend.match_entry_ids(session.id, text) == []

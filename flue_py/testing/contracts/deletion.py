@@ -56,7 +56,7 @@ class DeletionContract:
         assert deletion.session_ids == (session.id,)
         assert (deletion.missing_ids, deletion.entries_deleted, deletion.entries_kept) == ((), 4, 0)
         assert await backend.get_session(session.id) is None
-        assert await backend.find_session("k", "") is None
+        assert await backend.get_session_by_key("k", "") is None
         assert await backend.match_session_ids("", 9) == []
         info = await backend.info()
         assert (info.sessions, info.entries) == (0, 0)
@@ -74,7 +74,7 @@ class DeletionContract:
                 await backend.append(session.id, [user()])
             with pytest.raises(SessionNotFound):
                 await backend.move(session.id, None)
-        assert await backend.find_session("k", "") == again
+        assert await backend.get_session_by_key("k", "") == again
 
     async def test_deleting_what_is_not_there_is_no_error(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(2))

@@ -144,8 +144,8 @@ class ForkMarkContract:
         new = NewSession(key="k", id="mine", cwd="/work")
         fork = await backend.fork(session.id, STORED, new, scope="b", idempotency_key="once")
         assert (fork.id, fork.scope, fork.cwd, fork.leaf_id) == ("mine", "b", "/work", session.leaf_id)
-        assert await backend.find_session("k", "b") == fork
-        assert await backend.find_session("k", "a") is None
+        assert await backend.get_session_by_key("k", "b") == fork
+        assert await backend.get_session_by_key("k", "a") is None
         assert await backend.fork(session.id, STORED, new, scope="b", idempotency_key="once") == fork
         with pytest.raises(SessionExists):
             await backend.fork(session.id, STORED, NewSession(id="mine"))

@@ -41,7 +41,7 @@ class ForkContract:
             assert await backend.changes(fork.id, 0, 10) == []
         named = await backend.fork(session.id, STORED, new)
         assert (named.key, named.title, named.metadata_text, named.cwd) == ("forked", "another try", '{"a":1}', "/x")
-        assert named == await backend.find_session("forked", "user-7")
+        assert named == await backend.get_session_by_key("forked", "user-7")
 
     async def test_a_fork_shows_the_same_entries_and_the_same_context(self, backend: Backend) -> None:
         session = await new_session(backend, *talk(4))

@@ -136,7 +136,7 @@ class ReusedIdContract:
     async def test_every_way_to_a_session_names_the_same_one(self, backend: Backend) -> None:
         made = await backend.create_session(NewSession(id="one", key="k"))
         page = await backend.list_sessions(scope=None, kind=None, limit=10, cursor=None)
-        found = [await backend.get_session("one"), await backend.find_session("k", ""), *page.sessions]
+        found = [await backend.get_session("one"), await backend.get_session_by_key("k", ""), *page.sessions]
         assert {info.ref.session_key for info in found if info is not None} == {made.ref.session_key}
         fork = await backend.fork("one", None, NewSession())
         task = await backend.create_task("one", "t", NewSession())

@@ -81,28 +81,28 @@ class SessionContract:
             await backend.create_session(NewSession(key="triage", scope="a"))
         assert "'triage'" in str(caught.value)
         there = await backend.create_session(NewSession(key="triage", scope="b"))
-        assert await backend.find_session("triage", "a") == here
-        assert await backend.find_session("triage", "b") == there
+        assert await backend.get_session_by_key("triage", "a") == here
+        assert await backend.get_session_by_key("triage", "b") == there
 
     async def test_a_key_may_be_the_empty_string(self, backend: Backend) -> None:
         await backend.create_session(NewSession(key=None))
         empty = await backend.create_session(NewSession(key=""))
         await backend.create_session(NewSession(key=None))
-        assert await backend.find_session("", "") == empty
+        assert await backend.get_session_by_key("", "") == empty
         async with refused(backend, SessionExists):
             await backend.create_session(NewSession(key=""))
 
     async def test_keys_that_differ_in_case_or_normal_form_are_different(self, backend: Backend) -> None:
         keys = ["triage", "Triage", "caf\u00e9", "cafe\u0301", " triage", "triage "]
         made = [await backend.create_session(NewSession(key=key)) for key in keys]
-        assert [await backend.find_session(key, "") for key in keys] == made
+        assert [await backend.get_session_by_key(key, "") for key in keys] == made
 
     async def test_a_session_that_is_not_there_is_none(self, backend: Backend) -> None:
         await backend.create_session(NewSession(key="a", scope="x"))
         assert await backend.get_session(UNKNOWN) is None
         assert await backend.get_session("") is None
-        assert await backend.find_session("b", "x") is None
-        assert await backend.find_session("a", "") is None
+        assert await backend.get_session_by_key("b", "x") is None
+        assert await backend.get_session_by_key("a", "") is None
 
     async def test_a_session_of_another_scope_is_none(self, backend: Backend) -> None:
         session = await backend.create_session(NewSession(scope="a"))

@@ -1,0 +1,74 @@
+"""Which session a name means: an id or a key, or the beginning of one."""
+
+from __future__ import annotations
+
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import AmbiguousId, InvalidArgument, SessionNotFound, shown
+from flue_py.store.backend import Backend
+
+_AMBIGUOUS = 6
+_MATCHES = 200
+_PAGE = 1000
+
+
+async def find_named(backend: Backend, name: str, scope: str | None) -> SessionInfo:
+    """Return the session that ``name`` means, as `Store.find_session` says. Raises as that does."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"name: should be the id or key of a session, not {type(name).__name__}")
+    found = await _with_id(backend, name, scope) or await backend.get_session_by_key(name, scope or "")
+    if found is None and name:
+        found = await _with_beginning_of_id(backend, name, scope)
+    if found is None:
+        found = await _with_beginning_of_key(backend, name, scope)
+    if found is None:
+        raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
+    return found
+
+
+def _spellings(name: str) -> list[str]:
+    """Return what to look for: ids that this library makes are hexadecimal, in lower case."""
+    is_hexadecimal = all(char in "0123456789abcdefABCDEF-" for char in name)
+    return list(dict.fromkeys((name, name.lower()))) if is_hexadecimal else [name]
+
+
+async def _with_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    for each in _spellings(name):
+        found = await backend.get_session(each, scope)
+        if found is not None:
+            return found
+    return None
+
+
+async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    for each in _spellings(name):
+        ids = await backend.match_session_ids(each, _MATCHES)
+        fitting = ids if scope is None else [one for one in ids if await backend.get_session(one, scope) is not None]
+        if not fitting:
+            continue
+        # Imported task sessions are called by their parent's id, a colon and more: alone, it means the parent.
+        of_one = all(one.startswith(f"{fitting[0]}:") for one in fitting[1:])
+        if len(ids) == _MATCHES or not of_one:
+            raise AmbiguousId(name, tuple(fitting[:_AMBIGUOUS]))
+        return await backend.get_session(fitting[0], scope)
+    return None
+
+
+async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
+    """Look through all keys: a key is unique within a scope only, and people do not think of scopes."""
+    whole: list[SessionInfo] = []
+    begun: list[SessionInfo] = []
+    cursor = None
+    while True:
+        page = await backend.list_sessions(scope=scope, kind=None, limit=_PAGE, cursor=cursor)
+        for info in page.sessions:
+            if info.key == name:
+                whole.append(info)
+            elif name and info.key is not None and info.key.startswith(name):
+                begun.append(info)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    found = whole or begun
+    if len(found) > 1:
+        raise AmbiguousId(name, tuple(info.id for info in found[:_AMBIGUOUS]))
+    return found[0] if found else None
