@@ -317,6 +317,7 @@ class Session(_Twin[AsyncSession]):
     get_active_path = _blocking(AsyncSession.get_active_path)
     get_active_path_since = _blocking(AsyncSession.get_active_path_since)
     turns = _blocking(AsyncSession.turns)
+    settings = _blocking(AsyncSession.settings)
     latest_assistant = _blocking(AsyncSession.latest_assistant)
     is_ancestor = _blocking(AsyncSession.is_ancestor)
     build_context_entries = _blocking(AsyncSession.build_context_entries)

@@ -48,6 +48,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
@@ -538,6 +539,13 @@ class Backend:
         Raises `EntryNotFound`. O(user messages on the path + its forks).
         """
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
+
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+
+        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.read.read_settings(tx, session_id, leaf))
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry that the session sees: what it inherited root first, then its own as they were added.

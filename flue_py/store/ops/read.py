@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Literal, TypeVar
 
@@ -25,6 +26,7 @@ from flue_py.core.sessions import (
     is_storable,
     require_meant,
 )
+from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE, PathSettings, settings_on
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
 from flue_py.errors import CorruptStore, InvalidArgument
@@ -369,6 +371,29 @@ def read_turns(tx: Transaction, session_id: str, leaf: LeafChoice) -> list[Entry
     creators, payloads = _creators(tx, state, rows), Payloads(tx, state)
     said = (_entry(payloads, row, creators) for row in rows)
     return [entry for entry in said if begins_turn(entry)]
+
+
+def read_settings(tx: Transaction, session_id: str, leaf: LeafChoice) -> PathSettings:
+    """Return the settings in force at a leaf (see `Backend.read_settings`)."""
+    state = read_state(tx, session_id)
+    _, position = place(tx, state, leaf)
+    if position is None:
+        return PathSettings()
+    spans = _spans_of(state, position)
+    level = tx.first(read_sql.LAST_SETTING, **spans, kind=THINKING_LEVEL_CHANGE)
+    change = tx.first(read_sql.LAST_SETTING, **spans, kind=MODEL_CHANGE)
+    answer = _last_answer(tx, state, position, -1 if change is None else change.depth)
+    return settings_on(_scattered(tx, state, [row for row in (level, change, answer) if row is not None]))
+
+
+def _last_answer(tx: Transaction, state: SessionState, position: Position, above: int) -> StoredEntry | None:
+    """Return the last answer of a path that lies deeper than ``above``, looked for from the leaf."""
+    stretches = [*tx.rows(read_sql.SPANS, **_spans_of(state, position)), (0, -1)]
+    for (lane_id, high), (_, low) in pairwise(stretches):
+        within = read_sql.LaneRange(tree_id=state.tree_id, lane_id=lane_id, low=max(low, above), high=high)
+        if (found := tx.first(read_sql.LAST_ANSWER, **within)) is not None or low <= above:
+            return found
+    return None
 
 
 def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
