@@ -114,9 +114,12 @@ def latest_compaction(path: Sequence[Entry]) -> Entry | None:
 def project(path: Sequence[Entry]) -> list[ContextEntry]:
     """Return the context of a path (entries from root to leaf). Cost: O(path)."""
     compaction = latest_compaction(path)
-    if compaction is None:
-        return _without_excluded([ContextEntry(entry) for entry in path if entry.kind in CONTEXT_KINDS], path)
-    return project_compacted(compaction, path)
+    return project_kept(path) if compaction is None else project_compacted(compaction, path)
+
+
+def project_kept(path: Sequence[Entry]) -> list[ContextEntry]:
+    """Return the items that the end of a path adds to a context which keeps all of it; compactions add none."""
+    return _without_excluded([ContextEntry(entry) for entry in path if entry.kind in CONTEXT_KINDS], path)
 
 
 def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextEntry]:
