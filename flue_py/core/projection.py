@@ -72,6 +72,16 @@ class ContextEntry:
         return models.parse_message(self.data)
 
 
+@frozen
+class ContextRead:
+    """The last items of what the model sees at a leaf, in order, with the state read."""
+
+    leaf_id: str | None
+    stored_leaf_id: str | None
+    revision: int
+    items: Sequence[ContextEntry]
+
+
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
     """Return the user message that stands for an entry that is not a message itself.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
@@ -15,9 +15,6 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
-
-if TYPE_CHECKING:
-    from flue_py.core.projection import ContextEntry
 
 SessionKind: TypeAlias = Literal["root", "fork", "task"]
 OnConflict: TypeAlias = Literal["raise", "branch", "rebase"]
@@ -473,16 +470,6 @@ class MessagesRead:
     stored_leaf_id: str | None
     revision: int
     messages: list[JsonObject]
-
-
-@frozen
-class ContextRead:
-    """The last items of what the model sees at a leaf, in order, with the state read."""
-
-    leaf_id: str | None
-    stored_leaf_id: str | None
-    revision: int
-    items: Sequence[ContextEntry]
 
 
 @frozen

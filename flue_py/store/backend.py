@@ -19,12 +19,12 @@ from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import NO_NOTE, LogLine, Note
 from flue_py.core.operations import Committed, Operation
+from flue_py.core.projection import ContextRead
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
     Appended,
     Change,
-    ContextRead,
     Deletion,
     EditMetadata,
     Expected,

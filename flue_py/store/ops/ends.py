@@ -9,8 +9,8 @@ from flue_py.core.entries import Entry
 from flue_py.core.exchange import messages_of, tail_start
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.kinds import MESSAGE
-from flue_py.core.projection import ContextEntry, context_of, project_kept
-from flue_py.core.sessions import ContextRead, LeafChoice, PathRead, ReadStamp
+from flue_py.core.projection import ContextEntry, ContextRead, context_of, project_kept
+from flue_py.core.sessions import LeafChoice, PathRead, ReadStamp
 from flue_py.store.ops.contexts import kept_by, place_and_compaction, read_context
 from flue_py.store.ops.paths import path_stretch, place_to_read, read_state_and_epoch
 from flue_py.store.schema.session_state import Position, SessionState

@@ -21,12 +21,11 @@ from flue_py.core.listing import (
     write_cursor,
 )
 from flue_py.core.log import LogLine
-from flue_py.core.projection import context_of, latest_compaction, pinned_ids
+from flue_py.core.projection import ContextRead, context_of, latest_compaction, pinned_ids
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
     Change,
-    ContextRead,
     LeafChoice,
     Mark,
     MessagesRead,
