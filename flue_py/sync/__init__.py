@@ -82,6 +82,7 @@ class Session(Twin[AsyncSession]):
 
     fork = adapting(AsyncSession.fork, _session)
     create_task = adapting(AsyncSession.create_task, _session)
+    end_task = blocking(AsyncSession.end_task)
     task_links = blocking(AsyncSession.task_links)
     task_parents = blocking(AsyncSession.task_parents)
 
@@ -199,6 +200,7 @@ class Atomic(Twin[AsyncAtomic]):
     fork = collecting(AsyncAtomic.fork, _session)
     create_task = collecting(AsyncAtomic.create_task, _session)
     link_task = collecting(AsyncAtomic.link_task, same)
+    end_task = collecting(AsyncAtomic.end_task, same)
     delete_session_tree = collecting(AsyncAtomic.delete_session_tree, same)
     move_leaf = collecting(AsyncAtomic.move_leaf, same)
     set_title = collecting(AsyncAtomic.set_title, same)
