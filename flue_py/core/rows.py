@@ -122,6 +122,8 @@ class LinkRow(NamedTuple):
     task_id: str
     child_id: str
     entry_id: str | None = None
+    status: str | None = None
+    summary: str | None = None
 
 
 class MoveRow(NamedTuple):

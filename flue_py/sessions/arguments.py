@@ -111,6 +111,13 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
+def checked_end(limit: int) -> int:
+    """Return ``limit``, for the end of something, unchanged. Raises `InvalidArgument` if it is not a number >= 1."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidArgument(f"limit: {shown(limit)} is not a whole number >= 1; leave it out to read everything")
+    return limit
+
+
 def checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
     """Raise `InvalidArgument` if ``value`` is not one of ``choices``."""
     if value not in choices:

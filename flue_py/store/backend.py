@@ -19,6 +19,7 @@ from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import NO_NOTE, LogLine, Note
 from flue_py.core.operations import Committed, Operation
+from flue_py.core.projection import ContextRead
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
@@ -44,6 +45,7 @@ from flue_py.core.sessions import (
     SessionPage,
     Stored,
     StoreInfo,
+    TaskEnd,
     TaskLink,
     VerifyReport,
 )
@@ -178,7 +180,7 @@ class Backend:
         idempotency_key: str | None = None,
         max_depth: int = MAX_TASK_DEPTH,
     ) -> SessionInfo:
-        """Create a task session, link it to its parent where the parent's leaf is, and return it.
+        """Create a task session, link it to its parent where the parent's leaf is, as ``running``, and return it.
 
         A second call with the same (parent, task_id) returns the same child, and changes and compares nothing. Raises
         `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
@@ -209,6 +211,26 @@ class Backend:
         """
         await self._runner.write(
             lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id, expected),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def end_task(
+        self,
+        session_id: str,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> SessionInfo:
+        """Note on every link to a task session how it ended, and when; return the session.
+
+        ``completed_us`` is the time. It is one revision of the task, and one of each parent whose link says something
+        else; a call that says what is there already changes nothing. A later one with another end takes its place: the
+        parents' logs keep both. Raises `InvalidArgument` for a session that no link leads to. O(links to the task).
+        """
+        return await self._runner.write(
+            lambda tx: ops.tasks.end_task(tx, self._sources, session_id, status, summary, expected, note),
             repeatable=_is_repeatable(expected),
         )
 
@@ -485,6 +507,15 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.read_path_since(tx, session_id, since, leaf))
 
+    async def read_path_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
+        """Return the last ``limit`` entries of the path, or fewer, root to leaf: the last whole exchanges.
+
+        No tool call is left out whose result is returned (`core.exchange.tail_start`): they begin as early as that and
+        ``limit`` allow. A last exchange that is longer than ``limit`` is returned whole. Raises `EntryNotFound`.
+        O(limit + forks on the path), and up to the calls of the results in it: all of the path for one without a call.
+        """
+        return await self._runner.read(lambda tx: ops.ends.read_path_end(tx, session_id, limit, leaf), loose=True)
+
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
@@ -494,14 +525,23 @@ class Backend:
         ``entries=None`` if ``unless`` still holds. Raises `EntryNotFound`. O(kept entries + forks on the path), however
         long the history before them; with pins, also O(exclusions).
         """
-        return await self._runner.read(lambda tx: ops.read.read_context(tx, session_id, leaf, unless), loose=True)
+        return await self._runner.read(lambda tx: ops.contexts.read_context(tx, session_id, leaf, unless), loose=True)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
         """Return the messages that the projection of `read_context` gives, in its order, decoded afresh.
 
         Raises `EntryNotFound`. O(kept entries + forks on the path), and less for each than `read_context`.
         """
-        return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
+        return await self._runner.read(lambda tx: ops.contexts.read_messages(tx, session_id, leaf), loose=True)
+
+    async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
+        """Return the last ``limit`` items of what `context_of` makes of `read_context`, or fewer: whole exchanges.
+
+        They begin where `read_path_end` lets entries begin, counted in items. Raises `EntryNotFound`. O(entries that
+        they come from + forks on the path), and up to the calls of the results in it; the cost of `read_context` where
+        the context has not many more.
+        """
+        return await self._runner.read(lambda tx: ops.ends.read_context_end(tx, session_id, limit, leaf), loose=True)
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         """Return the usage after ``since`` up to the leaf: a difference of two stored sums.

@@ -120,6 +120,8 @@ _ENTRY_DEFAULTS: Mapping[str, Any] = {"parent_id": None, **dict.fromkeys(PAID_CO
 _WRITTEN = {name: attrgetter(*(column.name for column in columns)) for name, columns in _COLUMNS.items()}
 _OF_VERSION_1 = {"sessions": 25, "entries": 26, "links": 4, "payers": 3, "calls": 18}
 """How many columns tables had in version 1, where they have got more since."""
+_MAY_LACK = {"links": 2}
+"""How many of the last columns early bundles of version 2 lack: what became of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +494,8 @@ class BundleReader:
         is_short = len(line) <= _PARSED_LINE
         value = self._parsed(line) if is_short else self._flat(line, columns)
         del line  # what was made of it is measured next
+        if isinstance(value, list) and self._version > 1 and len(value) + _MAY_LACK.get(table, 0) == len(columns) + 1:
+            columns = columns[: len(value) - 1]
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]

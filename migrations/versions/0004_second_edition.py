@@ -23,6 +23,7 @@ def upgrade() -> None:
     _store_attachments_once()
     _list_by_slots()
     _name_reported_calls_only()
+    _tell_how_tasks_ended()
 
 
 def _store_parents() -> None:
@@ -191,6 +192,12 @@ def _call_column(name: str) -> sa.Column[object]:
     is_text = name in TEXTS or name in OPTIONAL_TEXTS
     nullable = name in OPTIONAL_TEXTS or name == "cost"
     return sa.Column(name, TEXT if is_text else sa.BigInteger(), nullable=nullable, server_default=default)
+
+
+def _tell_how_tasks_ended() -> None:
+    """Let links to tasks tell what became of these. Of older ones nobody said, so it stays unknown."""
+    op.add_column("task_links", sa.Column("status", TEXT))
+    op.add_column("task_links", sa.Column("summary", TEXT))
 
 
 def downgrade() -> None:

@@ -92,6 +92,12 @@ async def test_everything_answers_as_it_did_and_verifies_clean(old: Path, number
     assert (stamp(old), FORMAT_VERSION) == (3, 3)
 
 
+async def test_of_older_tasks_nobody_knows_how_they_ended(old: Path) -> None:
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        assert set(connection.execute("SELECT status, summary FROM task_links")) == {(None, None)}
+
+
 async def test_a_backup_of_the_older_format_is_made_and_is_what_was_there(old: Path, number: int) -> None:
     before = list(rows_of(old).items())
     await answers_of(old, number)

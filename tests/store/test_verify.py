@@ -243,6 +243,14 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         f"wrong {column} of a path": entry(f"{column} = {column} + 1", second, "wrong sums of calls")
         for column in PAID_COLUMNS
     },
+    "a status that no task has": (
+        lambda _: ["UPDATE task_links SET status = 'gone'"],
+        lambda made: ("wrong task status", f"session {made.root}"),
+    ),
+    "a summary of a task that runs": (
+        lambda _: ["UPDATE task_links SET summary = 'early'"],
+        lambda made: ("wrong task status", f"session {made.root}"),
+    ),
     "a sum of a path that is text": entry("paid_cost = 'much'", second, "wrong sums of calls"),
     "a negative total": entry("total_cost = -1", first, "wrong totals"),
     "a total beyond the range": entry("input_tokens = 9223372036854775807", first, "wrong totals"),

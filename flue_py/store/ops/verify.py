@@ -373,6 +373,9 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
             name = "" if session_id is None else f" (session {session_id})"
             detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
             found.report("rows of no session", f"table {table}", detail)
+    for session_id, child_id, status in tx.rows(verify_sql.ODD_LINKS):
+        said = f"{shown(status)}, with a summary" if status in (None, "running") else shown(status)
+        found.report("wrong task status", f"session {session_id}", f"says of its task {child_id}: {said}")
     for session_id, entry_id, kind in tx.rows(verify_sql.DANGLING_MARKS):
         found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
 

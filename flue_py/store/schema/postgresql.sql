@@ -262,6 +262,8 @@ CREATE TABLE task_links (
     task_id TEXT COLLATE "C" NOT NULL,
     child_id TEXT COLLATE "C" NOT NULL,
     entry_id TEXT COLLATE "C",
+    status TEXT COLLATE "C",
+    summary TEXT COLLATE "C",
     CONSTRAINT pk_task_links PRIMARY KEY (parent_key, position),
     CONSTRAINT uq_task_links_parent_key_child_id UNIQUE (parent_key, child_id),
     CONSTRAINT fk_task_links_parent_key FOREIGN KEY(parent_key) REFERENCES sessions (session_key) ON DELETE CASCADE

@@ -112,6 +112,8 @@ task_links = Table(
     Column("task_id", TEXT, nullable=False),
     Column("child_id", TEXT, nullable=False),
     Column("entry_id", TEXT),
+    Column("status", TEXT),
+    Column("summary", TEXT),
     PrimaryKeyConstraint("parent_key", "position"),
     UniqueConstraint("parent_key", "child_id"),
     Index("ix_task_links_child_id", "child_id"),

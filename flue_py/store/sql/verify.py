@@ -133,6 +133,11 @@ DANGLING_MARKS = statement(Nothing, tuple[str, str, str])(
     "SELECT s.id, m.entry_id, m.kind FROM marks m JOIN sessions s ON s.session_key = m.session_key"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL"
 )
+ODD_LINKS = statement(Nothing, tuple[str, str, str | None])(
+    "SELECT s.id, t.child_id, t.status FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
+    " WHERE t.status NOT IN ('running', 'done', 'failed')"
+    " OR (t.summary IS NOT NULL AND COALESCE(t.status, 'running') = 'running') ORDER BY t.parent_key, t.position"
+)
 BOOKED_CALLS = statement(Nothing, _booked)(
     "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT),"
     f" CAST(SUM({all_tokens()}) AS BIGINT), COALESCE(CAST(SUM(g.cost) AS BIGINT), 0)"

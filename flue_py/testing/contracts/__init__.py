@@ -21,6 +21,7 @@ from flue_py.testing.contracts.catching_up import CatchUpContract
 from flue_py.testing.contracts.conflicts import ConflictContract
 from flue_py.testing.contracts.copying import CopyContract
 from flue_py.testing.contracts.deletion import DeletionContract
+from flue_py.testing.contracts.ends import EndContract
 from flue_py.testing.contracts.entry_costs import EntryCostContract
 from flue_py.testing.contracts.expectations import ExpectationContract
 from flue_py.testing.contracts.fork_marks import ForkMarkContract
@@ -86,6 +87,7 @@ class BackendContract(
     TaskContract,
     DeletionContract,
     ReadContract,
+    EndContract,
     ReusedIdContract,
     UsageContract,
     BudgetContract,

@@ -33,6 +33,7 @@ from flue_py.core.sessions import (
     Seen,
     SessionInfo,
     Stored,
+    TaskEnd,
 )
 from flue_py.errors import FlueError, LeafConflict, RevisionConflict
 from flue_py.store.backend import Backend
@@ -313,6 +314,25 @@ class BackendMachine(RuleBasedStateMachine):
         expected = self._seen(session_id, seen)
         self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id, expected=expected))
 
+    @rule(
+        pick=picks,
+        status=st.sampled_from(["done", "failed"]),
+        summary=st.none() | strategies.labels,
+        why=whys,
+        seen=picks,
+    )
+    def end_task(self, pick: int, status: TaskEnd, summary: str | None, why: str | None, seen: int) -> None:
+        """Note how a task ended, or try to of a session that is none."""
+        tasks = [each for each in self._alive() if self._run(self._model.task_parents(each))]
+        session_id = tasks[pick % len(tasks)] if tasks and pick % 8 else self._session(pick)
+        expected = self._seen(session_id, seen)
+        self._both(
+            lambda backend: backend.end_task(
+                session_id, status, summary=summary, expected=expected, note=Note("child", why)
+            )
+        )
+        self._compare_stores()
+
     @precondition(lambda self: len(self._alive()) > 2)
     @rule(pick=picks, scope=st.sampled_from([None, None, None, "", "x"]), seen=picks)
     def delete(self, pick: int, scope: str | None, seen: int) -> None:
@@ -577,6 +597,8 @@ def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Ca
         "path to": lambda backend: path_of(backend, session_id, entry_id),
         "usage to": lambda backend: backend.read_usage(session_id, None, leaf=entry_id),
         "context at": lambda backend: _context_ids(backend, session_id, entry_id),
+        "end of path": lambda backend: _end_ids(backend, session_id, entry_id, 2),
+        "end of context": lambda backend: _context_end(backend, session_id, entry_id, 2),
         "turns to": lambda backend: backend.read_turns(session_id, leaf=entry_id),
         "common": lambda backend: backend.common_ancestor(session_id, session_id, other_leaf=entry_id),
         "ancestor": lambda backend: backend.is_ancestor(session_id, entry_id, leaf or entry_id),
@@ -589,6 +611,14 @@ async def _ids_since(backend: Backend, session_id: str, since: str) -> list[str]
 
 async def _context_ids(backend: Backend, session_id: str, leaf: str) -> list[str]:
     return [item.entry_id for item in projected(await backend.read_context(session_id, leaf=leaf))]
+
+
+async def _end_ids(backend: Backend, session_id: str, leaf: str, limit: int) -> list[str]:
+    return ids_of(entries_of(await backend.read_path_end(session_id, limit, leaf=leaf)))
+
+
+async def _context_end(backend: Backend, session_id: str, leaf: str, limit: int) -> list[object]:
+    return [(item.entry_id, item.data) for item in (await backend.read_context_end(session_id, limit, leaf=leaf)).items]
 
 
 async def _told_of_store(backend: Backend, *, ties: bool) -> object:
@@ -615,6 +645,11 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     context = projected(await backend.read_context(session_id))
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
+    for limit in (1, 3, len(path) + 1):
+        end = entries_of(await backend.read_path_end(session_id, limit))
+        assert end == path[len(path) - len(end) :]
+        last = (await backend.read_context_end(session_id, limit)).items
+        assert list(last) == context[len(context) - len(last) :]
     assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
     await check_window(backend, session_id, None)
     if path:

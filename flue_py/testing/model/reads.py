@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from flue_py.core.entries import Entry
+from flue_py.core.exchange import Pairing, messages_of
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import EXCLUSION
 from flue_py.core.listing import (
     ANY_SESSION,
@@ -19,7 +21,7 @@ from flue_py.core.listing import (
     write_cursor,
 )
 from flue_py.core.log import LogLine
-from flue_py.core.projection import context_of, latest_compaction, pinned_ids
+from flue_py.core.projection import ContextRead, context_of, latest_compaction, pinned_ids
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
@@ -142,6 +144,11 @@ class ModelReads:
             path = path[depth + 1 :]
         return _path_read(session, at, path)
 
+    async def read_path_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
+        read = await self.read_path(session_id, leaf=leaf)
+        entries = read.entries or ()
+        return replace(read, entries=entries[_start_of_end(messages_of(entries), limit) :])
+
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
@@ -165,6 +172,12 @@ class ModelReads:
         kept = read.entries or ()
         items = context_of(kept, read.compaction)
         return MessagesRead(read.leaf_id, read.stored_leaf_id, read.revision, [item.data for item in items])
+
+    async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
+        read = await self.read_context(session_id, leaf=leaf)
+        items = context_of(read.entries or (), read.compaction)
+        start = _start_of_end([item.data for item in items], limit)
+        return ContextRead(read.leaf_id, read.stored_leaf_id, read.revision, items[start:])
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         session = self._session(session_id)
@@ -244,6 +257,12 @@ def _leaf(session: Session, leaf: LeafChoice) -> str | None:
         return session.info.leaf_id
     session.check_sees(leaf)
     return leaf
+
+
+def _start_of_end(messages: Sequence[JsonObject | None], limit: int) -> int:
+    """Return where the last whole exchanges begin: in the last ``limit`` messages, else as late as may be."""
+    cuts = Pairing(messages).whole_cuts(range(len(messages)))
+    return min((cut for cut in cuts if cut >= len(messages) - limit), default=max(cuts, default=0))
 
 
 def _path_read(session: Session, leaf: str | None, entries: list[Entry] | None) -> PathRead:
