@@ -135,10 +135,10 @@ class Backend:
         Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
         session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
         `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
-        activity, creation or title without a filter that passes sessions over; else O(sessions).
+        activity, creation or title without a filter that passes sessions over; else O(sessions), of these scopes.
         """
         listing = Listing(scope, kind, where, ordering)
-        return await self._runner.read(lambda tx: ops.read.list_sessions(tx, listing, limit, cursor), loose=True)
+        return await self._runner.read(lambda tx: ops.listing.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
