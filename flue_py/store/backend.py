@@ -49,6 +49,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
@@ -134,10 +135,10 @@ class Backend:
         Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
         session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
         `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
-        activity, creation or title without a filter that passes sessions over; else O(sessions).
+        activity, creation or title without a filter that passes sessions over; else O(sessions), of these scopes.
         """
         listing = Listing(scope, kind, where, ordering)
-        return await self._runner.read(lambda tx: ops.read.list_sessions(tx, listing, limit, cursor), loose=True)
+        return await self._runner.read(lambda tx: ops.listing.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
@@ -557,6 +558,13 @@ class Backend:
         Raises `EntryNotFound`. O(user messages on the path + its forks).
         """
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
+
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+
+        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.settings.read_settings(tx, session_id, leaf))
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry that the session sees: what it inherited root first, then its own as they were added.
