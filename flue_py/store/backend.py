@@ -6,7 +6,8 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -610,22 +611,23 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
-    async def notifications(self, session_id: str) -> AsyncIterator[None]:
+    async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session has changed, in this process or another.
 
         One wake-up may stand for several changes. Ends when the store is closed. The session may be missing
         or deleted. Raises nothing of its own. O(1) for each write that may concern it.
         """
         last: int | None = -1
-        async for _ in self._runner.wakeups(session_id):
-            try:
-                revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
-            except StoreClosed:
-                # It was open when the watching began: one that closes now ends it.
-                return
-            if revision != last:
-                last = revision
-                yield
+        async with aclosing(self._runner.wakeups(session_id)) as wakeups:
+            async for _ in wakeups:
+                try:
+                    revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
+                except StoreClosed:
+                    # It was open when the watching began: one that closes now ends it.
+                    return
+                if revision != last:
+                    last = revision
+                    yield
 
     # -- the ledger -----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.lazy import lazy_module
 from flue_py.store.files.private import make_private_folder
+from flue_py.store.loops import require_asyncio, waiting_here
 from flue_py.store.schema.ddl import Dialect, Migrated, RunAlembic
 from flue_py.store.sqlite.migrate import migrate_file, migrate_file_with
 
@@ -43,8 +44,9 @@ async def migrate(target: str, *, busy_timeout: float = 30.0) -> Migrated:
     if dialect_of(target) == "postgresql":
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
+        require_asyncio("postgresql+asyncpg://")
         return await postgres.migrate_url(target, busy_timeout=busy_timeout)
-    return await asyncio.to_thread(migrate_file, _path_of(target), busy_timeout)
+    return await waiting_here().call(partial(migrate_file, _path_of(target), busy_timeout))
 
 
 def _path_of(target: str) -> Path:

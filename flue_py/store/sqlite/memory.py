@@ -5,15 +5,15 @@ Nothing here waits for a disk or for another process, so each operation runs whe
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
 from flue_py.errors import StoreClosed, WrongEventLoop
 from flue_py.store.backend import Backend
+from flue_py.store.loops import Bell, running_loop
 from flue_py.store.opener import Opener
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import IdTaken, Sources, Transaction
@@ -41,7 +41,8 @@ class MemoryRunner(RunnerOnSqlite):
 
     def __init__(self) -> None:
         self._opener = Opener()
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop(LOCATION)
+        self.waiting = self._loop.waiting
         self._connection = sqlite3.connect(
             LOCATION, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -53,7 +54,7 @@ class MemoryRunner(RunnerOnSqlite):
             create_tables(self._connection)
         self._states: dict[str, SessionState] = {}
         self._closed = False
-        self._changed = asyncio.Event()
+        self._changed = Bell(self._loop)
         self._changes = 0
 
     async def size_bytes(self) -> int | None:
@@ -106,7 +107,7 @@ class MemoryRunner(RunnerOnSqlite):
         except (sqlite3.Error, MemoryError) as error:
             raise translate(error, LOCATION) from error
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         self._require_open()
         while not self._closed:
             seen = self._changes
@@ -115,10 +116,9 @@ class MemoryRunner(RunnerOnSqlite):
                 await self._changed.wait()
 
     def _notify(self) -> None:
-        """Wake those who wait for a change, and arm a new event for those who come later."""
+        """Wake those who wait for a change."""
         self._changes += 1
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
+        self._changed.ring()
 
     def _require_open(self) -> None:
         self._require_opener()
@@ -127,7 +127,7 @@ class MemoryRunner(RunnerOnSqlite):
 
     def _require_opener(self) -> None:
         self._opener.require_here(LOCATION)
-        if asyncio.get_running_loop() is not self._loop:
+        if not self._loop.is_here():
             raise WrongEventLoop("the store in memory was opened in another event loop; open it in this one")
 
     async def close(self) -> None:
