@@ -310,6 +310,7 @@ class Session(_Twin[AsyncSession]):
 
     fork = _making(AsyncSession.fork)
     create_task = _making(AsyncSession.create_task)
+    end_task = _blocking(AsyncSession.end_task)
     task_links = _blocking(AsyncSession.task_links)
     task_parents = _blocking(AsyncSession.task_parents)
 
@@ -425,6 +426,7 @@ class Atomic(_Twin[AsyncAtomic]):
     fork = _Collecting(AsyncAtomic.fork, _session)
     create_task = _Collecting(AsyncAtomic.create_task, _session)
     link_task = _collecting(AsyncAtomic.link_task)
+    end_task = _collecting(AsyncAtomic.end_task)
     delete_session_tree = _collecting(AsyncAtomic.delete_session_tree)
     move_leaf = _collecting(AsyncAtomic.move_leaf)
     set_title = _collecting(AsyncAtomic.set_title)

@@ -19,6 +19,9 @@ SessionOrder: TypeAlias = Literal["activity", "updated", "created", "title", "me
 SORTED_CHARACTERS = 200
 """By how much of a title sessions are sorted."""
 
+SLOT_BITS = 22
+"""How many bits of a time in microseconds its slot leaves out: a slot is 4.2 seconds."""
+
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
 SortValue: TypeAlias = int | str
 
@@ -93,6 +96,11 @@ class SessionFilter:
 
 
 ANY_SESSION = SessionFilter()
+
+
+def slot_of(at_us: int) -> int:
+    """Return the slot of a time in microseconds: what the listing by activity is sorted by first."""
+    return at_us >> SLOT_BITS
 
 
 def lower(text: str) -> str:

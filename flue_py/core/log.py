@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from flue_py.core.entries import from_microseconds
 from flue_py.core.frozen import frozen
-from flue_py.core.jsontext import JsonObject, decode_json
+from flue_py.core.jsontext import JsonObject, decode_json, to_json
 from flue_py.core.kinds import COMPACTION, EXCLUSION, MESSAGE, kind_of
 from flue_py.core.sessions import SessionInfo, check_label
 from flue_py.core.spoken import message_preview, message_text
@@ -20,7 +20,7 @@ LOGGED_IDS = 20
 """How many of the entries that a revision added its line names."""
 
 EditKind: TypeAlias = Literal[
-    "title", "auto_title", "metadata", "completed", "label", "pin", "task", "depth", "retracted"
+    "title", "auto_title", "metadata", "completed", "label", "pin", "task", "ended", "depth", "retracted"
 ]
 RESTORABLE: frozenset[str] = frozenset({"title", "auto_title", "metadata", "completed", "label", "pin"})
 """The edits whose values can be gone back to by themselves."""
@@ -56,15 +56,21 @@ class Edit:
     """One change beside the history, as text before and after it (None: there was or is nothing).
 
     ``what``: the ``title``; the ``metadata`` (JSON); ``completed`` (microseconds since 1970 UTC, in digits); the
-    ``label`` or the ``pin`` (``on``, ``off``) of entry ``entry_id``; a ``task`` that was linked (its id); the
-    ``depth`` of a task session, in digits, once it is known whose task its parent is; entries
-    (a JSON list of ids) that were ``retracted`` and that going back brought back.
+    ``label`` or the ``pin`` (``on``, ``off``) of entry ``entry_id``; a ``task`` that was linked (its id); how a task of
+    the session ``ended`` (JSON with ``childId``, ``status`` and ``summary``); the ``depth`` of a task session, in
+    digits, once it is known whose task its parent is; entries (a JSON list of ids) that were ``retracted`` and that
+    going back brought back.
     """
 
     what: EditKind
     entry_id: str | None = None
     before: str | None = None
     after: str | None = None
+
+
+def ended_task(child_id: str, status: str | None, summary: str | None) -> str:
+    """Return what an edit keeps of how a task ended."""
+    return to_json({"childId": child_id, "status": status, "summary": summary}).decode()
 
 
 def row_value(info: SessionInfo, what: str) -> str | None:

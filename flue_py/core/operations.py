@@ -28,6 +28,7 @@ from flue_py.core.sessions import (
     Seen,
     SessionInfo,
     Stored,
+    TaskEnd,
     leaf_of,
 )
 
@@ -104,6 +105,17 @@ class LinkTask:
 
 
 @frozen
+class EndTask:
+    """`Backend.end_task`."""
+
+    session_id: str
+    status: TaskEnd
+    summary: str | None = None
+    expected: Expected = STORED
+    note: Note = NO_NOTE
+
+
+@frozen
 class MoveLeaf:
     """`Backend.move`."""
 
@@ -160,7 +172,16 @@ class DeleteTree:
 
 
 OnSession: TypeAlias = (
-    AppendEntries | ForkSession | CreateTask | LinkTask | MoveLeaf | UpdateSession | SetLabel | SetPin | DeleteTree
+    AppendEntries
+    | ForkSession
+    | CreateTask
+    | LinkTask
+    | EndTask
+    | MoveLeaf
+    | UpdateSession
+    | SetLabel
+    | SetPin
+    | DeleteTree
 )
 """An operation on a session that is named."""
 Operation: TypeAlias = CreateSession | OnSession
@@ -195,6 +216,7 @@ _NAMES = {
     ForkSession: "fork",
     CreateTask: "create a task of",
     LinkTask: "link a task to",
+    EndTask: "end the task of",
     MoveLeaf: "move the leaf of",
     UpdateSession: "change",
     SetLabel: "label an entry of",
@@ -257,6 +279,8 @@ def _described(operation: Operation) -> list[object]:
             asked.append(operation.task_id)
         case LinkTask():
             asked += [str(operation.child_id), operation.task_id, operation.entry_id]
+        case EndTask():
+            asked += [operation.status, operation.summary]
         case MoveLeaf():
             asked.append(operation.to)
         case UpdateSession():

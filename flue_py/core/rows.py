@@ -40,6 +40,7 @@ class SessionRow(NamedTuple):
     unpriced_calls: int = 0
     active_at: int = 0
     unknown_calls: int = 0
+    active_slot: int = 0
 
 
 class LaneRow(NamedTuple):
@@ -121,6 +122,8 @@ class LinkRow(NamedTuple):
     task_id: str
     child_id: str
     entry_id: str | None = None
+    status: str | None = None
+    summary: str | None = None
 
 
 class MoveRow(NamedTuple):

@@ -328,11 +328,32 @@ class SessionPage:
     next_cursor: str | None = None
 
 
+TaskEnd: TypeAlias = Literal["done", "failed"]
+TaskStatus: TypeAlias = Literal["running"] | TaskEnd
+TASK_ENDS: tuple[TaskEnd, ...] = ("done", "failed")
+
+MAX_TASK_SUMMARY_CHARACTERS = 20_000
+
+
+def check_task_end(status: TaskEnd, summary: str | None) -> None:
+    """Refuse what is no end of a task, and a summary that cannot be stored. Raises `InvalidArgument`."""
+    if status not in TASK_ENDS:
+        raise InvalidArgument(f"status: {shown(status)} is not 'done' or 'failed'")
+    check_label(summary, "summary")
+    if summary is not None and len(summary) > MAX_TASK_SUMMARY_CHARACTERS:
+        raise InvalidArgument(
+            f"summary: {len(summary)} characters are too many; at most {MAX_TASK_SUMMARY_CHARACTERS} are kept. "
+            "What the task said stands in its own history"
+        )
+
+
 @frozen
 class TaskLink:
     """A parent's link to a task session, in the order they were made. A link outlives its child.
 
     ``entry_id`` is the entry of the parent below which the task began, where that is known: the leaf when it was made.
+    ``status`` is ``running`` from `create_task` on, and ``done`` or ``failed``, with a ``summary``, once `end_task`
+    said so; None where nobody said, as of links that were made alone or by older versions.
     """
 
     parent_id: str
@@ -340,6 +361,8 @@ class TaskLink:
     task_id: str
     child_id: str
     entry_id: str | None = None
+    status: TaskStatus | None = None
+    summary: str | None = None
 
 
 @frozen

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from flue_py.core.calls import program_of
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import decode_object
+from flue_py.core.listing import slot_of
 from flue_py.core.rows import (
     AttachmentRow,
     BlobRow,
@@ -120,6 +121,11 @@ def with_activity(copy: TreeCopy) -> TreeCopy:
         newest[entry.session_key] = max(entry.created_at, newest.get(entry.session_key, entry.created_at))
     sessions = [row._replace(active_at=newest.get(row.session_key, row.created_at)) for row in copy.sessions]
     return replace(copy, sessions=sessions)
+
+
+def with_slots(copy: TreeCopy) -> TreeCopy:
+    """Return a tree whose sessions have the slots of their last activity."""
+    return replace(copy, sessions=[row._replace(active_slot=slot_of(row.active_at)) for row in copy.sessions])
 
 
 def with_parents(copy: TreeCopy) -> TreeCopy:

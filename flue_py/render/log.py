@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue, decode_object
 from flue_py.core.log import Edit, LogLine
 from flue_py.render.entries import Look
 from flue_py.render.lines import Line, Span, counted, one_line, shortest_ids, table
@@ -58,7 +58,16 @@ def _edit(edit: Edit, short: dict[str, str]) -> str:
     of = "" if edit.entry_id is None else f"{short[edit.entry_id]} "
     if edit.what == "task":
         return f"linked {edit.after}"
+    if edit.what == "ended":
+        return f"{_ending(edit.before)} -> {_ending(edit.after)}"
     return f"{of}{_value(edit.before)} -> {_value(edit.after)}"
+
+
+def _ending(text: str | None) -> str:
+    """Return what was said of a task, by the name of its session."""
+    said = decode_object(text or "{}")
+    words = [one_line(str(said[name]), 60) for name in ("childId", "status", "summary") if said.get(name) is not None]
+    return " ".join(words)
 
 
 def _value(text: str | None) -> str:

@@ -194,7 +194,13 @@ def session_row(info: SessionInfo, name: str) -> JsonObject:
 
 def task_row(link: TaskLink) -> JsonObject:
     """Return a link from a parent to a task session."""
-    return {"taskId": link.task_id, "sessionId": link.child_id, "entryId": link.entry_id}
+    return {
+        "taskId": link.task_id,
+        "sessionId": link.child_id,
+        "entryId": link.entry_id,
+        "status": link.status,
+        "summary": link.summary,
+    }
 
 
 def moved_row(session_id: str, moved: Moved | None, leaf: str | None) -> JsonObject:

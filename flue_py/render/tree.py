@@ -192,6 +192,7 @@ def task_lines(links: Sequence[TaskLink], tasks: Mapping[str, SessionInfo], look
 
 def _task_line(link: TaskLink, tasks: Mapping[str, SessionInfo], guide: str, look: Look) -> Line:
     info, name = tasks.get(link.child_id), clip(one_line(link.task_id), 24, look.glyphs.cut)
+    name += f" ({link.status})" if link.status is not None else ""
     if info is not None:
         return _session_line(info, "task", guide, look, name)
     text = f"{look.glyphs.fork} task {one_line(link.child_id, 16)} {name} (deleted)"

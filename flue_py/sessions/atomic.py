@@ -15,6 +15,7 @@ from flue_py.core.operations import (
     CreateSession,
     CreateTask,
     DeleteTree,
+    EndTask,
     ForkSession,
     LinkTask,
     MoveLeaf,
@@ -32,9 +33,11 @@ from flue_py.core.sessions import (
     OnConflict,
     Seen,
     SessionInfo,
+    TaskEnd,
     check_entry_label,
     check_label,
     check_name,
+    check_task_end,
     checked_title,
 )
 from flue_py.errors import InvalidArgument
@@ -249,6 +252,23 @@ class Atomic:
         child_id = str(checked_session(child))
         self._batch.collect(LinkTask(parent_id, child_id, task_id, entry_id, seen), handle, Pending[None]())
 
+    def end_task(
+        self,
+        session: HasId | str,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[SessionInfo]:
+        """Note how a task ended, as `Session.end_task` does."""
+        check_task_end(status, summary)
+        seen, note = checked_seen(expected_leaf, expected_revision), Note(by, why)
+        session_id, handle = self._batch.named(session)
+        return self._update(EndTask(session_id, status, summary, seen, note), handle)
+
     def delete_session_tree(
         self,
         session: HasId | str,
@@ -344,7 +364,7 @@ class Atomic:
         operation = UpdateSession(session_id, completed_us=moment, expected=seen, note=Note(by, why))
         return self._update(operation, handle)
 
-    def _update(self, operation: UpdateSession, handle: Handle | None) -> Pending[SessionInfo]:
+    def _update(self, operation: UpdateSession | EndTask, handle: Handle | None) -> Pending[SessionInfo]:
         pending = Pending[SessionInfo]()
         self._batch.collect(operation, handle, pending)
         return pending

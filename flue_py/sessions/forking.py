@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
 from flue_py.core.jsontext import JsonValue
+from flue_py.core.log import Note
 from flue_py.core.sessions import (
     STORED,
     LeafChoice,
+    SessionInfo,
     Stored,
+    TaskEnd,
     TaskLink,
     check_name,
+    check_task_end,
 )
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import is_editable
@@ -91,9 +96,9 @@ class Forking(Handle):
     ) -> Self:
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
-        Its metadata gets ``parentSession`` (this session's id), ``taskId`` and ``depth``. It is deleted with its
-        parent. Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`) below a session that is
-        no task, `SessionExists`, `IdempotencyConflict`. O(1).
+        Its metadata gets ``parentSession`` (this session's id), ``taskId`` and ``depth``; the link says ``running``
+        until `end_task`. It is deleted with its parent. Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`)
+        below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_name(idempotency_key, "idempotency_key")
         seen = checked_seen(expected_leaf, expected_revision)
@@ -104,6 +109,28 @@ class Forking(Handle):
                 self._ref, task_id, new, expected=seen, idempotency_key=idempotency_key, max_depth=depth
             )
         return type(self)(self._backend, info, self._limits, self._pricer)
+
+    async def end_task(
+        self,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> SessionInfo:
+        """Note how this task ended, ``"done"`` or ``"failed"``, and what came of it; return the session's row.
+
+        The links of its parents say so from then on (`task_links`), and ``completed_us`` when, in one transaction. The
+        same call again changes nothing; another end takes the place of the first, whose words the parents' logs keep.
+        Raises `InvalidArgument` for a session that is no session's task, and for a summary of more than 20,000
+        characters. O(parents).
+        """
+        check_task_end(status, summary)
+        note, seen = Note(by, why), checked_seen(expected_leaf, expected_revision)
+        work = partial(self._backend.end_task, self._ref, status, summary=summary, expected=seen, note=note)
+        return await self._commit(work, self._note_row)
 
     async def task_links(self) -> list[TaskLink]:
         """Return the links to task sessions, in the order they were made. A link outlives its child."""

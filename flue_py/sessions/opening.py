@@ -45,6 +45,7 @@ async def open(
     create: bool = True,
     read_only: bool = False,
     busy_timeout: float = 30.0,
+    threads: bool = True,
     pool_size: int | None = None,
     pool_timeout: float | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -65,7 +66,11 @@ async def open(
     A store in memory has no use for these three. ``read_only=True`` is for an SQLite file that is there, by its path
     or its URL, where nothing can or shall be written: on a disk that is full or mounted for reading, in a folder of
     somebody else. It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and
-    so is opening a file of an older format. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
+    so is opening a file of an older format.
+
+    ``threads=False`` is for a SQLite file or a store in memory: what is asked for runs at once on the thread that
+    asks, which it blocks, and needs no event loop of its own; any thread or loop may use the store. A lone append is
+    faster that way, and many at once are slower. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
     the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
     ``limits`` are the most that one call may bring, such as the size of an entry.
 
@@ -82,6 +87,7 @@ async def open(
     checked_choice(durability, "durability", ("full", "normal"))
     checked_flag(create, "create")
     checked_flag(read_only, "read_only")
+    checked_flag(threads, "threads")
     _check_seconds(busy_timeout, "busy_timeout")
     if clock is not None and not callable(clock):
         raise InvalidArgument(f"clock: {shown(clock)} is not a function that returns the time")
@@ -95,9 +101,11 @@ async def open(
     pool = _checked_pool(place, pool_size, pool_timeout)
     pricer = CallPricer(choose_prices(prices), sources.now_us)
     if read_only:
-        backend = await _open_read_only(kind, place, sources, busy_timeout)
-    else:
+        backend = await _open_read_only(kind, place, sources, busy_timeout, threads)
+    elif threads:
         backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
+    else:
+        backend = _open_on_caller(kind, place, sources, durability, create, busy_timeout)
     store = Store(backend, limits, pricer)
     try:
         yield store
@@ -171,13 +179,29 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
     return checked
 
 
-async def _open_read_only(kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float) -> Backend:
+async def _open_read_only(
+    kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float, threads: bool
+) -> Backend:
     scheme, _, path = place.partition(":///") if isinstance(place, str) else ("", "", "")
     if scheme == _SQLITE and path and "?" not in path:
         kind, place = "file", path
     if not isinstance(place, str) or kind != "file":
         raise InvalidArgument(f"read_only=True is for SQLite files: give a path, or {_SQLITE}:///PATH without a query")
+    if not threads:
+        return backends.sqlite.read_only.read_only_on_caller(place, sources=sources, busy_timeout=busy_timeout)
     return await backends.sqlite.read_only.open_read_only(place, sources=sources, busy_timeout=busy_timeout)
+
+
+def _open_on_caller(
+    kind: Kind, place: str | AsyncEngine, sources: Sources, durability: Durability, create: bool, busy_timeout: float
+) -> Backend:
+    if kind == "memory":
+        return backends.sqlite.memory.open_memory_on_caller(sources)
+    if isinstance(place, str) and kind == "file":
+        return backends.sqlite.caller.open_on_caller(
+            place, sources=sources, durability=durability, busy_timeout=busy_timeout, create=create
+        )
+    raise InvalidArgument("threads=False is for a SQLite file, opened by its path, and for ':memory:'")
 
 
 async def _open_backend(

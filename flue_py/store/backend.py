@@ -45,6 +45,7 @@ from flue_py.core.sessions import (
     SessionPage,
     Stored,
     StoreInfo,
+    TaskEnd,
     TaskLink,
     VerifyReport,
 )
@@ -179,7 +180,7 @@ class Backend:
         idempotency_key: str | None = None,
         max_depth: int = MAX_TASK_DEPTH,
     ) -> SessionInfo:
-        """Create a task session, link it to its parent where the parent's leaf is, and return it.
+        """Create a task session, link it to its parent where the parent's leaf is, as ``running``, and return it.
 
         A second call with the same (parent, task_id) returns the same child, and changes and compares nothing. Raises
         `SessionExists`, `IdempotencyConflict`, and `TaskDepthExceeded` beyond ``max_depth`` levels below the session
@@ -210,6 +211,26 @@ class Backend:
         """
         await self._runner.write(
             lambda tx: ops.sessions.link_task(tx, self._sources, parent_id, child_id, task_id, entry_id, expected),
+            repeatable=_is_repeatable(expected),
+        )
+
+    async def end_task(
+        self,
+        session_id: str,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> SessionInfo:
+        """Note on every link to a task session how it ended, and when; return the session.
+
+        ``completed_us`` is the time. It is one revision of the task, and one of each parent whose link says something
+        else; a call that says what is there already changes nothing. A later one with another end takes its place: the
+        parents' logs keep both. Raises `InvalidArgument` for a session that no link leads to. O(links to the task).
+        """
+        return await self._runner.write(
+            lambda tx: ops.tasks.end_task(tx, self._sources, session_id, status, summary, expected, note),
             repeatable=_is_repeatable(expected),
         )
 

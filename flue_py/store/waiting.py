@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from threading import RLock, get_ident
+from time import sleep
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from flue_py.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from anyio import CancelScope
 
 Result = TypeVar("Result")
+
+POLL_SECONDS = 0.1
+"""How often a store that nobody wakes looks for changes."""
 
 
 class Waiting(Protocol):
@@ -146,12 +153,16 @@ class OnLoop(Waiting):
 
 
 class OnCaller(Waiting):
-    """On the thread that asks: nothing is ever suspended, so that nothing else happens meanwhile on it."""
+    """On the thread that asks, of one store: but for `pause`, nothing is ever suspended."""
 
     needs_loop = False
 
+    def __init__(self) -> None:
+        self._has_loop = True
+        self._busy: int | None = None
+
     def turn(self) -> AbstractAsyncContextManager[object]:
-        return nullcontext()
+        return _Turn(self)
 
     async def finish(self, work: Coroutine[object, object, Result]) -> Result:
         return await work
@@ -172,6 +183,67 @@ class OnCaller(Waiting):
                 found.append(error)
         return found
 
+    async def pause(self, seconds: float) -> None:
+        """Wait: other tasks go on meanwhile, unless `without_loop` was called."""
+        if self._has_loop:
+            import anyio  # noqa: PLC0415 - it takes 30 ms to load, and most programs watch nothing
+
+            await anyio.sleep(seconds)
+        else:
+            sleep(seconds)  # noqa: ASYNC251 - there is nothing else on this thread
+
+    def without_loop(self) -> None:
+        """Say that all coroutines are driven by `run_here`, so that a pause has to block the thread."""
+        self._has_loop = False
+
+    def begin(self) -> None:
+        """Note that this thread runs a transaction, which may call functions of the caller, until `end`."""
+        self._busy = get_ident()
+
+    def end(self) -> None:
+        """Note that the transaction is over."""
+        self._busy = None
+
+    def require_outside(self) -> None:
+        """Raise `InvalidArgument` for a call from a function that a transaction calls: it would wait for itself."""
+        if self._busy == get_ident():
+            raise InvalidArgument(
+                "a function that the store calls in a transaction, such as for metadata=, clock= or ids=, called the "
+                "store, which would wait for itself; make that call before or after"
+            )
+
+
+class _Turn:
+    """A lock for threads. No task waits for another one here: what holds it is not suspended."""
+
+    __slots__ = ("_lock", "_waiting")
+
+    def __init__(self, waiting: OnCaller) -> None:
+        self._lock = RLock()
+        self._waiting = waiting
+
+    async def __aenter__(self) -> None:
+        self._waiting.require_outside()
+        self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def run_here(work: Coroutine[object, object, Result]) -> Result:
+    """Return what a coroutine returns that is never suspended, as of a store that is `OnCaller`: without a loop.
+
+    Raises what it raises, and `InvalidArgument` where it waits for something after all.
+    """
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: Result = done.value
+        return result
+    work.close()
+    raise InvalidArgument(
+        "a call without an event loop waited for one; give it plain functions to call, not async ones"
+    )
+
 
 ON_LOOP = OnLoop()
-ON_CALLER = OnCaller()

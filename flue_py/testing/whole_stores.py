@@ -89,6 +89,7 @@ async def make_everything(backend: Backend) -> SessionInfo:
     task = await backend.create_task(session.id, "task", NewSession(title="A task"), idempotency_key="task")
     await add(backend, task.id, assistant("done", tokens=3, dollars=0.25))
     await backend.link_task(session.id, UNKNOWN, "lost")
+    await backend.end_task(task.id, "done", summary="found it", note=Note("somebody"))
     await backend.update_session(task.id, title="Done", metadata_text='{"a": 1}', completed_us=5)
     gone = await backend.fork(session.id, STORED, NewSession())
     kept, _ = await add(backend, gone.id, *talk(2))

@@ -49,6 +49,7 @@ from flue_py.core.trees import (
     with_activity,
     with_origins,
     with_parents,
+    with_slots,
     with_unknown_calls,
 )
 from flue_py.core.usage import PAID_COLUMNS
@@ -106,6 +107,8 @@ def _columns(row: type[Row]) -> tuple[_Column, ...]:
 
 
 _COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
+# The slot of a session's last activity is left out, which the time tells.
+_COLUMNS["sessions"] = tuple(column for column in _COLUMNS["sessions"] if column.name != "active_slot")
 # Of an entry the sums come last, which version 1 lacks; its parent is left out: the lanes tell it.
 _LATE: Row = ("parent_id", *PAID_COLUMNS)
 _OF_ENTRIES = {column.name: column for column in _COLUMNS["entries"]}
@@ -117,6 +120,8 @@ _ENTRY_DEFAULTS: Mapping[str, Any] = {"parent_id": None, **dict.fromkeys(PAID_CO
 _WRITTEN = {name: attrgetter(*(column.name for column in columns)) for name, columns in _COLUMNS.items()}
 _OF_VERSION_1 = {"sessions": 25, "entries": 26, "links": 4, "payers": 3, "calls": 18}
 """How many columns tables had in version 1, where they have got more since."""
+_MAY_LACK = {"links": 2}
+"""How many of the last columns early bundles of version 2 lack: what became of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +446,7 @@ class BundleReader:
             tree = with_origins(with_unknown_calls(with_activity(tree)))
         self._check_keys(tree)
         self._check_attachments(tree)
-        return with_parents(tree)
+        return with_parents(with_slots(tree))
 
     def _check_keys(self, tree: TreeCopy) -> None:
         known = {session.session_key for session in tree.sessions} | {payer.session_key for payer in tree.payers}
@@ -489,6 +494,8 @@ class BundleReader:
         is_short = len(line) <= _PARSED_LINE
         value = self._parsed(line) if is_short else self._flat(line, columns)
         del line  # what was made of it is measured next
+        if isinstance(value, list) and self._version > 1 and len(value) + _MAY_LACK.get(table, 0) == len(columns) + 1:
+            columns = columns[: len(value) - 1]
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]

@@ -1,4 +1,4 @@
-"""What finishes format 3: parents stored with entries, and large attachments once per tree.
+"""What finishes format 3: parents in entries, attachments once per tree, slots of listings, calls by entries.
 
 Revision: 0004
 Follows: 0003
@@ -21,7 +21,9 @@ def upgrade() -> None:
     """Add columns and tables, and derive the columns' values from the stored rows."""
     _store_parents()
     _store_attachments_once()
+    _list_by_slots()
     _name_reported_calls_only()
+    _tell_how_tasks_ended()
 
 
 def _store_parents() -> None:
@@ -128,6 +130,15 @@ def _store_attachments_once() -> None:
     op.create_index("ix_attachments_sha256", "attachments", ["tree_id", "sha256"])
 
 
+def _list_by_slots() -> None:
+    """Give each session the slot of its last activity, and let the indexes of listings begin with that."""
+    op.add_column("sessions", sa.Column("active_slot", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
+    op.execute("UPDATE sessions SET active_slot = active_at >> 22")
+    op.drop_index("ix_sessions_activity", table_name="sessions")
+    op.create_index("ix_sessions_active_slot", "sessions", ["active_slot", "session_key"])
+    op.create_index("ix_sessions_scope_active_slot", "sessions", ["scope", "active_slot", "session_key"])
+
+
 CALL = (
     "scope", "provider", "call_id", "session_key", "tree_id", "entry_id", "purpose", "model", "input_tokens",
     "output_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "reasoning_tokens",
@@ -181,6 +192,12 @@ def _call_column(name: str) -> sa.Column[object]:
     is_text = name in TEXTS or name in OPTIONAL_TEXTS
     nullable = name in OPTIONAL_TEXTS or name == "cost"
     return sa.Column(name, TEXT if is_text else sa.BigInteger(), nullable=nullable, server_default=default)
+
+
+def _tell_how_tasks_ended() -> None:
+    """Let links to tasks tell what became of these. Of older ones nobody said, so it stays unknown."""
+    op.add_column("task_links", sa.Column("status", TEXT))
+    op.add_column("task_links", sa.Column("summary", TEXT))
 
 
 def downgrade() -> None:

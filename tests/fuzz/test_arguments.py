@@ -51,6 +51,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "navigate": {"entry_id": "zz"},
         "fork": {},
         "create_task": {"task_id": "t"},
+        "end_task": {"status": "done"},
         "task_links": {},
         "name": {},
         "task_parents": {},

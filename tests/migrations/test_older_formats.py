@@ -92,6 +92,12 @@ async def test_everything_answers_as_it_did_and_verifies_clean(old: Path, number
     assert (stamp(old), FORMAT_VERSION) == (3, 3)
 
 
+async def test_of_older_tasks_nobody_knows_how_they_ended(old: Path) -> None:
+    migrate.open_file(old, "full", 5).close()
+    with closing(sqlite3.connect(old)) as connection:
+        assert set(connection.execute("SELECT status, summary FROM task_links")) == {(None, None)}
+
+
 async def test_a_backup_of_the_older_format_is_made_and_is_what_was_there(old: Path, number: int) -> None:
     before = list(rows_of(old).items())
     await answers_of(old, number)
@@ -162,8 +168,10 @@ def test_the_last_activity_is_that_of_the_newest_entry_and_sub_agents_are_tasks(
     with closing(sqlite3.connect(old)) as connection:
         newest = dict(connection.execute("SELECT session_key, MAX(created_at) FROM entries GROUP BY 1"))
         rows = connection.execute("SELECT session_key, id, kind, created_at, active_at FROM sessions").fetchall()
+        slots = connection.execute("SELECT active_slot, active_at >> 22 FROM sessions").fetchall()
         depths = dict(connection.execute("SELECT id, task_depth FROM sessions WHERE kind = 'task'"))
     assert [active for *_, active in rows] == [newest.get(key, created) for key, _, _, created, _ in rows]
+    assert all(slot == of_time for slot, of_time in slots)
     assert {active for _, name, _, _, active in rows if name == CLAUDE_SESSION} == {1_768_348_805_000_000}
     assert {name for _, name, kind, *_ in rows if kind == "task" and not name.startswith("session-")} == set(TASKS)
     assert [depths[name] for name in TASKS] == [1, 1, 2, 1]

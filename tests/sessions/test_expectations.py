@@ -32,6 +32,11 @@ async def _cherry_pick(store: Store, session: Session, entry: str, given: _Given
     return await session.cherry_pick([picked.entry_id], source=fork, **given)  # type: ignore[arg-type]
 
 
+async def _end_task(store: Store, session: Session, entry: str, given: _Given) -> object:
+    await store.link_task(await store.create_session(), session, task_id="t")
+    return await session.end_task("done", **given)  # type: ignore[arg-type]
+
+
 WRITES: dict[str, _Write] = {
     "append_message": lambda store, session, entry, given: session.append_message(user("more"), **given),  # type: ignore[arg-type]
     "append_messages": lambda store, session, entry, given: session.append_messages([user("more")], **given),  # type: ignore[arg-type]
@@ -74,6 +79,7 @@ WRITES: dict[str, _Write] = {
     ),
     "fork": lambda store, session, entry, given: session.fork(**given),  # type: ignore[arg-type]
     "create_task": lambda store, session, entry, given: session.create_task(task_id="t", **given),  # type: ignore[arg-type]
+    "end_task": _end_task,
     "cherry_pick": _cherry_pick,
     "merge_back": _merge_back,
     "Store.append_messages": lambda store, session, entry, given: store.append_messages(

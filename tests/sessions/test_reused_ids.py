@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "fork": lambda session, entry: session.fork(),
     "fork once": lambda session, entry: session.fork(idempotency_key="fork"),
     "create_task": lambda session, entry: session.create_task(task_id="t"),
+    "end_task": lambda session, entry: session.end_task("done"),
     "set_label": lambda session, entry: session.set_label(entry, "x"),
     "set_title": lambda session, entry: session.set_title("x"),
     "set_metadata": lambda session, entry: session.set_metadata({"a": 1}),

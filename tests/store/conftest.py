@@ -12,6 +12,7 @@ import pytest
 from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Sources
+from flue_py.store.sqlite.caller import open_on_caller
 from flue_py.store.sqlite.memory import open_memory
 from flue_py.store.sqlite.runner import open_sqlite
 from flue_py.testing.sources import OpenBackend
@@ -43,6 +44,15 @@ def _sqlite(request: pytest.FixtureRequest) -> OpenBackend:
     return open_it
 
 
+def _caller(request: pytest.FixtureRequest) -> OpenBackend:
+    folder: Path = request.getfixturevalue("tmp_path")
+
+    async def open_it(sources: Sources) -> Backend:
+        return open_on_caller(folder / f"{uuid4().hex}.db", sources=sources, durability="normal")
+
+    return open_it
+
+
 def _aiosqlite(request: pytest.FixtureRequest) -> OpenBackend:
     folder: Path = request.getfixturevalue("tmp_path")
 
@@ -61,6 +71,7 @@ def _postgres(request: pytest.FixtureRequest) -> OpenBackend:
 KINDS = {
     "memory": BackendKind(_memory, share=0.3),
     "sqlite": BackendKind(_sqlite, share=0.25),
+    "caller": BackendKind(_caller, share=0.05, step_share=0.3),
     "aiosqlite": BackendKind(_aiosqlite, share=0.06, step_share=0.3),
     "postgres": BackendKind(_postgres, share=0.1, step_share=0.5),
 }

@@ -91,6 +91,7 @@ OPERATIONS: dict[str, Operation] = {
     "create a session": lambda backend, _: backend.create_session(NewSession(key="c")),
     "create a task": lambda backend, _: backend.create_task(SESSION, "t", NewSession(), idempotency_key="t"),
     "link a task": lambda backend, _: backend.link_task(SESSION, FORK, "linked"),
+    "end a task": lambda backend, _: backend.end_task(TASK, "done", summary="found it"),
     "label": lambda backend, ids: backend.set_label(SESSION, ids[1], "here"),
     "clear a label": lambda backend, ids: backend.set_label(SESSION, ids[0], None),
     "update": lambda backend, _: backend.update_session(SESSION, title="t", metadata_text='{"a":1}', completed_us=1),

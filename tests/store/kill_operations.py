@@ -23,7 +23,7 @@ Operation: TypeAlias = dict[str, Any]
 
 _WEIGHTS = {
     "append": 8, "batch": 5, "large": 1, "keyed": 4, "compaction": 3, "branch": 2, "import": 1, "fork": 3, "task": 3,
-    "create": 1, "delete": 3, "move": 2, "retract": 1, "undo": 2, "redo": 1, "label": 1, "update": 1,
+    "create": 1, "delete": 3, "move": 2, "retract": 1, "undo": 2, "redo": 1, "label": 1, "update": 1, "end": 2,
 }  # fmt: skip
 _MOST_SESSIONS = 6
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/"
@@ -125,6 +125,8 @@ async def _apply(backend: Backend, operation: Operation) -> object:
         case "label":
             await backend.set_label(session, at, "kept")
             return None
+        case "end":
+            return await backend.end_task(session, "done", summary="so far")
         case "update":
             return await backend.update_session(session, title="renamed", metadata_text='{"a":1}')
     raise AssertionError(operation)

@@ -243,6 +243,14 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         f"wrong {column} of a path": entry(f"{column} = {column} + 1", second, "wrong sums of calls")
         for column in PAID_COLUMNS
     },
+    "a status that no task has": (
+        lambda _: ["UPDATE task_links SET status = 'gone'"],
+        lambda made: ("wrong task status", f"session {made.root}"),
+    ),
+    "a summary of a task that runs": (
+        lambda _: ["UPDATE task_links SET summary = 'early'"],
+        lambda made: ("wrong task status", f"session {made.root}"),
+    ),
     "a sum of a path that is text": entry("paid_cost = 'much'", second, "wrong sums of calls"),
     "a negative total": entry("total_cost = -1", first, "wrong totals"),
     "a total beyond the range": entry("input_tokens = 9223372036854775807", first, "wrong totals"),
@@ -314,6 +322,7 @@ DAMAGES: dict[str, tuple[Damage, Named]] = {
         "unknown_calls = unknown_calls + 1", lambda made: made.root, "wrong number of unknown calls"
     ),
     "activity that never was": session("active_at = active_at + 1", lambda made: made.root, "wrong activity"),
+    "a slot of another time": session("active_slot = active_slot - 1", lambda made: made.root, "wrong activity"),
     "money spent by who paid nothing": session("spent_cost = 1", lambda made: made.heir, "wrong spending"),
     "a call that is missing in the ledger": (
         lambda made: [("DELETE FROM ledger WHERE entry_id = ?", (second(made),))],

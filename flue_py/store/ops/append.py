@@ -12,6 +12,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.ledger import call_row, default_call_id
+from flue_py.core.listing import slot_of
 from flue_py.core.rows import BlobRow, CallRow, LaneRow, MoveRow, Payer, RequestRow
 from flue_py.core.sessions import (
     STORED,
@@ -341,6 +342,8 @@ class EntryBatch:
         if reported and self.names_payer:
             tx.insert(INSERT_PAYER, [(tree_id, *self.payer)])
         tx.run(append_sql.UPDATE_AFTER_APPEND, **self.session_update(leaf))
+        if self.newest_us is not None and slot_of(self.newest_us) != self.state.active_slot:
+            tx.run(append_sql.UPDATE_SLOT, session_key=self.state.key)
         if gone:
             renew_sums(tx, tree_id, self.state.key)
 
@@ -419,8 +422,15 @@ class EntryBatch:
             old.spent_tokens + self._spent.tokens,
             old.spent_cost + self._spent.picodollars,
             old.cwd,
+            self._slot_after(),
             self._placed[leaf],
         )
+
+    def _slot_after(self) -> int | None:
+        """Return the slot of the session's last activity as this call leaves it; None where it may be either."""
+        old = self.state.active_slot
+        new = old if self.newest_us is None else slot_of(self.newest_us)
+        return new if old is not None and new is not None and new >= old else None
 
     def move(self, reason: str, from_entry: str | None, to_entry: str | None) -> MoveRow:
         """Return the row of the log which says that this revision is no plain append."""

@@ -14,6 +14,7 @@ from flue_py.core.operations import (
     CreateSession,
     CreateTask,
     DeleteTree,
+    EndTask,
     ForkSession,
     Left,
     LinkTask,
@@ -45,6 +46,7 @@ from flue_py.store.ops.sessions import (
     require_session,
 )
 from flue_py.store.ops.state import content_digest, read_state, remember_result, replayed_result
+from flue_py.store.ops.tasks import end_task
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import Sources, Transaction
 
@@ -143,6 +145,8 @@ class _Batch:
                 outcome = create_task(tx, sources, session, task_id, new, expected, key, depth)
             case LinkTask(child_id=child, task_id=task_id, entry_id=entry_id):
                 link_task(tx, sources, session, child, task_id, entry_id, expected)
+            case EndTask(status=status, summary=summary, note=note):
+                outcome = end_task(tx, sources, session, status, summary, expected, note)
             case MoveLeaf(to=to, reason=reason, note=note, idempotency_key=key):
                 outcome = move(tx, sources, session, to, expected, reason, note, key)
             case UpdateSession(title=title, auto_title=auto, metadata_text=text, completed_us=completed, note=note):
@@ -237,7 +241,7 @@ def _outcome(tx: Transaction, operation: Operation, told: Any) -> Outcome:  # no
             outcome = appended_of(told)
         case CreateSession() | ForkSession() | CreateTask():
             outcome = replayed_session(tx, told)
-        case UpdateSession():
+        case UpdateSession() | EndTask():
             outcome = require_session(tx, told)
         case MoveLeaf():
             from_id, to_id, revision, reason = told

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flue_py.core.jsontext import JsonObject, decode_object, encode_json
+from flue_py.core.listing import slot_of
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.rows import EditRow, LinkRow, RequestRow, SessionRow
 from flue_py.core.sessions import (
@@ -17,6 +18,7 @@ from flue_py.core.sessions import (
     SessionInfo,
     SessionKind,
     Stored,
+    TaskStatus,
     check_name,
     is_storable,
     require_meant,
@@ -130,6 +132,7 @@ def _plan_session(
         updated_at=now,
         auto_title=new.auto_title,
         active_at=created,
+        active_slot=slot_of(created),
     )
     return PlannedSession(session_key if source is None else source.tree_id, row)
 
@@ -269,7 +272,7 @@ def create_task(
             auto_title=new.auto_title,
         )
         info = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
-        _insert_link(tx, sources, state, task_id, info.id, state.leaf)
+        _insert_link(tx, sources, state, task_id, info.id, state.leaf, "running")
     remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info
 
@@ -315,18 +318,22 @@ def _sink(tx: Transaction, sources: Sources, child_id: str, depth: int) -> None:
     for key, session_id, revision, before, after in tx.rows(tasks_sql.SUNK_TASKS, **where):
         tx.states.pop(session_id, None)
         tx.run(tasks_sql.UPDATE_DEPTH, task_depth=after, session_key=key)
-        tx.run(sessions_sql.UPDATE_REVISION, revision=revision + 1, at=at, session_key=key)
-        edit = Edit("depth", before=str(before), after=str(after))
-        tx.insert(INSERT_EDIT, [edit_row(key, revision + 1, edit, NO_NOTE, at)])
+        write_revision(tx, key, revision + 1, [Edit("depth", before=str(before), after=str(after))], NO_NOTE, at)
 
 
 def _insert_link(
-    tx: Transaction, sources: Sources, state: SessionState, task_id: str, child_id: str, entry_id: str | None
+    tx: Transaction,
+    sources: Sources,
+    state: SessionState,
+    task_id: str,
+    child_id: str,
+    entry_id: str | None,
+    status: TaskStatus | None = None,
 ) -> None:
     linked = tx.first(tasks_sql.LINKED_CHILD, parent_key=state.key, child_id=child_id)
     if linked is None:
         (position,) = tx.first(tasks_sql.NEXT_POSITION, parent_key=state.key) or (0,)
-        tx.insert(INSERT_LINK, [LinkRow(state.key, position, task_id, child_id, entry_id)])
+        tx.insert(INSERT_LINK, [LinkRow(state.key, position, task_id, child_id, entry_id, status)])
     elif linked == (None,) and entry_id is not None:
         tx.run(tasks_sql.PLACE_LINK, parent_key=state.key, child_id=child_id, entry_id=entry_id)
     else:
@@ -336,9 +343,15 @@ def _insert_link(
 
 def write_edits(tx: Transaction, sources: Sources, state: SessionState, edits: Sequence[Edit], note: Note) -> None:
     """Write down what was changed beside the history, and count one revision."""
-    revision, at = state.revision + 1, sources.now_us()
-    tx.run(sessions_sql.UPDATE_REVISION, revision=revision, at=at, session_key=state.key)
-    tx.insert(INSERT_EDIT, [edit_row(state.key, revision, edit, note, at) for edit in edits])
+    write_revision(tx, state.key, state.revision + 1, edits, note, sources.now_us())
+
+
+def write_revision(
+    tx: Transaction, session_key: int, revision: int, edits: Sequence[Edit], note: Note, at: int
+) -> None:
+    """Write down a revision of a session, and what was changed at it beside the history."""
+    tx.run(sessions_sql.UPDATE_REVISION, revision=revision, at=at, session_key=session_key)
+    tx.insert(INSERT_EDIT, [edit_row(session_key, revision, edit, note, at) for edit in edits])
 
 
 def edit_row(session_key: int, revision: int, edit: Edit, note: Note, at: int) -> EditRow:

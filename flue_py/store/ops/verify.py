@@ -11,6 +11,7 @@ from flue_py.core.cutting import encoded, splice
 from flue_py.core.jsontext import JsonObject, decode_json, payload_digest
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.lanes import Lane
+from flue_py.core.listing import slot_of
 from flue_py.core.sessions import Problem, VerifyReport, is_name, is_storable, is_usable
 from flue_py.core.spoken import message_preview, message_text, message_title
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Paid, UsageTotals
@@ -270,6 +271,10 @@ def _check_session(session: StoredSession, found: _Found) -> None:
     active = session.active_at
     if active != newest:
         found.report("wrong activity", where, f"was last active at {active!r}, its newest entry is of {newest!r}")
+    elif session.active_slot != slot_of(active):
+        found.report(
+            "wrong activity", where, f"is listed in slot {session.active_slot!r}, and not in {slot_of(active)}"
+        )
     derived_texts = [texts[key][1] if key in texts else None for texts in (found.previews, found.first_lines)]
     first_message = session.first_message
     if first_message not in derived_texts and key not in found.unknown_previews:
@@ -368,6 +373,9 @@ def _check_leftovers(tx: Transaction, found: _Found) -> None:
             name = "" if session_id is None else f" (session {session_id})"
             detail = f"has rows of session key {key}{name}, which is not there: {count}, one of them for {example}"
             found.report("rows of no session", f"table {table}", detail)
+    for session_id, child_id, status in tx.rows(verify_sql.ODD_LINKS):
+        said = f"{shown(status)}, with a summary" if status in (None, "running") else shown(status)
+        found.report("wrong task status", f"session {session_id}", f"says of its task {child_id}: {said}")
     for session_id, entry_id, kind in tx.rows(verify_sql.DANGLING_MARKS):
         found.report("dangling mark", f"session {session_id}", f"has a {kind} on entry {entry_id}, which is not there")
 

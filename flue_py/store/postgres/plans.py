@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
+from flue_py.core.listing import SLOT_BITS
 from flue_py.core.sessions import Appended, SessionInfo
 from flue_py.core.usage import MAX_AMOUNT, Paid
 from flue_py.store.ops.append import EntryBatch, PlannedAppend
@@ -204,7 +205,8 @@ _ACTIVE_SINCE = (
 _SET = (
     "UPDATE sessions s SET leaf = $3::text, revision = $4::bigint, updated_at = $5::bigint,"
     " entry_count = entry_count + $6::bigint, message_count = message_count + $7::bigint,"
-    f" first_message = COALESCE(first_message, $8::text), {_ACTIVE_SINCE}"
+    f" first_message = COALESCE(first_message, $8::text), active_at = {_ACTIVE_SINCE},"
+    f" active_slot = ({_ACTIVE_SINCE}) >> {SLOT_BITS}"
 )
 _FROM = " FROM planned WHERE s.session_key = planned.session_key"
 _RETURNING = f" RETURNING s.spent_tokens, s.spent_cost, {dialects_sql.ANNOUNCEMENT}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.ledger import TOKEN_COLUMNS
+from flue_py.core.listing import slot_of
 from flue_py.core.salvaging import Loss
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, UsageTotals
 from flue_py.errors import FlueError
@@ -295,7 +296,6 @@ class History:
             session_id += "-"
         scope, session_key = known.session_keys.get(key, ("", None))
         taken = {(row["scope"], row["key"]) for row in self.sessions.values()}
-        at = known.session_times.get(key)
         mine = [entry.created for entry in self.entries if entry.session == key] or [0]
         row: Found = {
             "session_key": key, "id": session_id, "tree_id": tree, "scope": scope,
@@ -303,8 +303,8 @@ class History:
             "kind": "root" if tree == key else "fork", "task_depth": 0, "forked_from_session": None,
             "forked_from_entry": None, "leaf": None, "revision": 0, "metadata": "{}", "cwd": None, "config_path": None,
             "completed_at": None, "trashed_at": None, "entry_count": 0, "message_count": 0, "first_message": None,
-            "spent_tokens": 0, "spent_cost": 0, "created_at": min(mine), "updated_at": max(mine) if at is None else at,
-            "auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0, "made": 1,
+            "spent_tokens": 0, "spent_cost": 0, "created_at": min(mine), "updated_at": max(mine),
+            "auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0, "active_slot": 0, "made": 1,
         }  # fmt: skip
         self.sessions[key] = row
         return row
@@ -428,6 +428,7 @@ class History:
             row["spent_tokens"], row["spent_cost"] = tokens[key], costs[key]
             row["unpriced_calls"], row["unknown_calls"] = unpriced[key], unknown[key]
             row["active_at"] = newest.get(key, row["created_at"])
+            row["active_slot"] = slot_of(_number(row["active_at"]))
 
     def _note_blank_calls(self) -> None:
         """Mark the calls without numbers from formats before 3 as unknown, as the upgrade does."""

@@ -53,7 +53,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z_.:-]+")
 _SESSION_DEFAULTS: Found = {
     "scope": "", "kind": "root", "task_depth": 0, "revision": 0, "metadata": "{}", "created_at": 0, "updated_at": 0,
     "entry_count": 0, "message_count": 0, "spent_tokens": 0, "spent_cost": 0, "unpriced_calls": 0, "leaf": "",
-    "forked_from_entry": "", "active_at": 0, "unknown_calls": 0,
+    "forked_from_entry": "", "active_at": 0, "unknown_calls": 0, "active_slot": 0,
 }  # fmt: skip
 _MAX_KEY = 2**63 - 1
 
@@ -95,7 +95,6 @@ class Witnesses:
     session_ids: dict[int, str] = field(default_factory=dict)
     session_keys: dict[int, tuple[str, str]] = field(default_factory=dict)
     session_trees: dict[int, int] = field(default_factory=dict)
-    session_times: dict[int, int] = field(default_factory=dict)
     lane_owners: dict[tuple[int, int], int] = field(default_factory=dict)
     lane_parents: dict[tuple[int, int], tuple[int | None, int]] = field(default_factory=dict)
     links: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -124,8 +123,6 @@ class Witnesses:
                 self.session_keys[key] = (scope, name)
             case "sessions", ("tree_id", _), (int(tree), int(key)):
                 self.session_trees[key] = tree
-            case "sessions", ("active_at", "session_key" | "rowid", *_), (int(), int(key), *_, int(at), _):
-                self.session_times[key] = at
             case "lanes", ("owner_key", *_), (int(owner), int(tree), int(lane)):
                 self.lane_owners[tree, lane] = owner
             case "lanes", ("tree_id", "parent_lane", *_), (int(tree), int() | None as parent, int(depth), int(lane)):

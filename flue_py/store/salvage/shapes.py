@@ -30,6 +30,7 @@ _DERIVED = frozenset(
         "spent_tokens",
         "spent_cost",
         "active_at",
+        "active_slot",
     }
 )
 """Columns that are derived anew, so that a wrong value in them does not cost the row."""
@@ -39,6 +40,7 @@ _WORDS = {
     ("marks", "kind"): frozenset({"label", "pin", "retracted"}),
     ("requests", "operation"): frozenset({"append", "move", "fork", "task", "atomic"}),
     ("leaf_moves", "reason"): frozenset({"move", "rewind", "retract", "undo", "redo", "branch", "import", "back"}),
+    ("task_links", "status"): frozenset({"running", "done", "failed"}),
     ("flue_store", "name"): frozenset({"format", "epoch", "next_key"}),
     ("budgets", "covers"): frozenset({"session", "tasks", "scope"}),
     ("budgets", "unit"): frozenset({"tokens", "picodollars"}),
@@ -46,8 +48,8 @@ _WORDS = {
 }
 
 _ADDED: dict[str, dict[str, Value]] = {
-    "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0},
-    "task_links": {"entry_id": None},
+    "sessions": {"auto_title": None, "unpriced_calls": 0, "active_at": 0, "unknown_calls": 0, "active_slot": 0},
+    "task_links": {"entry_id": None, "status": None, "summary": None},
     "leaf_moves": {"why": None},
     "ledger_sessions": {"tree_id": None, "task_of": None, "project": None},
 }

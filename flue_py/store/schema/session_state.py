@@ -26,7 +26,10 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class SessionState:
-    """A session inside a transaction, with the position of its leaf (None before the first entry)."""
+    """A session inside a transaction, with the position of its leaf (None before the first entry).
+
+    ``active_slot`` is the stored slot of its last activity; None where that is not known.
+    """
 
     key: int
     id: str
@@ -40,6 +43,7 @@ class SessionState:
     spent_tokens: int
     spent_cost: int
     cwd: str | None
+    active_slot: int | None
     position: Position | None
 
     def require(self, expected: Expected, on_conflict: OnConflict = "raise") -> bool:

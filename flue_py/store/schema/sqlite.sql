@@ -174,14 +174,17 @@ CREATE TABLE sessions (
     unpriced_calls BIGINT DEFAULT 0 NOT NULL,
     active_at BIGINT DEFAULT 0 NOT NULL,
     unknown_calls BIGINT DEFAULT 0 NOT NULL,
+    active_slot BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT pk_sessions PRIMARY KEY (session_key),
     CONSTRAINT ck_sessions_kind CHECK (kind IN ('root', 'fork', 'task')),
     CONSTRAINT uq_sessions_id UNIQUE (id)
 );
 
-CREATE INDEX ix_sessions_activity ON sessions (active_at, session_key, trashed_at, message_count, entry_count, spent_tokens, spent_cost, scope, kind, created_at, completed_at, updated_at);
+CREATE INDEX ix_sessions_active_slot ON sessions (active_slot, session_key);
 
 CREATE INDEX ix_sessions_created_at ON sessions (created_at, session_key);
+
+CREATE INDEX ix_sessions_scope_active_slot ON sessions (scope, active_slot, session_key);
 
 CREATE INDEX ix_sessions_title ON sessions (substr(COALESCE(NULLIF(title, ''), NULLIF(auto_title, ''), ''), 1, 200), session_key);
 
@@ -266,6 +269,8 @@ CREATE TABLE task_links (
     task_id TEXT NOT NULL,
     child_id TEXT NOT NULL,
     entry_id TEXT,
+    status TEXT,
+    summary TEXT,
     CONSTRAINT pk_task_links PRIMARY KEY (parent_key, position),
     CONSTRAINT uq_task_links_parent_key_child_id UNIQUE (parent_key, child_id),
     CONSTRAINT fk_task_links_parent_key FOREIGN KEY(parent_key) REFERENCES sessions (session_key) ON DELETE CASCADE

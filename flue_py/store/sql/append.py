@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from flue_py.core.listing import SLOT_BITS
 from flue_py.core.usage import Paid
+from flue_py.store.seam import Nothing
 from flue_py.store.sql.dialects import announced, statement
-from flue_py.store.sql.takes import Tree
+from flue_py.store.sql.takes import Session, Tree
 
 
 class Spending(TypedDict):
@@ -45,7 +47,7 @@ class UpdateAfterAppend(Spending):
 # ``newest`` is that of the entries of this revision; None where there are none. Only a session that counts no entry
 # has to be asked whether it has some that were retracted.
 ACTIVE_SINCE = (
-    "active_at = CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
+    "CASE WHEN :newest IS NULL OR (:newest < active_at AND (entry_count > 0 OR EXISTS (SELECT 1 FROM"
     " marks m JOIN entries e ON e.tree_id = sessions.tree_id AND e.id = m.entry_id WHERE m.session_key = :session_key"
     " AND m.kind = 'retracted' AND e.session_key = :session_key))) THEN active_at ELSE :newest END"
 )
@@ -54,7 +56,12 @@ UPDATE_AFTER_APPEND = announced(UpdateAfterAppend)(
     " entry_count = entry_count + :entry_count,"
     " message_count = message_count + :message_count, first_message = COALESCE(first_message, :first_message), "
     + ", ".join(f"{name} = {name} + :{name}" for name in Spending.__annotations__)
-    + f", {ACTIVE_SINCE}"
+    + f", active_at = {ACTIVE_SINCE}"
     " WHERE session_key = :session_key"
+)
+# Beside the other update, since SQLite writes the indexes of every column that an UPDATE names, changed or not.
+UPDATE_SLOT = statement(Session, Nothing)(
+    f"UPDATE sessions SET active_slot = active_at >> {SLOT_BITS}"
+    f" WHERE session_key = :session_key AND active_slot <> active_at >> {SLOT_BITS}"
 )
 LAST_LANE = statement(Tree, tuple[int | None])("SELECT MAX(l.lane_id) FROM lanes l WHERE l.tree_id = :tree_id")

@@ -97,6 +97,8 @@ TAILS = _piece(_SQLITE_TAILS, _POSTGRES_TAILS)
 PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')")
 # How SQLite stores a payload, whatever the column declares; PostgreSQL holds its columns to it.
 PAYLOAD_STORAGE = _piece("typeof(e.payload)", "CAST('text' AS TEXT)")
+# The scope of a session, not to be found by an index: SQLite would take that for any question of one scope, and sort.
+SCOPE_OF_ROW = _piece("+s.scope", "s.scope")
 # Where a text begins in another: a function.
 PLACE_IN = _piece("instr", "strpos")
 # What PostgreSQL does with a blob that is there: it is locked, so that who deletes it meanwhile sees its new use.

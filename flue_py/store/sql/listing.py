@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TypedDict
 
-from flue_py.core.listing import Ordering, SessionOrder
+from flue_py.core.listing import SLOT_BITS, Ordering, SessionOrder
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Statement
-from flue_py.store.sql.dialects import PLACE_IN, for_postgres, statement
+from flue_py.store.sql.dialects import PLACE_IN, SCOPE_OF_ROW, statement
 from flue_py.store.sql.sessions import SESSION
 
 SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
@@ -25,8 +25,8 @@ Page = TypedDict(
 )  # fmt: skip
 EntryIdsFrom = TypedDict("EntryIdsFrom", {"tree_id": int, "count": int, "prefix": str, "end_prefix": str})
 
-# What a listing is sorted by. A page by a counter is found by reading the index of listings through, which has them
-# beside what every append changes anyway (decision 0014); the rows are looked up for that page alone.
+# What a listing is sorted by. Every append changes the counters, so that no index has them (decision 0023): a page by
+# one of them reads all sessions.
 _SORTED_BY: dict[SessionOrder, str] = {
     "activity": "s.active_at",
     "updated": "s.updated_at",
@@ -37,7 +37,8 @@ _SORTED_BY: dict[SessionOrder, str] = {
     "tokens": "s.spent_tokens",
     "cost": "s.spent_cost",
 }
-_COUNTED: frozenset[SessionOrder] = frozenset({"updated", "messages", "entries", "tokens", "cost"})
+# These have an index of their own, whatever the scope.
+_INDEXED: frozenset[SessionOrder] = frozenset({"created", "title"})
 _SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NULLIF(s.key, ''), s.first_message, ''))"
 _WHERE = {
     "title": f"{PLACE_IN}({_SHOWN_TITLE}, :title_part) > 0",
@@ -69,22 +70,21 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
     ``last_key``.
     """
     value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
-    conditions = ["s.trashed_at IS NULL", *(_WHERE[name] for name in sorted(filters))]
+    where = _WHERE | ({"scope": f"{SCOPE_OF_ROW} = :scope"} if ordering.order in _INDEXED else {})
+    conditions = ["s.trashed_at IS NULL", *(where[name] for name in sorted(filters))]
+    by = [f"{value} {way}", f"s.session_key {way}"]
+    if ordering.order == "activity":
+        # By the slot, which an index has, and by the exact time within a slot (decision 0023).
+        by.insert(0, f"s.active_slot {way}")
     if not is_first:
         last = "last_text" if ordering.order == "title" else "last_number"
         below = "<" if ordering.descending else ">"
         # The first of the two says where in an index to begin: SQLite does not see it in a pair with an expression.
-        conditions.append(f"{value} {below}= :{last} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
-    tail = f"WHERE {' AND '.join(conditions)} ORDER BY {value} {way}, s.session_key {way} LIMIT :count"
-    page = f"SELECT {SESSION} FROM sessions s {tail}"
-    if ordering.order not in _COUNTED:
-        return statement(Page, SessionInfo)(page)
-    # PostgreSQL reads no index through while it cannot know which of its rows are all visible.
-    by_index = (
-        f"SELECT {SESSION} FROM sessions s WHERE s.session_key IN"
-        f" (SELECT s.session_key FROM sessions s {tail}) ORDER BY {value} {way}, s.session_key {way}"
-    )
-    return Statement(Page, SessionInfo, by_index, for_postgres(page))
+        start = f"s.active_slot {below}= (:{last} >> {SLOT_BITS})" if len(by) > 2 else f"{value} {below}= :{last}"
+        conditions.append(f"{start} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
+    order = ", ".join(by)
+    tail = f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :count"
+    return statement(Page, SessionInfo)(f"SELECT {SESSION} FROM sessions s {tail}")
 
 
 SESSION_IDS_FROM = statement(SessionIdsFrom, tuple[str])(

@@ -38,7 +38,7 @@ def place_of(entry: str, lane: str) -> str:
 
 STATE = (
     "s.session_key, s.id, s.tree_id, s.scope, s.leaf, s.revision, s.kind, s.task_depth, s.forked_from_entry,"
-    f" s.spent_tokens, s.spent_cost, s.cwd, {place_of('e', 'l')}"
+    f" s.spent_tokens, s.spent_cost, s.cwd, s.active_slot, {place_of('e', 'l')}"
 )
 STATE_FROM = (
     " FROM sessions s"

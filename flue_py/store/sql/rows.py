@@ -73,6 +73,8 @@ def position_of(columns: Sequence[Any]) -> Position:
 
 def state_of(columns: Sequence[Any]) -> SessionState:
     """Return the columns of `parts.STATE` as a session's state."""
-    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked, tokens, cost, cwd, *place = columns
+    key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked, tokens, cost, cwd, slot, *place = columns
     position = None if place[0] is None else position_of(place)
-    return SessionState(key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked, tokens, cost, cwd, position)
+    return SessionState(
+        key, id_, tree_id, scope, leaf, revision, kind, task_depth, forked, tokens, cost, cwd, slot, position
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from flue_py.core.sessions import TaskLink
 from flue_py.store.seam import Nothing
@@ -16,6 +16,7 @@ DepthChild = TypedDict("DepthChild", {"depth": int, "child_id": str})
 UpdateDepth = TypedDict("UpdateDepth", {"session_key": int, "task_depth": int})
 EntryChildParent = TypedDict("EntryChildParent", {"entry_id": str, "child_id": str, "parent_key": int})
 ParentTask = TypedDict("ParentTask", {"parent_key": int, "task_id": str})
+EndLinks = TypedDict("EndLinks", {"child_id": str, "status": str, "summary": str | None})
 NoteTask = TypedDict("NoteTask", {"session_key": int, "task_of": str})
 
 NEXT_POSITION = statement(Parent, tuple[int])(
@@ -43,13 +44,33 @@ PLACE_LINK = statement(EntryChildParent, Nothing)(
 TASK_CHILD = statement(ParentTask, tuple[str])(
     "SELECT t.child_id FROM task_links t WHERE t.parent_key = :parent_key AND t.task_id = :task_id ORDER BY t.position"
 )
+_LINK = "s.id, t.position, t.task_id, t.child_id, t.entry_id, t.status, t.summary"
 LINKS_OF = statement(Id, TaskLink)(
-    "SELECT s.id, t.position, t.task_id, t.child_id, t.entry_id FROM sessions s"
+    f"SELECT {_LINK} FROM sessions s"
     " JOIN task_links t ON t.parent_key = s.session_key WHERE s.id = :id ORDER BY t.position"
 )
 LINKS_TO = statement(Id, TaskLink)(
-    "SELECT s.id, t.position, t.task_id, t.child_id, t.entry_id FROM task_links t"
+    f"SELECT {_LINK} FROM task_links t"
     " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :id ORDER BY s.id"
+)
+
+
+class ParentsLink(NamedTuple):
+    """A link that leads to a task: the parent's key, id and revision, and what the link says of the task."""
+
+    parent_key: int
+    parent_id: str
+    revision: int
+    status: str | None
+    summary: str | None
+
+
+PARENTS_LINKS = statement(Child, ParentsLink)(
+    "SELECT t.parent_key, s.id, s.revision, t.status, t.summary FROM task_links t"
+    " JOIN sessions s ON s.session_key = t.parent_key WHERE t.child_id = :child_id ORDER BY t.parent_key"
+)
+END_LINKS = statement(EndLinks, Nothing)(
+    "UPDATE task_links SET status = :status, summary = :summary WHERE child_id = :child_id"
 )
 TASK_CLOSURE = statement(Id, tuple[str, int | None, str | None])(
     "WITH RECURSIVE doomed(id) AS ("

@@ -30,6 +30,7 @@ class StoredSession(NamedTuple):
     unknown: int
     first_message: str | None
     active_at: int
+    active_slot: int
     created_at: int
     scope: str
     name: str | None
@@ -76,8 +77,8 @@ FOREIGN_KEY_CHECK = statement(Nothing, tuple[str, int | None, str, int])("PRAGMA
 ALL_SESSIONS = statement(Nothing, StoredSession)(
     "SELECT s.session_key, s.id, s.tree_id, s.leaf, s.forked_from_entry, CAST(s.revision AS BIGINT),"
     " s.entry_count, s.message_count,"
-    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at, s.created_at,"
-    " s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
+    " s.spent_tokens, s.spent_cost, s.unpriced_calls, s.unknown_calls, s.first_message, s.active_at,"
+    " s.active_slot, s.created_at, s.scope, s.key, s.title FROM sessions s ORDER BY s.session_key"
 )
 ALL_LANES = statement(Nothing, Lane)(
     "SELECT l.tree_id, l.lane_id, l.owner_key, l.parent_lane, CAST(l.fork_depth AS BIGINT) FROM lanes l"
@@ -131,6 +132,11 @@ LAST_KEY = statement(Nothing, tuple[int | None])("SELECT MAX(s.session_key) FROM
 DANGLING_MARKS = statement(Nothing, tuple[str, str, str])(
     "SELECT s.id, m.entry_id, m.kind FROM marks m JOIN sessions s ON s.session_key = m.session_key"
     " LEFT JOIN entries e ON e.tree_id = s.tree_id AND e.id = m.entry_id WHERE e.id IS NULL"
+)
+ODD_LINKS = statement(Nothing, tuple[str, str, str | None])(
+    "SELECT s.id, t.child_id, t.status FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
+    " WHERE t.status NOT IN ('running', 'done', 'failed')"
+    " OR (t.summary IS NOT NULL AND COALESCE(t.status, 'running') = 'running') ORDER BY t.parent_key, t.position"
 )
 BOOKED_CALLS = statement(Nothing, _booked)(
     "SELECT g.tree_id, g.session_key, g.entry_id, COUNT(*), COUNT(*) - COUNT(g.cost), CAST(SUM(g.unknown) AS BIGINT),"

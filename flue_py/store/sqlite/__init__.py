@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flue_py.lazy import lazy_modules
 
 if TYPE_CHECKING:
-    from flue_py.store.sqlite import memory, read_only, runner
+    from flue_py.store.sqlite import caller, memory, read_only, runner
 
-__all__ = ["memory", "read_only", "runner"]
+__all__ = ["caller", "memory", "read_only", "runner"]
 __getattr__ = lazy_modules(__name__)

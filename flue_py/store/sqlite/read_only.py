@@ -12,6 +12,7 @@ from flue_py.errors import CorruptStore, NotAStore, StoreBusy, StoreUnavailable
 from flue_py.store.backend import Backend
 from flue_py.store.schema.stamp import FORMAT_VERSION
 from flue_py.store.seam import Sources, Transaction
+from flue_py.store.sqlite.caller import start_on_caller
 from flue_py.store.sqlite.file import check_magic, translated
 from flue_py.store.sqlite.migrate import format_of, is_current
 from flue_py.store.sqlite.owner import OpenFile, require_not_inherited, require_not_lost
@@ -31,6 +32,11 @@ async def open_read_only(path: str | Path, *, sources: Sources, busy_timeout: fl
     runner = SqliteRunner(ReadOnlyFile(Path(path), "full", busy_timeout))
     await runner.start(create=False)
     return Backend(runner, sources)
+
+
+def read_only_on_caller(path: str | Path, *, sources: Sources, busy_timeout: float = 30.0) -> Backend:
+    """Open a file for reading as `open_read_only` does, for the threads that call. Blocks. Raises as that does."""
+    return start_on_caller(ReadOnlyFile(Path(path), "full", busy_timeout), sources, create=False)
 
 
 class ReadOnlyFile(StoreFile):

@@ -126,8 +126,8 @@ class Reader:
         return self._file.connect() if connection is None else connection
 
     def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
-        connection.execute("BEGIN")
         try:
+            connection.execute("BEGIN")
             return work(SqliteTransaction(connection))
         finally:
             roll_back(connection)

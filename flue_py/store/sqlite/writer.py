@@ -52,6 +52,12 @@ class Operation(Generic[Result]):
         """Return whether it is still to be run; from then on, nobody can take it back."""
         return True
 
+    def outcome(self) -> Result:
+        """Return the result of an operation that was run, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
 
 class _KnownStates:
     """The states of sessions as the writer's own transactions left them: true until another process commits."""
@@ -86,6 +92,8 @@ class Writer:
 
     def run(self, waiting: Sequence[Operation[Any]]) -> None:
         """Run the operations that are still wanted once the write lock is held: until then they can be given up."""
+        # An interrupt of the thread that calls may have come between a beginning and its end.
+        roll_back(self._connection)
         try:
             self._begin(waiting)
         except BaseException as error:  # noqa: BLE001 - handed to the callers who wait for it

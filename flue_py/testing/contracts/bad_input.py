@@ -33,6 +33,7 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
         lambda: backend.fork(session_id, STORED, NewSession()),
         lambda: backend.create_task(session_id, "t", NewSession()),
         lambda: backend.link_task(session_id, UNKNOWN, "t"),
+        lambda: backend.end_task(session_id, "done"),
         lambda: backend.task_links(session_id),
         lambda: backend.task_parents(session_id),
         lambda: backend.read_path(session_id),

@@ -36,6 +36,7 @@ WRITES: dict[str, _Write] = {
     "fork": lambda backend, session, entry, seen: backend.fork(session, STORED, NewSession(), expected=seen),
     "task": lambda backend, session, entry, seen: backend.create_task(session, "t", NewSession(), expected=seen),
     "link": lambda backend, session, entry, seen: backend.link_task(session, "child", "t", expected=seen),
+    "end": lambda backend, session, entry, seen: backend.end_task(session, "done", expected=seen),
     "label": lambda backend, session, entry, seen: backend.set_label(session, entry, "label", expected=seen),
     "pin": lambda backend, session, entry, seen: backend.set_pin(session, entry, True, expected=seen),
     "title": lambda backend, session, entry, seen: backend.update_session(session, title="new", expected=seen),
@@ -49,6 +50,7 @@ async def _written(backend: Backend) -> tuple[str, str, int]:
     session = await new_session(backend, *talk(2))
     leaf = placed(user("leaf"), "leaf")
     await backend.append(session.id, [leaf])
+    await backend.link_task((await new_session(backend)).id, session.id, "t")
     await backend.update_session(session.id, title="old")
     info = await session_info(backend, session.id)
     return session.id, session.leaf_id or "", info.revision

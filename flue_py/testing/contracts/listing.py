@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flue_py.core.listing import ANY_SESSION, ORDERS, Ordering, SessionFilter, SessionOrder, sort_value
+from flue_py.core.listing import ANY_SESSION, ORDERS, SLOT_BITS, Ordering, SessionFilter, SessionOrder, sort_value
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.errors import InvalidArgument
 from flue_py.store.backend import Backend
@@ -109,6 +109,25 @@ class ListingContract:
             for descending in (True, False):
                 whole = await every_page(backend, Ordering(order, descending))
                 assert await every_page(backend, Ordering(order, descending), limit=4) == whole
+
+    async def test_sessions_are_in_the_order_of_their_last_activity_to_the_microsecond(self, backend: Backend) -> None:
+        slot = 1 << SLOT_BITS
+        start = START_US // slot * slot
+        offsets = (0, slot - 1, 1, slot, -1, slot + 1, 2, -slot, slot - 1, 3 * slot, 0)
+        made = [await backend.create_session(NewSession(created_us=start + offset)) for offset in offsets]
+        for number, at in ((0, start + 1), (1, start - 2 * slot), (2, start + slot), (2, start + 2), (7, start + 7)):
+            entry = replace(user("."), created_us=at)
+            await backend.import_entries(made[number].id, [entry], leaf=None)
+        times = {made[number].id: start + offset for number, offset in enumerate(offsets)}
+        times |= {made[0].id: start + 1, made[1].id: start - 2 * slot, made[2].id: start + slot, made[7].id: start + 7}
+        numbers = {info.id: number for number, info in enumerate(made)}
+        for descending in (True, False):
+            expected = sorted(times, key=lambda each: (times[each], numbers[each]), reverse=descending)
+            for limit in (100, 1, 3):
+                found = await every_page(backend, Ordering("activity", descending), limit=limit)
+                assert [info.id for info in found] == expected
+                assert [info.active_us for info in found] == [times[each] for each in expected]
+        assert (await backend.verify()).problems == []
 
     async def test_every_filter_finds_what_the_model_finds(self, backend: Backend) -> None:
         await make_sessions(backend)

@@ -43,6 +43,7 @@ USES: dict[str, Use] = {
     "fork": lambda backend, session, entry: backend.fork(session, None, NewSession()),
     "task": lambda backend, session, entry: backend.create_task(session, "t", NewSession()),
     "link": lambda backend, session, entry: backend.link_task(session, "child", "t"),
+    "end": lambda backend, session, entry: backend.end_task(session, "done"),
     "links": lambda backend, session, entry: backend.task_links(session),
     "parents": lambda backend, session, entry: backend.task_parents(session),
     "call": lambda backend, session, entry: backend.record_call(session, PaidCall(usage=NO_USAGE)),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flue_py.core.jsontext import decode_object
-from flue_py.core.log import Edit
-from flue_py.core.sessions import STORED, NewSession, TaskLink
-from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
+from flue_py.core.log import Edit, Note, ended_task
+from flue_py.core.sessions import STORED, NewSession, Seen, TaskLink
+from flue_py.errors import InvalidArgument, LeafConflict, SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.backend import MAX_TASK_DEPTH, Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, placed, session_info, talk, user
@@ -40,7 +40,7 @@ class TaskContract:
     async def test_a_task_links_its_parent_to_it_and_counts_one_revision_there(self, backend: Backend) -> None:
         parent = await new_session(backend, *talk(2))
         child = await backend.create_task(parent.id, "t", NewSession())
-        link = TaskLink(parent.id, 0, "t", child.id, parent.leaf_id)
+        link = TaskLink(parent.id, 0, "t", child.id, parent.leaf_id, "running")
         assert await backend.task_links(parent.id) == [link]
         assert await backend.task_parents(child.id) == [link]
         (change,) = await backend.changes(parent.id, parent.revision, 10)
@@ -106,6 +106,100 @@ class TaskContract:
             async with refusals.refused(SessionExists):
                 await backend.create_task(parent.id, "t", new)
 
+    # -- how tasks end --------------------------------------------------------------------------------------------
+
+    async def test_a_task_that_ends_says_how_on_the_link_and_when_in_its_row(self, backend: Backend) -> None:
+        parent = await new_session(backend, *talk(2))
+        child = await backend.create_task(parent.id, "t", NewSession())
+        other = await backend.create_task(parent.id, "u", NewSession())
+        begun = await session_info(backend, parent.id)
+        ended = await backend.end_task(child.id, "done", summary="three of them", note=Note("child", "all read"))
+        assert ended == await session_info(backend, child.id)
+        assert (ended.completed_us, ended.revision) == (ended.updated_us, child.revision + 1)
+        assert [(link.status, link.summary) for link in await backend.task_links(parent.id)] == [
+            ("done", "three of them"),
+            ("running", None),
+        ]
+        assert (await session_info(backend, other.id)) == other
+        (line,) = await backend.read_log(parent.id, before=None, limit=1)
+        assert (line.revision, line.what, line.by, line.why) == (begun.revision + 1, "ended", "child", "all read")
+        before, after = ended_task(child.id, "running", None), ended_task(child.id, "done", "three of them")
+        assert line.edits == (Edit("ended", None, before, after),)
+        (own,) = await backend.read_log(child.id, before=None, limit=1)
+        assert own.edits == (Edit("completed", None, None, str(ended.completed_us)),)
+
+    async def test_the_same_end_again_changes_nothing_and_another_takes_its_place(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        child = await backend.create_task(parent.id, "t", NewSession())
+        await backend.end_task(child.id, "failed", summary="no network")
+        async with unchanged(backend):
+            again = await backend.end_task(child.id, "failed", summary="no network")
+        assert again == await session_info(backend, child.id)
+        await backend.end_task(child.id, "done")
+        (link,) = await backend.task_links(parent.id)
+        assert (link.status, link.summary) == ("done", None)
+        lines = await backend.read_log(parent.id, before=None, limit=2)
+        assert [line.edits[0].after for line in reversed(lines)] == [
+            ended_task(child.id, "failed", "no network"),
+            ended_task(child.id, "done", None),
+        ]
+        # A task that is started again goes on under the link that it has.
+        assert (await backend.create_task(parent.id, "t", NewSession())).id == child.id
+        assert (await backend.task_links(parent.id))[0].status == "done"
+
+    async def test_every_parent_is_told_and_a_session_may_be_its_own(self, backend: Backend) -> None:
+        one, two = await new_session(backend), await new_session(backend)
+        child = await backend.create_task(one.id, "t", NewSession())
+        await backend.link_task(two.id, child.id, "shared")
+        await backend.link_task(child.id, child.id, "self")
+        before = await session_info(backend, child.id)
+        async with refused(backend, LeafConflict):
+            await backend.end_task(child.id, "done", expected=UNKNOWN)
+        ended = await backend.end_task(child.id, "done", summary="s", expected=Seen(None, before.revision))
+        assert ended.revision == before.revision + 1
+        told = [(await backend.task_links(each))[0] for each in (one.id, two.id, child.id)]
+        assert [(link.task_id, link.status, link.summary) for link in told] == [
+            ("t", "done", "s"),
+            ("shared", "done", "s"),
+            ("self", "done", "s"),
+        ]
+        # One that is linked later is not told by anybody yet.
+        await backend.link_task((await new_session(backend)).id, child.id, "late")
+        assert {link.status for link in await backend.task_parents(child.id)} == {"done", None}
+
+    async def test_what_is_no_task_has_no_end(self, backend: Backend) -> None:
+        root = await new_session(backend)
+        waiting = await backend.create_session(NewSession(kind="task"))
+        refusals = Refusals(backend)
+        for session in (root, waiting):
+            async with refusals.refused(InvalidArgument) as caught:
+                await backend.end_task(session.id, "done")
+            assert "is the task of no session" in str(caught.value)
+        async with refusals.refused(SessionNotFound):
+            await backend.end_task(UNKNOWN, "done")
+        child = await backend.create_task(root.id, "t", NewSession())
+        for status, summary in (("running", None), ("", None), (None, None), ("done", "\0"), ("done", "x" * 20_001)):
+            async with refused(backend, InvalidArgument):
+                await backend.end_task(child.id, status, summary=summary)  # type: ignore[arg-type]
+
+    async def test_an_end_is_a_change_that_copies_notice(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        child = await backend.create_task(parent.id, "t", NewSession())
+        before = await fingerprints(backend)
+        await backend.end_task(child.id, "failed")
+        after = await fingerprints(backend)
+        assert {name for name, found in after.items() if found != before[name]} == {parent.id, child.id}
+
+    async def test_ends_of_many_tasks_at_once_all_count(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        children = [await backend.create_task(parent.id, f"t{number}", NewSession()) for number in range(5)]
+        for child in children:
+            await backend.link_task(children[0].id, child.id, "shared")
+        await together(*(backend.end_task(child.id, "done", summary=child.id) for child in children))
+        assert [link.summary for link in await backend.task_links(parent.id)] == [child.id for child in children]
+        assert (await session_info(backend, parent.id)).revision == 10
+        assert (await backend.verify()).problems == []
+
     # -- bare links -----------------------------------------------------------------------------------------------
 
     async def test_links_keep_the_order_in_which_they_were_made(self, backend: Backend) -> None:
@@ -116,7 +210,7 @@ class TaskContract:
         child = await backend.create_task(parent.id, "task-9", NewSession())
         assert await backend.task_links(parent.id) == [
             *(TaskLink(parent.id, n, f"task-{n}", child_id) for n, child_id in enumerate(children)),
-            TaskLink(parent.id, 3, "task-9", child.id),
+            TaskLink(parent.id, 3, "task-9", child.id, status="running"),
         ]
         assert (await session_info(backend, parent.id)).revision == 4
 

@@ -10,6 +10,7 @@ from flue_py.core.operations import (
     CreateSession,
     CreateTask,
     DeleteTree,
+    EndTask,
     ForkSession,
     LinkTask,
     MoveLeaf,
@@ -23,7 +24,7 @@ from flue_py.core.sessions import STORED, Expected, LeafChoice, NewSession
 from flue_py.testing.samples import assistant, placed, user
 
 STEPS = (
-    "append", "append", "append", "branch", "rebase", "create", "fork", "fork", "task", "link", "move", "update",
+    "append", "append", "append", "branch", "rebase", "create", "fork", "fork", "task", "link", "end", "move", "update",
     "label", "pin", "delete",
 )  # fmt: skip
 """What a batch may do."""
@@ -74,6 +75,8 @@ class BatchMaker:
             made = CreateTask(session_id, f"t{other % 3}", NewSession(id=self._new_session()), expected)
         elif do == "link":
             made = LinkTask(session_id, self._pick(other), "t3", None, expected)
+        elif do == "end":
+            made = EndTask(session_id, "done" if other % 2 else "failed", None if other % 3 else "so far", expected)
         elif do == "move":
             made = MoveLeaf(session_id, None if other % 10 == 0 else entry_id, expected, note=Note("mover"))
         elif do == "update":

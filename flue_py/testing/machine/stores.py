@@ -33,6 +33,7 @@ from flue_py.core.sessions import (
     Seen,
     SessionInfo,
     Stored,
+    TaskEnd,
 )
 from flue_py.errors import FlueError, LeafConflict, RevisionConflict
 from flue_py.store.backend import Backend
@@ -312,6 +313,25 @@ class BackendMachine(RuleBasedStateMachine):
         child_id = self._any_session_id(child)
         expected = self._seen(session_id, seen)
         self._change(session_id, lambda backend: backend.link_task(session_id, child_id, task_id, expected=expected))
+
+    @rule(
+        pick=picks,
+        status=st.sampled_from(["done", "failed"]),
+        summary=st.none() | strategies.labels,
+        why=whys,
+        seen=picks,
+    )
+    def end_task(self, pick: int, status: TaskEnd, summary: str | None, why: str | None, seen: int) -> None:
+        """Note how a task ended, or try to of a session that is none."""
+        tasks = [each for each in self._alive() if self._run(self._model.task_parents(each))]
+        session_id = tasks[pick % len(tasks)] if tasks and pick % 8 else self._session(pick)
+        expected = self._seen(session_id, seen)
+        self._both(
+            lambda backend: backend.end_task(
+                session_id, status, summary=summary, expected=expected, note=Note("child", why)
+            )
+        )
+        self._compare_stores()
 
     @precondition(lambda self: len(self._alive()) > 2)
     @rule(pick=picks, scope=st.sampled_from([None, None, None, "", "x"]), seen=picks)

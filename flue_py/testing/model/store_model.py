@@ -18,7 +18,7 @@ from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.limits import DEFAULT_LIMITS
-from flue_py.core.log import NO_NOTE, Edit, Note, row_value
+from flue_py.core.log import NO_NOTE, Edit, Note, ended_task, row_value
 from flue_py.core.operations import Outcome
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
@@ -36,10 +36,13 @@ from flue_py.core.sessions import (
     SessionInfo,
     SessionKind,
     Stored,
+    TaskEnd,
     TaskLink,
+    TaskStatus,
     check_entry_id,
     check_label,
     check_name,
+    check_task_end,
     is_meant,
     leaf_of,
 )
@@ -49,6 +52,7 @@ from flue_py.errors import (
     EntryNotFound,
     FlueError,
     IdempotencyConflict,
+    InvalidArgument,
     InvalidEntry,
     SessionExists,
     SessionNotFound,
@@ -372,7 +376,7 @@ class ModelStore(ModelMarks, ModelBudgets):
         text, _ = encode_json(metadata, "metadata")
         child = self._create(replace(new, metadata_text=text), "task", parent.info.scope)
         child.task_depth = depth
-        self._link(parent, child.info.id, task_id, parent.info.leaf_id)
+        self._link(parent, child.info.id, task_id, parent.info.leaf_id, "running")
         return child
 
     async def link_task(
@@ -408,10 +412,43 @@ class ModelStore(ModelMarks, ModelBudgets):
                 session.task_depth = depth
             waiting += [(link.child_id, depth + 1) for link in session.links]
 
-    def _link(self, parent: Session, child_id: str, task_id: str, entry_id: str | None) -> None:
+    async def end_task(
+        self,
+        session_id: str,
+        status: TaskEnd,
+        *,
+        summary: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> SessionInfo:
+        check_task_end(status, summary)
+        task = self._session(session_id)
+        task.check_seen(expected)
+        child_id = task.info.id
+        links = [(each, link) for each in self._sessions.values() for link in each.links if link.child_id == child_id]
+        if not links:
+            raise InvalidArgument("the task of no session")
+        ended = [(each, link) for each, link in links if (link.status, link.summary) != (status, summary)]
+        if not ended and task.info.completed_us is not None:
+            return task.info
+        now = self._sources.now_us()
+        edits = {child_id: [Edit("completed", None, row_value(task.info, "completed"), str(now))]}
+        for parent, link in ended:
+            before, after = (ended_task(child_id, *said) for said in ((link.status, link.summary), (status, summary)))
+            edits.setdefault(parent.info.id, []).append(Edit("ended", None, before, after))
+            parent.links[link.position] = replace(link, status=status, summary=summary)
+        task.info = replace(task.info, completed_us=now)
+        for changed, made in edits.items():
+            self._edit(self._sessions[changed], made, note)
+        return task.info
+
+    def _link(
+        self, parent: Session, child_id: str, task_id: str, entry_id: str | None, status: TaskStatus | None = None
+    ) -> None:
         linked = next((link for link in parent.links if link.child_id == child_id), None)
         if linked is None:
-            parent.links.append(TaskLink(parent.info.id, len(parent.links), task_id, child_id, entry_id))
+            link = TaskLink(parent.info.id, len(parent.links), task_id, child_id, entry_id, status)
+            parent.links.append(link)
         elif linked.entry_id is None and entry_id is not None:
             parent.links[linked.position] = replace(linked, entry_id=entry_id)
         else:
