@@ -32,7 +32,13 @@ def is_trio() -> bool:
     """Return whether this is called in a task of trio. asyncio may run there as well, as its host."""
     # Where nobody has imported trio, none of its tasks run.
     trio = sys.modules.get("trio")
-    return trio is not None and bool(trio.lowlevel.in_trio_task())
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def running_loop(location: str) -> Loop:

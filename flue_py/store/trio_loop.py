@@ -109,4 +109,7 @@ class TrioLoop(Loop):
         self.post = self._token.run_sync_soon
 
     def is_here(self) -> bool:
-        return bool(lowlevel.in_trio_run()) and lowlevel.current_trio_token() is self._token
+        try:
+            return lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            return False

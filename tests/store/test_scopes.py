@@ -176,19 +176,13 @@ async def test_a_timeout_of_asyncio_that_passes_during_a_commit_is_one(tmp_path:
 async def test_a_task_that_is_cancelled_inside_a_scope_is_cancelled(tmp_path: Path, hold: Hold) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         session = await store.create_session()
-        scope = CancelScope()
 
         async def write() -> None:
-            with scope:
+            with CancelScope():
                 await session.append_message({"role": "user", "content": "a"})
 
         writing = asyncio.create_task(write())
-
-        def stop() -> None:
-            scope.cancel()
-            writing.cancel()
-
-        await hold.end(stop)
+        await hold.end(writing.cancel)
         await asyncio.wait([writing])
         assert writing.cancelled()
         await check_is_there(store, session)
