@@ -16,7 +16,7 @@ from time import process_time
 
 import flue_py
 from benchmarks.measuring import fill, make_messages, settle
-from flue_py.store.ops import read as reading
+from flue_py.store.ops import contexts as reading
 
 ROUNDS = 15
 

@@ -74,14 +74,15 @@ class Pairing:
     Cost: O(messages and their parts).
     """
 
-    __slots__ = ("_by_caller", "_call_of", "_last_said", "_unpaired", "results")
+    __slots__ = ("_by_caller", "_call_of", "_last_said", "results", "unpaired")
 
     def __init__(self, messages: Iterable[Mapping[str, JsonValue] | None]) -> None:
         self.results: dict[Call, list[int]] = {}
         """Every call, in order, with the indices of its results: its answer first, then what repeats that."""
+        self.unpaired: set[int] = set()
+        """The results that answer no call in the list."""
         self._by_caller: dict[int, list[Call]] = {}
         self._call_of: dict[int, Call] = {}
-        self._unpaired: set[int] = set()
         self._last_said = -1
         latest: dict[str, list[Call]] = {}
         for at, message in enumerate(messages):
@@ -107,7 +108,7 @@ class Pairing:
         if answered is None:
             return
         if answered not in latest:
-            self._unpaired.add(at)
+            self.unpaired.add(at)
             return
         calls = latest[answered]
         call = next((each for each in calls if not self.results[each]), calls[-1])
@@ -120,7 +121,7 @@ class Pairing:
 
     def group_of(self, at: int) -> ToolGroup | None:
         """Return the group that a message belongs to; None for one that neither calls nor answers."""
-        if at in self._unpaired:
+        if at in self.unpaired:
             return ToolGroup(None, (), {}, False, False, (at,))
         caller = self._call_of[at].at if at in self._call_of else at
         calls = self._by_caller.get(caller)
@@ -165,6 +166,25 @@ class Pairing:
             if is_open or max(found, default=-1) >= cut:
                 cut = caller
         return cut
+
+
+def tail_start(messages: Sequence[Mapping[str, JsonValue] | None], limit: int, *, is_all: bool) -> int | None:
+    """Return where the last whole exchanges of a list begin, as an index, from the messages at its end.
+
+    They are at most ``limit`` messages; or more, where the last exchange alone is longer, which then is all of them.
+    None where that cannot be told from these messages: it needs ``limit`` of them, and the call of each result in
+    doubt. If they are all of the list (``is_all``), it always can. O(messages and their parts).
+    """
+    pairing = Pairing(messages)
+    lowest = max(len(messages) - limit, 0)
+    # A result whose call is not among these messages may answer one before them.
+    in_doubt = -1 if is_all else max(pairing.unpaired, default=-1)
+    if not is_all and (len(messages) < limit or in_doubt >= lowest):
+        return None
+    whole = [cut for cut in pairing.whole_cuts(range(len(messages))) if cut > in_doubt]
+    if not whole:
+        return 0 if is_all else None
+    return next((cut for cut in whole if cut >= lowest), whole[-1])
 
 
 def messages_of(entries: Iterable[Entry]) -> list[JsonObject | None]:

@@ -72,6 +72,16 @@ class ContextEntry:
         return models.parse_message(self.data)
 
 
+@frozen
+class ContextRead:
+    """The last items of what the model sees at a leaf, in order, with the state read."""
+
+    leaf_id: str | None
+    stored_leaf_id: str | None
+    revision: int
+    items: Sequence[ContextEntry]
+
+
 def synthetic_message(kind: str, data: JsonValue, created_us: int) -> JsonObject:
     """Return the user message that stands for an entry that is not a message itself.
 
@@ -114,9 +124,12 @@ def latest_compaction(path: Sequence[Entry]) -> Entry | None:
 def project(path: Sequence[Entry]) -> list[ContextEntry]:
     """Return the context of a path (entries from root to leaf). Cost: O(path)."""
     compaction = latest_compaction(path)
-    if compaction is None:
-        return _without_excluded([ContextEntry(entry) for entry in path if entry.kind in CONTEXT_KINDS], path)
-    return project_compacted(compaction, path)
+    return project_kept(path) if compaction is None else project_compacted(compaction, path)
+
+
+def project_kept(path: Sequence[Entry]) -> list[ContextEntry]:
+    """Return the items that the end of a path adds to a context which keeps all of it; compactions add none."""
+    return _without_excluded([ContextEntry(entry) for entry in path if entry.kind in CONTEXT_KINDS], path)
 
 
 def project_compacted(compaction: Entry, path: Sequence[Entry]) -> list[ContextEntry]:

@@ -9,7 +9,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.projection import ContextEntry, context_of
 from flue_py.core.sessions import STORED, LeafChoice, Stored
-from flue_py.sessions.arguments import checked_leaf
+from flue_py.sessions.arguments import checked_end, checked_leaf
 from flue_py.sessions.handle import KnownContext
 from flue_py.sessions.reading import Reading
 
@@ -19,23 +19,43 @@ class Contexts(Reading):
 
     __slots__ = ()
 
-    async def build_context_entries(self, *, leaf: LeafChoice = STORED) -> list[ContextEntry]:
+    async def build_context_entries(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[ContextEntry]:
         """Return what the model sees, in order, with the entry behind each item.
 
         The faithful projection of the active path, and of nothing else: the same leaf gives the same items, in
-        every process. O(kept entries + forks on the path); one point read and a list copy where nothing changed.
-        Raises `EntryNotFound` for a ``leaf`` the session does not see.
-        """
-        return list((await self._read_context(leaf)).items)
+        every process. With ``limit``, the last of these items, at most so many: the summary of a compaction, which
+        comes first, is among them only where all the others are. As in `get_active_path`, they never begin between a
+        tool call and its result.
 
-    async def build_context(self, *, leaf: LeafChoice = STORED) -> list[JsonObject]:
-        """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change."""
+        O(kept entries + forks on the path); one point read and a list copy where nothing changed. With ``limit``:
+        O(entries behind the items + forks on the path), plus what lies between its results and their calls. Raises
+        `EntryNotFound` for a ``leaf`` the session does not see, `InvalidArgument` for a ``limit`` below 1.
+        """
+        return list((await self._read_context(leaf)).items if limit is None else await self._context_end(limit, leaf))
+
+    async def build_context(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[JsonObject]:
+        """Return the messages the model sees as JSON objects, fresh at each call and the caller's to change.
+
+        With ``limit``, the last of them, at most so many, which begin and cost as `build_context_entries` says. Raises
+        as that does.
+        """
         checked_leaf(leaf)
+        if limit is not None:
+            return [item.data for item in await self._context_end(limit, leaf)]
         async with self._turn:
             read = await self._backend.read_messages(self._ref, leaf=leaf)
             if isinstance(leaf, Stored):
                 self._note(read.stored_leaf_id, read.revision)
             return read.messages
+
+    async def _context_end(self, limit: int, leaf: LeafChoice) -> Sequence[ContextEntry]:
+        checked_leaf(leaf)
+        checked_end(limit)
+        async with self._turn:
+            read = await self._backend.read_context_end(self._ref, limit, leaf=leaf)
+            if isinstance(leaf, Stored):
+                self._note(read.stored_leaf_id, read.revision)
+            return read.items
 
     async def latest_compaction(self, *, leaf: LeafChoice = STORED) -> Entry | None:
         """Return the last compaction on the path, or None. The cost of the context."""

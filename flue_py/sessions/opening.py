@@ -45,7 +45,7 @@ async def open(
     create: bool = True,
     read_only: bool = False,
     busy_timeout: float = 30.0,
-    threads: bool = True,
+    threads: bool | None = None,
     pool_size: int | None = None,
     pool_timeout: float | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -68,11 +68,14 @@ async def open(
     somebody else. It makes no file, but for the index of a log that is in use; every write is `StoreUnavailable`, and
     so is opening a file of an older format.
 
-    ``threads=False`` is for a SQLite file or a store in memory: what is asked for runs at once on the thread that
-    asks, which it blocks, and needs no event loop of its own; any thread or loop may use the store. A lone append is
-    faster that way, and many at once are slower. ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are
-    the most connections to PostgreSQL, and how long an operation waits for one; they are for its URLs only.
-    ``limits`` are the most that one call may bring, such as the size of an entry.
+    ``threads`` is for a SQLite file or a store in memory. With them, an event loop goes on while the store waits
+    for the disk, and appends of many tasks at once share a commit. Without, what is asked for runs at once on the
+    thread that asks, which it blocks; a lone append is faster that way, and any thread or loop may use the store.
+    ``flue_py.open`` has them unless told otherwise, and ``flue_py.sync.open`` does without.
+
+    ``pool_size`` (default 10) and ``pool_timeout`` (30 seconds) are the most connections to PostgreSQL, and how
+    long an operation waits for one; they are for its URLs only. ``limits`` are the most that one call may bring,
+    such as the size of an entry.
 
     ``prices`` says what calls cost whose provider did not: by default the pricing file (``~/.flue-py/pricing.json``, or
     the one that ``FLUE_PY_PRICING`` names), then, where the extra ``prices`` is installed, published prices. A mapping,
@@ -81,13 +84,15 @@ async def open(
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
     is asked for again. What they raise ends the operation that asked as `InvalidArgument`, with theirs as its cause;
     nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
-    `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
+    `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
     checked_limits(limits)
     checked_choice(durability, "durability", ("full", "normal"))
     checked_flag(create, "create")
     checked_flag(read_only, "read_only")
-    checked_flag(threads, "threads")
+    if threads is not None:
+        checked_flag(threads, "threads")
+    on_caller = threads is False
     _check_seconds(busy_timeout, "busy_timeout")
     if clock is not None and not callable(clock):
         raise InvalidArgument(f"clock: {shown(clock)} is not a function that returns the time")
@@ -101,16 +106,22 @@ async def open(
     pool = _checked_pool(place, pool_size, pool_timeout)
     pricer = CallPricer(choose_prices(prices), sources.now_us)
     if read_only:
-        backend = await _open_read_only(kind, place, sources, busy_timeout, threads)
-    elif threads:
-        backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
-    else:
+        backend = await _open_read_only(kind, place, sources, busy_timeout, on_caller)
+    elif on_caller:
         backend = _open_on_caller(kind, place, sources, durability, create, busy_timeout)
+    else:
+        backend = await _open_backend(kind, place, sources, durability, create, busy_timeout, pool)
     store = Store(backend, limits, pricer)
     try:
         yield store
     finally:
         await store.close()
+
+
+def needs_event_loop(target: object = None, engine: object = None, threads: object = None) -> bool:
+    """Return whether a store that is opened so needs an event loop; whatever else is wrong is told on opening."""
+    is_url = isinstance(target, (str, PathLike)) and str(target).partition("://")[0] in _SCHEMES
+    return threads is True or (threads is None and (is_url or engine is not None))
 
 
 def _where(target: str | PathLike[str] | None, engine: AsyncEngine | None) -> tuple[Kind, str | AsyncEngine]:
@@ -180,14 +191,14 @@ def _checked_ids(draw: Callable[[], str] | None, what: str) -> Callable[[], str]
 
 
 async def _open_read_only(
-    kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float, threads: bool
+    kind: Kind, place: str | AsyncEngine, sources: Sources, busy_timeout: float, on_caller: bool
 ) -> Backend:
     scheme, _, path = place.partition(":///") if isinstance(place, str) else ("", "", "")
     if scheme == _SQLITE and path and "?" not in path:
         kind, place = "file", path
     if not isinstance(place, str) or kind != "file":
         raise InvalidArgument(f"read_only=True is for SQLite files: give a path, or {_SQLITE}:///PATH without a query")
-    if not threads:
+    if on_caller:
         return backends.sqlite.read_only.read_only_on_caller(place, sources=sources, busy_timeout=busy_timeout)
     return await backends.sqlite.read_only.open_read_only(place, sources=sources, busy_timeout=busy_timeout)
 

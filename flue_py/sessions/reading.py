@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, LeafChoice, Stored
+from flue_py.core.settings import PathSettings
 from flue_py.errors import AmbiguousId, EntryNotFound
-from flue_py.sessions.arguments import checked_id, checked_leaf, checked_place, checked_prefix
+from flue_py.sessions.arguments import checked_end, checked_id, checked_leaf, checked_place, checked_prefix
 from flue_py.sessions.handle import Handle, KnownPath
 
 _AMBIGUOUS = 6
@@ -16,12 +17,20 @@ class Reading(Handle):
 
     __slots__ = ()
 
-    async def get_active_path(self, *, leaf: LeafChoice = STORED) -> list[Entry]:
-        """Return the entries from root to leaf. O(path); one point read where nothing changed.
+    async def get_active_path(self, *, leaf: LeafChoice = STORED, limit: int | None = None) -> list[Entry]:
+        """Return the entries from root to leaf; with ``limit``, the last of them, at most so many.
 
-        Raises `EntryNotFound` for a ``leaf`` the session does not see.
+        A ``limit`` counts entries of every kind, and never takes a tool's result without its call: where it would cut
+        in between, fewer entries are returned, from the next place on that divides no call and result. Only where
+        there is no such place, because what the path ends with is longer than ``limit``, that is returned whole.
+
+        O(path); one point read where nothing changed. With ``limit``: O(limit + forks on the path), however long the
+        path, plus what lies between its results and their calls. Raises `EntryNotFound` for a ``leaf`` the session
+        does not see, `InvalidArgument` for a ``limit`` below 1.
         """
         checked_leaf(leaf)
+        if limit is not None:
+            return await self._path_end(checked_end(limit), leaf)
         async with self._turn:
             known = self._path
             read = await self._backend.read_path(self._ref, leaf=leaf, unless=None if known is None else known.stamp)
@@ -32,6 +41,12 @@ class Reading(Handle):
             if isinstance(leaf, Stored):
                 self._path = KnownPath(read.stamp, entries)
             return list(entries)
+
+    async def _path_end(self, limit: int, leaf: LeafChoice) -> list[Entry]:
+        async with self._turn:
+            read = await self._backend.read_path_end(self._ref, limit, leaf=leaf)
+            self._note_read(read, leaf)
+            return list(read.entries or ())
 
     async def get_active_path_since(self, since: str | None, *, leaf: LeafChoice = STORED) -> list[Entry]:
         """Return the path's entries after ``since``; all for None, none where it is not on the path.
@@ -53,6 +68,17 @@ class Reading(Handle):
         checked_leaf(leaf)
         async with self._turn:
             return await self._backend.read_turns(self._ref, leaf=leaf)
+
+    async def settings(self, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level that the path has at its leaf, or at another; a branch has its own.
+
+        The thinking level is that of the last ``thinking_level_change``; the model, with its provider, that of the last
+        answer or ``model_change``, whichever came later. None where the path says nothing. O(entries since the last
+        answer or change of model + forks on the path). Raises `EntryNotFound`.
+        """
+        checked_leaf(leaf)
+        async with self._turn:
+            return await self._backend.read_settings(self._ref, leaf=leaf)
 
     async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""

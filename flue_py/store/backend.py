@@ -20,6 +20,7 @@ from flue_py.core.limits import DEFAULT_LIMITS
 from flue_py.core.listing import ANY_SESSION, LAST_ACTIVE_FIRST, Listing, Ordering, SessionFilter
 from flue_py.core.log import NO_NOTE, LogLine, Note
 from flue_py.core.operations import Committed, Operation
+from flue_py.core.projection import ContextRead
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
@@ -49,6 +50,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
@@ -134,10 +136,10 @@ class Backend:
         Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
         session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
         `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
-        activity, creation or title without a filter that passes sessions over; else O(sessions).
+        activity, creation or title without a filter that passes sessions over; else O(sessions), of these scopes.
         """
         listing = Listing(scope, kind, where, ordering)
-        return await self._runner.read(lambda tx: ops.read.list_sessions(tx, listing, limit, cursor), loose=True)
+        return await self._runner.read(lambda tx: ops.listing.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
@@ -507,6 +509,15 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.read_path_since(tx, session_id, since, leaf))
 
+    async def read_path_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
+        """Return the last ``limit`` entries of the path, or fewer, root to leaf: the last whole exchanges.
+
+        No tool call is left out whose result is returned (`core.exchange.tail_start`): they begin as early as that and
+        ``limit`` allow. A last exchange that is longer than ``limit`` is returned whole. Raises `EntryNotFound`.
+        O(limit + forks on the path), and up to the calls of the results in it: all of the path for one without a call.
+        """
+        return await self._runner.read(lambda tx: ops.ends.read_path_end(tx, session_id, limit, leaf), loose=True)
+
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
@@ -516,14 +527,23 @@ class Backend:
         ``entries=None`` if ``unless`` still holds. Raises `EntryNotFound`. O(kept entries + forks on the path), however
         long the history before them; with pins, also O(exclusions).
         """
-        return await self._runner.read(lambda tx: ops.read.read_context(tx, session_id, leaf, unless), loose=True)
+        return await self._runner.read(lambda tx: ops.contexts.read_context(tx, session_id, leaf, unless), loose=True)
 
     async def read_messages(self, session_id: str, *, leaf: LeafChoice = STORED) -> MessagesRead:
         """Return the messages that the projection of `read_context` gives, in its order, decoded afresh.
 
         Raises `EntryNotFound`. O(kept entries + forks on the path), and less for each than `read_context`.
         """
-        return await self._runner.read(lambda tx: ops.read.read_messages(tx, session_id, leaf), loose=True)
+        return await self._runner.read(lambda tx: ops.contexts.read_messages(tx, session_id, leaf), loose=True)
+
+    async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
+        """Return the last ``limit`` items of what `context_of` makes of `read_context`, or fewer: whole exchanges.
+
+        They begin where `read_path_end` lets entries begin, counted in items. Raises `EntryNotFound`. O(entries that
+        they come from + forks on the path), and up to the calls of the results in it; the cost of `read_context` where
+        the context has not many more.
+        """
+        return await self._runner.read(lambda tx: ops.ends.read_context_end(tx, session_id, limit, leaf), loose=True)
 
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         """Return the usage after ``since`` up to the leaf: a difference of two stored sums.
@@ -539,6 +559,13 @@ class Backend:
         Raises `EntryNotFound`. O(user messages on the path + its forks).
         """
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
+
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+
+        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.settings.read_settings(tx, session_id, leaf))
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry that the session sees: what it inherited root first, then its own as they were added.

@@ -50,6 +50,18 @@ def assistant(text: str = "ok", *, tokens: int = 0, dollars: float = 0.0, **fiel
     return NewEntry.message({"role": "assistant", "content": content, "usage": usage, **fields})
 
 
+def call(*call_ids: str) -> NewEntry:
+    """Return an assistant message that calls tools."""
+    content: JsonValue = [{"type": "toolCall", "id": each, "name": "read", "arguments": {}} for each in call_ids]
+    return NewEntry.message({"role": "assistant", "content": content})
+
+
+def result(call_id: str) -> NewEntry:
+    """Return the result of a tool call."""
+    content: JsonValue = [{"type": "text", "text": call_id}]
+    return NewEntry.message({"role": "toolResult", "toolCallId": call_id, "content": content})
+
+
 def compaction(first_kept: str, summary: str = "so far", *, tokens: int = 0, dollars: float = 0.0) -> NewEntry:
     """Return a compaction whose summarisation used ``tokens`` input tokens and ``dollars``."""
     usage: JsonObject = {"input": tokens, "totalTokens": tokens, "cost": {"total": dollars}}

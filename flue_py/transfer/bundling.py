@@ -182,7 +182,8 @@ async def read_bundle(
     source = checked_path(path, "path")
     limits = store.limits if limits is None else checked_limits(limits)
     with temporary_folder() as folder:
-        async with open_store(folder / "bundle.db", durability="normal", prices=False) as scratch:
+        threads = store.backend.waiting.needs_loop
+        async with open_store(folder / "bundle.db", durability="normal", prices=False, threads=threads) as scratch:
             try:
                 file = await store.backend.waiting.call(partial(open_plain, source))
             except OSError as error:

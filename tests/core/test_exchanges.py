@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flue_py.core.exchange import Call, Pairing
+from flue_py.core.exchange import Call, Pairing, tail_start
 from flue_py.core.jsontext import JsonObject, JsonValue
 
 USER: JsonObject = {"role": "user", "content": "u"}
@@ -93,3 +93,65 @@ def test_groups_share_no_message_and_a_whole_cut_parts_none(messages: list[JsonO
     for cut in range(len(messages)):
         split = any(call.at < cut <= place for call, results in pairing.results.items() for place in results)
         assert (cut in whole) is not split
+
+
+MESSAGES = st.lists(
+    st.sampled_from([USER, ANSWER, None, call("a"), call("b"), call("a", "b"), result("a"), result("b"), result("c")]),
+    max_size=12,
+)
+
+
+@given(MESSAGES, st.integers(1, 14))
+def test_the_end_begins_at_the_first_whole_cut_within_the_limit_or_at_the_last_before_it(
+    messages: list[JsonObject | None], limit: int
+) -> None:
+    cuts = Pairing(messages).whole_cuts(range(len(messages)))
+    within = [cut for cut in cuts if cut >= len(messages) - limit]
+    assert tail_start(messages, limit, is_all=True) == (within[0] if within else cuts[-1] if cuts else 0)
+
+
+@given(MESSAGES, st.integers(1, 14), st.integers(0, 12))
+def test_the_end_of_messages_tells_where_it_begins_or_that_it_cannot(
+    messages: list[JsonObject | None], limit: int, read: int
+) -> None:
+    start = max(len(messages) - read, 0)
+    told = tail_start(messages[start:], limit, is_all=False)
+    if told is not None:
+        assert start + told == tail_start(messages, limit, is_all=True)
+    elif len(messages) - start >= limit:
+        assert Pairing(messages[start:]).unpaired or len(messages[start:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("messages", "limit", "start"),
+    [
+        ([USER, ANSWER, USER, ANSWER], 2, 2),
+        ([USER, ANSWER, USER, ANSWER], 9, 0),
+        ([USER, call("a"), result("a"), ANSWER], 2, 3),
+        ([USER, call("a"), result("a"), ANSWER], 3, 1),
+        ([USER, call("a", "b"), result("a"), result("b")], 2, 1),
+        ([call("a"), USER, ANSWER, result("a")], 1, 0),
+        ([call("a"), USER, ANSWER, result("a"), USER], 4, 4),
+        ([USER, result("lost"), ANSWER], 2, 1),
+        ([], 3, 0),
+    ],
+)
+def test_an_end_is_whole_exchanges(messages: list[JsonObject | None], limit: int, start: int) -> None:
+    assert tail_start(messages, limit, is_all=True) == start
+
+
+@pytest.mark.parametrize(
+    ("messages", "limit", "start"),
+    [
+        ([USER, ANSWER], 2, 0),
+        ([USER, ANSWER], 3, None),
+        ([result("a"), ANSWER], 2, None),
+        ([result("a"), ANSWER, USER], 2, 1),
+        ([call("a"), result("a")], 1, 0),
+        ([], 1, None),
+    ],
+)
+def test_where_an_end_begins_may_need_more_messages(
+    messages: list[JsonObject | None], limit: int, start: int | None
+) -> None:
+    assert tail_start(messages, limit, is_all=False) == start

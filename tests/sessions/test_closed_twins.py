@@ -62,7 +62,7 @@ def test_every_call_on_a_closed_store_or_a_session_of_it_says_so(target: str) ->
 
 
 def test_a_blocking_call_from_the_thread_of_the_event_loop_is_refused(tmp_path: Path) -> None:
-    with flue_py.sync.open(tmp_path / "s.db", prices=False) as store:
+    with flue_py.sync.open(tmp_path / "s.db", prices=False, threads=True) as store:
         store.create_session(key="k")
 
         def progress(*_: object) -> None:
@@ -71,7 +71,7 @@ def test_a_blocking_call_from_the_thread_of_the_event_loop_is_refused(tmp_path: 
         with flue_py.sync.open(tmp_path / "t.db", prices=False):
             pass
         with pytest.raises(WrongEventLoop, match="would wait for itself"):
-            store._portal.call(_called_there, progress)
+            store._way.call(partial(_called_there, progress))
 
 
 async def _called_there(progress: Callable[..., None]) -> None:
@@ -147,6 +147,7 @@ def test_where_no_thread_can_be_started_the_store_is_unavailable(target: str, mo
     begin = Thread.start
 
     needed = {":memory:": 1}.get(target, 2 if "://" in target else 4)
+    threads = None if "://" in target else True
     for allowed in range(needed + 1):
         begun: list[Thread] = []
 
@@ -159,7 +160,10 @@ def test_where_no_thread_can_be_started_the_store_is_unavailable(target: str, mo
         with monkeypatch.context() as patch:
             patch.setattr(Thread, "start", start)
             refused = pytest.raises(StoreUnavailable, match="can't start new thread; close other stores")
-            with refused if allowed < needed else nullcontext(), flue_py.sync.open(target, prices=False):
+            with (
+                refused if allowed < needed else nullcontext(),
+                flue_py.sync.open(target, prices=False, threads=threads),
+            ):
                 pass
         for thread in begun:
             thread.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -84,6 +85,60 @@ def test_sessions_that_come_back_are_blocking_too(store: sync.Store) -> None:
     assert store.get_session("missing") is None
     store.link_task(session, child, task_id="t")
     assert set(store.delete_session_tree(session).session_ids) == {session.id, child.id}
+
+
+@pytest.mark.parametrize("place", [":memory:", "s.db"])
+def test_a_store_on_sqlite_starts_no_thread(tmp_path: Path, place: str) -> None:
+    before = threading.enumerate()
+    with sync.open(place if place == ":memory:" else tmp_path / place) as store:
+        session = store.create_session()
+        session.append_message(user("a"))
+        with store.atomic() as batch:
+            batch.append_message(session, user("b"))
+        assert len(session.build_context()) == 2
+        assert threading.enumerate() == before
+    with sync.open(tmp_path / "t.db", threads=True):
+        assert len(threading.enumerate()) > len(before)
+    assert threading.enumerate() == before
+
+
+def test_a_blocking_store_is_used_inside_a_running_event_loop(tmp_path: Path) -> None:
+    async def in_a_notebook() -> int:
+        with sync.open(tmp_path / "s.db") as store:
+            session = store.create_session()
+            session.append_message(user("a"))
+            changes = session.watch(after=0)
+            assert next(changes).revision == 1
+            changes.close()
+            return len(session.build_context())
+
+    assert asyncio.run(in_a_notebook()) == 1
+
+
+def test_a_function_that_is_called_between_transactions_may_call_the_store(tmp_path: Path) -> None:
+    with sync.open(tmp_path / "s.db") as store:
+        session = store.create_session()
+        appended = session.append_messages([user("a"), assistant("b", 5), user("c")])
+
+        def summary(_: object) -> str:
+            return f"{len(session.build_context())} messages"
+
+        session.navigate(appended.entry_ids[0], summary=summary)
+        (left,) = session.get_active_path()
+        assert left.fields["summary"] == "3 messages"
+
+
+def test_what_is_awaited_by_a_blocking_call_is_named(tmp_path: Path) -> None:
+    async def summary(_: object) -> str:
+        await asyncio.sleep(0)
+        return "never"
+
+    with sync.open(tmp_path / "s.db") as store:
+        session = store.create_session()
+        appended = session.append_messages([user("a"), assistant("b", 5)])
+        with pytest.raises(flue_py.InvalidArgument, match="give it plain functions to call"):
+            session.navigate(appended.entry_ids[0], summary=summary)
+        assert session.leaf_id == appended.entry_ids[1]
 
 
 def test_errors_are_the_same(store: sync.Store) -> None:

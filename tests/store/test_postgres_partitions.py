@@ -14,12 +14,19 @@ from flue_py.store.backend import Backend
 from flue_py.store.engine import open_engine
 from flue_py.store.seam import Sources
 from flue_py.testing.contracts import BackendContract, StoreCopyContract
-from flue_py.testing.contracts.bad_input import BadInputContract
-from flue_py.testing.contracts.budgets import BudgetContract
-from flue_py.testing.contracts.idempotency import IdempotencyContract
-from flue_py.testing.contracts.listing import ListingContract
-from flue_py.testing.contracts.sessions import SessionContract
-from flue_py.testing.contracts.usage_ledger import LedgerContract
+from flue_py.testing.contracts.append import AppendContract
+from flue_py.testing.contracts.atomic import AtomicContract
+from flue_py.testing.contracts.attachments import AttachmentContract
+from flue_py.testing.contracts.catching_up import CatchUpContract
+from flue_py.testing.contracts.copying import CopyContract
+from flue_py.testing.contracts.deletion import DeletionContract
+from flue_py.testing.contracts.ends import EndContract
+from flue_py.testing.contracts.forks import ForkContract
+from flue_py.testing.contracts.imports import ImportContract
+from flue_py.testing.contracts.merging import MergingContract
+from flue_py.testing.contracts.reads import ReadContract
+from flue_py.testing.contracts.reused_ids import ReusedIdContract
+from flue_py.testing.contracts.undo import UndoContract
 from flue_py.testing.samples import add, new_session, path_ids, talk, user
 from flue_py.testing.sources import OpenBackend, counted_sources
 from tests.docs import pages
@@ -151,18 +158,33 @@ class Partitioned:
             partitioned_databases.give_back(url)
 
 
-# Promises about tables that are not partitioned: `test_contract` keeps them on PostgreSQL, and --run-slow here as well.
-NOT_OF_TREES = (SessionContract, ListingContract, IdempotencyContract, LedgerContract, BudgetContract, BadInputContract)
+# Where rows are written to, read from, moved between or deleted from partitioned tables. Of the other facets, which
+# `test_contract` keeps on PostgreSQL, --run-slow runs all here as well.
+OF_PARTITIONS = (
+    AppendContract,
+    AttachmentContract,
+    AtomicContract,
+    CatchUpContract,
+    CopyContract,
+    DeletionContract,
+    EndContract,
+    ForkContract,
+    ImportContract,
+    MergingContract,
+    ReadContract,
+    ReusedIdContract,
+    UndoContract,
+)
 
 
 class TestPartitionedContract(Partitioned, BackendContract):
     """The contract."""
 
     @pytest.fixture(autouse=True)
-    def on_trees(self, request: pytest.FixtureRequest) -> None:
+    def on_partitions(self, request: pytest.FixtureRequest) -> None:
         name = request.function.__name__
         promised_by = next(cls for cls in type(self).__mro__ if name in vars(cls))
-        if promised_by in NOT_OF_TREES and not request.config.getoption("--run-slow"):
+        if promised_by not in OF_PARTITIONS and not request.config.getoption("--run-slow"):
             pytest.skip("slow: needs --run-slow")
 
 

@@ -10,7 +10,7 @@ import pytest
 from flue_py.core.ledger import LedgerQuery
 from flue_py.store.backend import Backend
 from flue_py.store.sqlite.memory import MemoryRunner
-from flue_py.testing.samples import add, assistant, new_session, user
+from flue_py.testing.samples import add, assistant, compaction, new_session, talk, user
 from flue_py.testing.sources import counted_sources
 
 Read = Callable[[Backend, str], Awaitable[object]]
@@ -64,3 +64,33 @@ async def test_what_is_summed_up_of_calls_costs_as_many_steps_as_there_are_calls
 
     assert few > FEW / 100
     assert many < 1.5 * (MANY / FEW) * few
+
+
+ENDS: dict[str, Read] = {
+    "the end of a path": lambda backend, session: backend.read_path_end(session, 20),
+    "the end of a context": lambda backend, session: backend.read_context_end(session, 20),
+}
+
+
+async def steps_of_end(read: Read, messages: int, *, compacted: bool) -> int:
+    runner = CountingRunner()
+    backend = Backend(runner, counted_sources())
+    session = await new_session(backend, *talk(messages))
+    if compacted:
+        first = await backend.read_path_end(session.id, 20)
+        await add(backend, session.id, compaction((first.entries or ())[0].id), *talk(20))
+    runner.hundreds = 0
+    for _ in range(20):
+        await read(backend, session.id)
+    await backend.close()
+    return runner.hundreds
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("compacted", [False, True], ids=["whole", "compacted"])
+@pytest.mark.parametrize("name", ENDS)
+async def test_an_end_costs_the_same_however_much_comes_before_it(name: str, compacted: bool) -> None:
+    few, many = [await steps_of_end(ENDS[name], count, compacted=compacted) for count in (40, 2000)]
+
+    assert few > 20
+    assert abs(many - few) <= 2

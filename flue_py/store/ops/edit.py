@@ -9,9 +9,9 @@ from flue_py.core.log import Edit, EditKind, Note, row_value
 from flue_py.core.pins import effective_pins
 from flue_py.core.sessions import EditMetadata, Expected, SessionInfo, Stored, check_entry_label, check_label
 from flue_py.errors import InvalidArgument
+from flue_py.store.ops.contexts import latest_compaction_fields
 from flue_py.store.ops.marks import mark_of, pins_of, put_marks
 from flue_py.store.ops.pins import group_of
-from flue_py.store.ops.read import latest_compaction_fields
 from flue_py.store.ops.sessions import require_session, write_edits
 from flue_py.store.ops.state import read_state, see_entry
 from flue_py.store.schema.session_state import SessionState

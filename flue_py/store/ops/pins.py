@@ -13,8 +13,9 @@ from flue_py.core.exchange import Pairing, answered_id, called_ids, messages_of
 from flue_py.core.jsontext import JsonObject, decode_object
 from flue_py.core.kinds import COMPACTION, SHOWN_KINDS
 from flue_py.core.pins import effective_pins, keeping_pinned
+from flue_py.store.ops.contexts import latest_compaction_fields
 from flue_py.store.ops.marks import pins_of
-from flue_py.store.ops.read import latest_compaction_fields, named_on_path, path_stretch
+from flue_py.store.ops.paths import named_on_path, path_stretch
 from flue_py.store.ops.state import find_visible
 from flue_py.store.schema.session_state import Position, SessionState
 from flue_py.store.seam import Transaction

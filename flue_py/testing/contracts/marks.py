@@ -13,26 +13,16 @@ from flue_py.testing.checks import Refusals, unchanged
 from flue_py.testing.samples import (
     UNKNOWN,
     add,
+    call,
     compaction,
     context_of,
     new_session,
     path_ids,
     placed,
+    result,
     talk,
     user,
 )
-
-
-def call(*call_ids: str) -> NewEntry:
-    """Return an assistant message that calls tools."""
-    content: JsonValue = [{"type": "toolCall", "id": each, "name": "read", "arguments": {}} for each in call_ids]
-    return NewEntry.message({"role": "assistant", "content": content})
-
-
-def result(call_id: str) -> NewEntry:
-    """Return the result of a tool call."""
-    content: JsonValue = [{"type": "text", "text": call_id}]
-    return NewEntry.message({"role": "toolResult", "toolCallId": call_id, "content": content})
 
 
 async def context_ids(backend: Backend, session_id: str, leaf: LeafChoice = STORED) -> list[str]:

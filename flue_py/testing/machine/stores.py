@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from operator import itemgetter
 from typing import ClassVar, TypeVar, cast
 
 from hypothesis import settings
@@ -545,6 +546,8 @@ def _comparable_answer(result: object) -> object:
             session_ids=tuple(sorted(result.session_ids)),
             missing_ids=tuple(sorted(result.missing_ids)),
             entries_kept=0,
+            # Those of each session stay in their order.
+            links=tuple(sorted(result.links, key=itemgetter(0))),
         )
     return result
 
@@ -597,6 +600,9 @@ def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Ca
         "path to": lambda backend: path_of(backend, session_id, entry_id),
         "usage to": lambda backend: backend.read_usage(session_id, None, leaf=entry_id),
         "context at": lambda backend: _context_ids(backend, session_id, entry_id),
+        "settings at": lambda backend: backend.read_settings(session_id, leaf=entry_id),
+        "end of path": lambda backend: _end_ids(backend, session_id, entry_id, 2),
+        "end of context": lambda backend: _context_end(backend, session_id, entry_id, 2),
         "turns to": lambda backend: backend.read_turns(session_id, leaf=entry_id),
         "common": lambda backend: backend.common_ancestor(session_id, session_id, other_leaf=entry_id),
         "ancestor": lambda backend: backend.is_ancestor(session_id, entry_id, leaf or entry_id),
@@ -609,6 +615,14 @@ async def _ids_since(backend: Backend, session_id: str, since: str) -> list[str]
 
 async def _context_ids(backend: Backend, session_id: str, leaf: str) -> list[str]:
     return [item.entry_id for item in projected(await backend.read_context(session_id, leaf=leaf))]
+
+
+async def _end_ids(backend: Backend, session_id: str, leaf: str, limit: int) -> list[str]:
+    return ids_of(entries_of(await backend.read_path_end(session_id, limit, leaf=leaf)))
+
+
+async def _context_end(backend: Backend, session_id: str, leaf: str, limit: int) -> list[object]:
+    return [(item.entry_id, item.data) for item in (await backend.read_context_end(session_id, limit, leaf=leaf)).items]
 
 
 async def _told_of_store(backend: Backend, *, ties: bool) -> object:
@@ -635,6 +649,11 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     context = projected(await backend.read_context(session_id))
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
+    for limit in (1, 3, len(path) + 1):
+        end = entries_of(await backend.read_path_end(session_id, limit))
+        assert end == path[len(path) - len(end) :]
+        last = (await backend.read_context_end(session_id, limit)).items
+        assert list(last) == context[len(context) - len(last) :]
     assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
     await check_window(backend, session_id, None)
     if path:

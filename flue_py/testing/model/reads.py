@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from flue_py.core.entries import Entry
+from flue_py.core.exchange import Pairing, messages_of
+from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import EXCLUSION
 from flue_py.core.listing import (
     ANY_SESSION,
@@ -19,7 +21,7 @@ from flue_py.core.listing import (
     write_cursor,
 )
 from flue_py.core.log import LogLine
-from flue_py.core.projection import context_of, latest_compaction, pinned_ids
+from flue_py.core.projection import ContextRead, context_of, latest_compaction, pinned_ids
 from flue_py.core.rows import CallRow
 from flue_py.core.sessions import (
     STORED,
@@ -37,6 +39,7 @@ from flue_py.core.sessions import (
     TaskLink,
     require_meant,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound
@@ -142,6 +145,11 @@ class ModelReads:
             path = path[depth + 1 :]
         return _path_read(session, at, path)
 
+    async def read_path_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> PathRead:
+        read = await self.read_path(session_id, leaf=leaf)
+        entries = read.entries or ()
+        return replace(read, entries=entries[_start_of_end(messages_of(entries), limit) :])
+
     async def read_context(
         self, session_id: str, *, leaf: LeafChoice = STORED, unless: ReadStamp | None = None
     ) -> PathRead:
@@ -166,6 +174,12 @@ class ModelReads:
         items = context_of(kept, read.compaction)
         return MessagesRead(read.leaf_id, read.stored_leaf_id, read.revision, [item.data for item in items])
 
+    async def read_context_end(self, session_id: str, limit: int, *, leaf: LeafChoice = STORED) -> ContextRead:
+        read = await self.read_context(session_id, leaf=leaf)
+        items = context_of(read.entries or (), read.compaction)
+        start = _start_of_end([item.data for item in items], limit)
+        return ContextRead(read.leaf_id, read.stored_leaf_id, read.revision, items[start:])
+
     async def read_usage(self, session_id: str, since: str | None, *, leaf: LeafChoice = STORED) -> UsageWindow:
         session = self._session(session_id)
         at = _leaf(session, leaf)
@@ -179,6 +193,19 @@ class ModelReads:
         session = self._session(session_id)
         path = session.path(_leaf(session, leaf))
         return [entry for entry in path if begins_turn(entry)]
+
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        session = self._session(session_id)
+        found: dict[str, object] = {}
+        for entry in session.path(_leaf(session, leaf)):
+            data = entry.data if isinstance(entry.data, dict) else {}
+            if entry.kind == "thinking_level_change":
+                found["thinking_level"] = data.get("thinkingLevel")
+            elif entry.kind == "model_change":
+                found |= {"provider": data.get("provider"), "model": data.get("modelId")}
+            elif entry.role == "assistant":
+                found |= {"provider": data.get("provider"), "model": data.get("model")}
+        return PathSettings(**{name: value for name, value in found.items() if isinstance(value, str) and value})
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         session = self._session(session_id)
@@ -244,6 +271,12 @@ def _leaf(session: Session, leaf: LeafChoice) -> str | None:
         return session.info.leaf_id
     session.check_sees(leaf)
     return leaf
+
+
+def _start_of_end(messages: Sequence[JsonObject | None], limit: int) -> int:
+    """Return where the last whole exchanges begin: in the last ``limit`` messages, else as late as may be."""
+    cuts = Pairing(messages).whole_cuts(range(len(messages)))
+    return min((cut for cut in cuts if cut >= len(messages) - limit), default=max(cuts, default=0))
 
 
 def _path_read(session: Session, leaf: str | None, entries: list[Entry] | None) -> PathRead:

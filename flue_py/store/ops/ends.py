@@ -1,0 +1,80 @@
+"""The end of a path and of a context: the last whole exchanges, read from the leaf up, without the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from flue_py.core.entries import Entry
+from flue_py.core.exchange import messages_of, tail_start
+from flue_py.core.jsontext import JsonValue
+from flue_py.core.kinds import MESSAGE
+from flue_py.core.projection import ContextEntry, ContextRead, context_of, project_kept
+from flue_py.core.sessions import LeafChoice, PathRead, ReadStamp
+from flue_py.store.ops.contexts import kept_by, place_and_compaction, read_context
+from flue_py.store.ops.paths import path_stretch, place_to_read, read_state_and_epoch
+from flue_py.store.schema.session_state import Position, SessionState
+from flue_py.store.seam import Transaction
+
+Item = TypeVar("Item")
+Messages = Sequence[Mapping[str, JsonValue] | None]
+
+
+def read_path_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> PathRead:
+    """Return the last entries of a path (see `Backend.read_path_end`)."""
+    state, epoch = read_state_and_epoch(tx, session_id)
+    at, position = place_to_read(tx, state, leaf)
+    entries = None if position is None else _end(tx, state, position, (0, True), limit, _as_they_are, messages_of)
+    return PathRead(at, state.leaf, state.revision, ReadStamp(at, epoch), entries or ())
+
+
+def read_context_end(tx: Transaction, session_id: str, limit: int, leaf: LeafChoice) -> ContextRead:
+    """Return the last items of a context (see `Backend.read_context_end`)."""
+    state, at, position, compaction = place_and_compaction(tx, session_id, leaf)
+    items: Sequence[ContextEntry] | None = ()
+    if position is not None:
+        first = 0 if compaction is None else kept_by(tx, state, compaction)[0]
+        items = _end(tx, state, position, (first, compaction is None), limit, project_kept, _messages_in)
+    if items is None:
+        # It may take the summary, too, or what that has pinned.
+        tx.require_snapshot()
+        read = read_context(tx, session_id, leaf, None)
+        items = context_of(read.entries or (), read.compaction)
+        items = items[tail_start(_messages_in(items), limit, is_all=True) :]
+    return ContextRead(at, state.leaf, state.revision, items)
+
+
+def _end(
+    tx: Transaction,
+    state: SessionState,
+    position: Position,
+    beginning: tuple[int, bool],
+    limit: int,
+    items_of: Callable[[Sequence[Entry]], Sequence[Item]],
+    messages_in: Callable[[Sequence[Item]], Messages],
+) -> Sequence[Item] | None:
+    """Return the last whole exchanges of what a path comes to; None where it takes more than the path to tell.
+
+    ``beginning`` is the depth to begin at, and whether nothing comes before that. As many entries are read as there
+    are to be items, then twice as many more, until there are enough of them and every result among them has its call.
+    """
+    first, is_everything = beginning
+    above, entries, more = position.depth, list[Entry](), limit
+    while is_everything or above - more >= first - 1:
+        last, above = above, max(above - more, first - 1)
+        entries = path_stretch(tx, state, position, above, last) + entries
+        items = items_of(entries)
+        start = tail_start(messages_in(items), limit, is_all=is_everything and above < first)
+        if start is not None:
+            return items[start:]
+        more = 2 * len(entries)
+    return None
+
+
+def _as_they_are(entries: Sequence[Entry]) -> Sequence[Entry]:
+    return entries
+
+
+def _messages_in(items: Sequence[ContextEntry]) -> Messages:
+    """Return the messages among the items of a context; None for what stands for another entry."""
+    return [item.data if item.kind == MESSAGE else None for item in items]

@@ -1,0 +1,362 @@
+"""The blocking twin of `flue_py.open`, `Store` and `Session`, for scripts and notebooks.
+
+    with flue_py.sync.open("sessions.db") as store:
+        session = store.open_session("triage", mode="get_or_create")
+        session.append_message({"role": "user", "content": "Why is the build red?"})
+        messages = session.build_context()
+
+Each method takes and returns what its asynchronous namesake does, with blocking sessions in place of asynchronous ones,
+and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
+session are here, too.
+
+On a SQLite file or a store in memory all of it happens on the thread that calls: there is no event loop, and a function
+that is given to be called, such as ``progress``, cannot be an async one. With PostgreSQL, an engine or ``threads=True``
+an event loop runs in a thread of its own for the length of the ``with``, and calls such functions there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import update_wrapper
+from importlib import import_module
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.limits import Limits
+from flue_py.core.salvaging import SalvageReport
+from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
+from flue_py.errors import StoreClosed
+from flue_py.sessions import opening
+from flue_py.sessions.atomic import Atomic as AsyncAtomic
+from flue_py.sessions.session import Session as AsyncSession
+from flue_py.sessions.store import Store as AsyncStore
+from flue_py.store.backend import Backend
+from flue_py.store.waiting import OnCaller
+from flue_py.sync.twins import Twin, adapting, blocking, collecting, entering, same
+from flue_py.sync.ways import LoopThread, OnThisThread, Way
+from flue_py.transfer import salvaging
+from flue_py.transfer.salvaging import salvage_file
+
+P = ParamSpec("P")
+
+
+def _session(way: Way, session: AsyncSession) -> Session:
+    return Session(way, session)
+
+
+def _session_or_none(way: Way, session: AsyncSession | None) -> Session | None:
+    return None if session is None else Session(way, session)
+
+
+def _atomic(way: Way, batch: AsyncAtomic) -> Atomic:
+    return Atomic(way, batch)
+
+
+class Session(Twin[AsyncSession]):
+    """The blocking twin of `flue_py.Session`."""
+
+    refresh = blocking(AsyncSession.refresh)
+
+    append_message = blocking(AsyncSession.append_message)
+    append_messages = blocking(AsyncSession.append_messages)
+    append_compaction = blocking(AsyncSession.append_compaction)
+    append_branch_summary = blocking(AsyncSession.append_branch_summary)
+    append_custom = blocking(AsyncSession.append_custom)
+    import_entries = blocking(AsyncSession.import_entries)
+    record_call = blocking(AsyncSession.record_call)
+    import_call = blocking(AsyncSession.import_call)
+
+    move_leaf = blocking(AsyncSession.move_leaf)
+    navigate = blocking(AsyncSession.navigate)
+    rewind = blocking(AsyncSession.rewind)
+    undo = blocking(AsyncSession.undo)
+    redo = blocking(AsyncSession.redo)
+    remove_leaf_message = blocking(AsyncSession.remove_leaf_message)
+    log = blocking(AsyncSession.log)
+    go_back = blocking(AsyncSession.go_back)
+
+    fork = adapting(AsyncSession.fork, _session)
+    create_task = adapting(AsyncSession.create_task, _session)
+    end_task = blocking(AsyncSession.end_task)
+    task_links = blocking(AsyncSession.task_links)
+    task_parents = blocking(AsyncSession.task_parents)
+
+    get_active_path = blocking(AsyncSession.get_active_path)
+    get_active_path_since = blocking(AsyncSession.get_active_path_since)
+    turns = blocking(AsyncSession.turns)
+    settings = blocking(AsyncSession.settings)
+    latest_assistant = blocking(AsyncSession.latest_assistant)
+    is_ancestor = blocking(AsyncSession.is_ancestor)
+    build_context_entries = blocking(AsyncSession.build_context_entries)
+    build_context = blocking(AsyncSession.build_context)
+    latest_compaction = blocking(AsyncSession.latest_compaction)
+    aggregate_usage_since = blocking(AsyncSession.aggregate_usage_since)
+    entry_costs = blocking(AsyncSession.entry_costs)
+    get_entry = blocking(AsyncSession.get_entry)
+    resolve_entry_id = blocking(AsyncSession.resolve_entry_id)
+    get_tree = blocking(AsyncSession.get_tree)
+    name = blocking(AsyncSession.name)
+    html_report = blocking(AsyncSession.html_report)
+    context_snapshots = blocking(AsyncSession.context_snapshots)
+
+    cherry_pick = blocking(AsyncSession.cherry_pick)
+    merge_back = blocking(AsyncSession.merge_back)
+    common_ancestor = blocking(AsyncSession.common_ancestor)
+    diff = blocking(AsyncSession.diff)
+
+    set_label = blocking(AsyncSession.set_label)
+    labels = blocking(AsyncSession.labels)
+    pin = blocking(AsyncSession.pin)
+    unpin = blocking(AsyncSession.unpin)
+    pins = blocking(AsyncSession.pins)
+    exclude = blocking(AsyncSession.exclude)
+    include = blocking(AsyncSession.include)
+    exclusions = blocking(AsyncSession.exclusions)
+    set_title = blocking(AsyncSession.set_title)
+    set_metadata = blocking(AsyncSession.set_metadata)
+    set_completed = blocking(AsyncSession.set_completed)
+
+    budgets = blocking(AsyncSession.budgets)
+    reserve = blocking(AsyncSession.reserve)
+    commit = blocking(AsyncSession.commit)
+    release = blocking(AsyncSession.release)
+    prolong = blocking(AsyncSession.prolong)
+    budgeted = entering(AsyncSession.budgeted, same)
+
+    changes = blocking(AsyncSession.changes)
+
+    def watch(self, *, after: int | None = None) -> Iterator[Change]:
+        """Yield every change after a revision (default: the handle's), then wait for each as it comes.
+
+        Otherwise as `flue_py.Session.watch`.
+        """
+        changes = self._original.watch(after=after)
+
+        async def following() -> Change | None:
+            return await anext(changes, None)
+
+        try:
+            while (change := self._way.call(following)) is not None:
+                yield change
+        finally:
+            self._way.close(changes)
+
+    @property
+    def id(self) -> str:
+        return self._original.id
+
+    @property
+    def ref(self) -> SessionRef:
+        return self._original.ref
+
+    @property
+    def scope(self) -> str:
+        return self._original.scope
+
+    @property
+    def key(self) -> str | None:
+        return self._original.key
+
+    @property
+    def kind(self) -> SessionKind:
+        return self._original.kind
+
+    @property
+    def title(self) -> str | None:
+        return self._original.title
+
+    @property
+    def metadata(self) -> JsonObject:
+        return self._original.metadata
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._original.leaf_id
+
+    @property
+    def draft(self) -> str | None:
+        return self._original.draft
+
+    @property
+    def revision(self) -> int:
+        return self._original.revision
+
+    @property
+    def info(self) -> SessionInfo:
+        return self._original.info
+
+
+class Atomic(Twin[AsyncAtomic]):
+    """The blocking twin of `flue_py.Atomic`."""
+
+    append_message = collecting(AsyncAtomic.append_message, same)
+    append_messages = collecting(AsyncAtomic.append_messages, same)
+    append_entries = collecting(AsyncAtomic.append_entries, same)
+    create_session = collecting(AsyncAtomic.create_session, _session)
+    fork = collecting(AsyncAtomic.fork, _session)
+    create_task = collecting(AsyncAtomic.create_task, _session)
+    link_task = collecting(AsyncAtomic.link_task, same)
+    end_task = collecting(AsyncAtomic.end_task, same)
+    delete_session_tree = collecting(AsyncAtomic.delete_session_tree, same)
+    move_leaf = collecting(AsyncAtomic.move_leaf, same)
+    set_title = collecting(AsyncAtomic.set_title, same)
+    set_metadata = collecting(AsyncAtomic.set_metadata, same)
+    set_completed = collecting(AsyncAtomic.set_completed, same)
+    set_label = collecting(AsyncAtomic.set_label, same)
+    pin = collecting(AsyncAtomic.pin, same)
+    unpin = collecting(AsyncAtomic.unpin, same)
+
+
+class Store(Twin[AsyncStore]):
+    """The blocking twin of `flue_py.Store`."""
+
+    @property
+    def limits(self) -> Limits:
+        return self._original.limits
+
+    @property
+    def backend(self) -> Backend:
+        return self._original.backend
+
+    create_session = adapting(AsyncStore.create_session, _session)
+    open_session = adapting(AsyncStore.open_session, _session)
+    get_session = adapting(AsyncStore.get_session, _session_or_none)
+    find_session = adapting(AsyncStore.find_session, _session)
+    list_sessions = blocking(AsyncStore.list_sessions)
+    import_session = adapting(AsyncStore.import_session, _session)
+    append_messages = blocking(AsyncStore.append_messages)
+    atomic = entering(AsyncStore.atomic, _atomic)
+
+    usage = blocking(AsyncStore.usage)
+    call_conflicts = blocking(AsyncStore.call_conflicts)
+
+    link_task = blocking(AsyncStore.link_task)
+    delete_session_tree = blocking(AsyncStore.delete_session_tree)
+
+    set_budget = blocking(AsyncStore.set_budget)
+    get_budget = blocking(AsyncStore.get_budget)
+    list_budgets = blocking(AsyncStore.list_budgets)
+    delete_budget = blocking(AsyncStore.delete_budget)
+    held_amounts = blocking(AsyncStore.held_amounts)
+    get_reservation = blocking(AsyncStore.get_reservation)
+
+    verify = blocking(AsyncStore.verify)
+    info = blocking(AsyncStore.info)
+    backup = blocking(AsyncStore.backup)
+
+    def close(self) -> None:
+        # Twice is no error.
+        with suppress(StoreClosed):
+            self._way.call(self._original.close)
+
+    close.__doc__ = AsyncStore.close.__doc__
+
+
+if TYPE_CHECKING:
+    from flue_py.transfer import bundling, exporting, transcripts
+    from flue_py.transfer.importing import run as importing
+
+    import_file = blocking(importing.import_file)
+    export_session = blocking(exporting.export_session)
+    transcript = blocking(transcripts.transcript)
+    write_transcript = blocking(transcripts.write_transcript)
+    write_bundle = blocking(bundling.write_bundle)
+    read_bundle = blocking(bundling.read_bundle)
+else:
+    # Imported when asked for: who opens a store need not wait for all formats, reports and bundles.
+    _FUNCTIONS = {
+        "import_file": "flue_py.transfer.importing.run",
+        "export_session": "flue_py.transfer.exporting",
+        "transcript": "flue_py.transfer.transcripts",
+        "write_transcript": "flue_py.transfer.transcripts",
+        "write_bundle": "flue_py.transfer.bundling",
+        "read_bundle": "flue_py.transfer.bundling",
+    }
+
+    def __getattr__(name):
+        if name not in _FUNCTIONS:
+            raise AttributeError(f"module 'flue_py.sync' has no attribute {name!r}")
+        made = globals()[name] = blocking(getattr(import_module(_FUNCTIONS[name]), name))
+        return made
+
+    def __dir__():
+        return sorted({*globals(), *_FUNCTIONS})
+
+
+def _take_over_docstrings(twin: type, original: type) -> None:
+    for name, member in vars(twin).items():
+        if isinstance(member, property) and member.__doc__ is None:
+            member.__doc__ = getattr(original, name).__doc__
+
+
+_take_over_docstrings(Session, AsyncSession)
+_take_over_docstrings(Store, AsyncStore)
+
+
+def _shown(target: object) -> str:
+    """Return how to name a store in a message: by its path, while a URL may hold a password."""
+    is_path = isinstance(target, (str, PathLike)) and "://" not in str(target)
+    return str(target) if is_path else "the store"
+
+
+@contextmanager
+def _on_this_thread(manager: AbstractAsyncContextManager[AsyncStore], location: str) -> Iterator[Store]:
+    way = OnThisThread(location)
+    with way.entering(manager) as store:
+        if isinstance(store.backend.waiting, OnCaller):
+            store.backend.waiting.without_loop()
+        try:
+            yield Store(way, store)
+        finally:
+            way.stop()
+
+
+@contextmanager
+def _on_loop_thread(manager: AbstractAsyncContextManager[AsyncStore], location: str) -> Iterator[Store]:
+    loop = LoopThread(location)
+    ending = ExitStack()
+
+    def end(*error: *tuple[type[BaseException] | None, BaseException | None, TracebackType | None]) -> None:
+        atexit.unregister(end)
+        # What a forked child inherits is not its own to end.
+        if loop.is_here:
+            ending.__exit__(*error)
+
+    # Who never leaves the `with` loses nothing; but the interpreter could not end while the loop's thread runs.
+    atexit.register(end, None, None, None)
+    try:
+        ending.push(loop.stop)
+        yield Store(loop, ending.enter_context(loop.entering(manager)))
+    except BaseException:
+        end(*sys.exc_info())
+        raise
+    else:
+        end(None, None, None)
+
+
+def _opening(
+    opener: Callable[P, AbstractAsyncContextManager[AsyncStore]],
+) -> Callable[P, AbstractContextManager[Store]]:
+    def blocking_opener(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[Store]:
+        target = args[0] if args else kwargs.get("target")
+        if opening.needs_event_loop(target, kwargs.get("engine"), kwargs.get("threads")):
+            return _on_loop_thread(opener(*args, **kwargs), _shown(target))
+        kwargs["threads"] = False
+        return _on_this_thread(opener(*args, **kwargs), _shown(target))
+
+    return update_wrapper(blocking_opener, opener)
+
+
+open = _opening(opening.open)
+
+
+def salvage(damaged: str | PathLike[str], new: str | PathLike[str], *, limits: Limits | None = None) -> SalvageReport:
+    return salvage_file(damaged, new, limits=limits)
+
+
+salvage.__doc__ = salvaging.salvage.__doc__
