@@ -89,6 +89,7 @@ class Session(Twin[AsyncSession]):
     get_active_path = blocking(AsyncSession.get_active_path)
     get_active_path_since = blocking(AsyncSession.get_active_path_since)
     turns = blocking(AsyncSession.turns)
+    settings = blocking(AsyncSession.settings)
     latest_assistant = blocking(AsyncSession.latest_assistant)
     is_ancestor = blocking(AsyncSession.is_ancestor)
     build_context_entries = blocking(AsyncSession.build_context_entries)
