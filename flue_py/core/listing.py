@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import fields
@@ -25,7 +26,12 @@ SLOT_BITS = 22
 ORDERS: tuple[SessionOrder, ...] = get_args(SessionOrder)
 SortValue: TypeAlias = int | str
 
+Scalar: TypeAlias = str | int | float | bool | None
+"""A value in JSON that holds no others."""
+
 _LARGEST = 2**63
+# What every JSON encoder writes as it is.
+_PLAIN = re.compile(r"[0-9A-Za-z_.,:;@ +-]+")
 _LOWER = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
 
 
@@ -34,7 +40,8 @@ class SessionFilter:
     """What sessions have to be to be listed; None asks for nothing. Times and amounts are stored units.
 
     ``title`` is part of the title that is shown (`SessionInfo.shown_title`), whatever the case of its ASCII letters.
-    ``min_`` and ``max_`` are included, ``_after_us`` and ``_before_us`` are not.
+    ``min_`` and ``max_`` are included, ``_after_us`` and ``_before_us`` are not. ``metadata`` are keys of the top level
+    of the metadata, and the values that they have to have: 1 is neither 1.0 nor True.
     """
 
     title: str | None = None
@@ -53,6 +60,9 @@ class SessionFilter:
     created_before_us: int | None = None
     updated_after_us: int | None = None
     updated_before_us: int | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_prefix: str | None = None
+    metadata: tuple[tuple[str, Scalar], ...] | None = None
 
     @property
     def asked(self) -> dict[str, object]:
@@ -67,13 +77,36 @@ class SessionFilter:
     @property
     def can_match(self) -> bool:
         """Whether a store can hold what is asked for at all."""
-        return all(is_storable(text) for text in (self.title, self.key, self.cwd) if text is not None)
+        texts = (self.title, self.key, self.cwd, self.scope_prefix)
+        return all(is_storable(text) for text in texts if text is not None)
+
+    @property
+    def needle(self) -> str:
+        """A text that metadata have in them, as JSON text, which are what is asked for; "" where there is none."""
+        found = [
+            f'"{part}"'
+            for pair in self.metadata or ()
+            for part in pair
+            if isinstance(part, str) and _PLAIN.fullmatch(part)
+        ]
+        return max(found, key=len, default="")
+
+    def has_metadata(self, info: SessionInfo) -> bool:
+        """Return whether a session's metadata are what is asked for."""
+        if not self.metadata:
+            return True
+        found = info.metadata
+        return all(key in found and is_same(found[key], value) for key, value in self.metadata)
 
     def matches(self, info: SessionInfo) -> bool:
         """Return whether a session is what is asked for."""
         if self.title is not None and lower(self.title) not in lower(info.shown_title or ""):
             return False
         if self.completed is not None and self.completed != (info.completed_us is not None):
+            return False
+        if self.scopes is not None and info.scope not in self.scopes:
+            return False
+        if not info.scope.startswith(self.scope_prefix or "") or not self.has_metadata(info):
             return False
         equal = ((self.key, info.key), (self.cwd, info.cwd))
         at_least = (
@@ -101,6 +134,11 @@ ANY_SESSION = SessionFilter()
 def slot_of(at_us: int) -> int:
     """Return the slot of a time in microseconds: what the listing by activity is sorted by first."""
     return at_us >> SLOT_BITS
+
+
+def is_same(found: object, asked: Scalar) -> bool:
+    """Return whether a value is the scalar that was asked for, of the same type."""
+    return type(found) is type(asked) and found == asked
 
 
 def lower(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -13,8 +14,8 @@ from flue_py.core.entries import to_microseconds
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, decode_object, encode_json
 from flue_py.core.limits import Limits
-from flue_py.core.listing import ORDERS, Ordering, SessionOrder
-from flue_py.core.sessions import LeafChoice, OnConflict, Seen, Stored, check_label, is_storable
+from flue_py.core.listing import ORDERS, Ordering, Scalar, SessionOrder
+from flue_py.core.sessions import LeafChoice, OnConflict, Seen, Stored, check_label, check_scope, is_storable
 from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
@@ -186,6 +187,30 @@ def checked_part(part: int | str | None) -> int | str | None:
 def optional(check: Callable[[T, str], Result], value: T | None, what: str) -> Result | None:
     """Return None for None, else what the check returns."""
     return None if value is None else check(value, what)
+
+
+def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
+    """Return scopes as a tuple. Raises `InvalidArgument` if they are no list of texts that can be stored."""
+    if not isinstance(scopes, Sequence) or isinstance(scopes, (str, bytes)):
+        raise InvalidArgument(f"scopes: should be a list of scopes, not {type(scopes).__name__}")
+    for scope in scopes:
+        check_scope(scope)
+    return tuple(scopes)
+
+
+def checked_scalars(metadata: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
+    """Return what metadata are to be, by key. Raises `InvalidArgument` for values that hold others, or are no JSON."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"metadata: should be an object, not {type(metadata).__name__}")
+    for key, value in metadata.items():
+        if not isinstance(key, str):
+            raise InvalidArgument(f"metadata: {shown(key)} is not a key; keys are texts")
+        is_scalar = value is None or type(value) in (str, int, bool)
+        if not is_scalar and not (type(value) is float and isfinite(value)):
+            raise InvalidArgument(
+                f"metadata: {shown(key)} can be compared with a text, a number, a boolean or None, not {shown(value)}"
+            )
+    return tuple(metadata.items())
 
 
 def checked_ordering(order_by: SessionOrder, descending: bool) -> Ordering:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, LeafChoice, Stored
+from flue_py.core.settings import PathSettings
 from flue_py.errors import AmbiguousId, EntryNotFound
 from flue_py.sessions.arguments import checked_end, checked_id, checked_ids, checked_leaf, checked_place, checked_prefix
 from flue_py.sessions.handle import Handle, KnownPath
@@ -69,6 +70,17 @@ class Reading(Handle):
         checked_leaf(leaf)
         async with self._turn:
             return await self._backend.read_turns(self._ref, leaf=leaf)
+
+    async def settings(self, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level that the path has at its leaf, or at another; a branch has its own.
+
+        The thinking level is that of the last ``thinking_level_change``; the model, with its provider, that of the last
+        answer or ``model_change``, whichever came later. None where the path says nothing. O(entries since the last
+        answer or change of model + forks on the path). Raises `EntryNotFound`.
+        """
+        checked_leaf(leaf)
+        async with self._turn:
+            return await self._backend.read_settings(self._ref, leaf=leaf)
 
     async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""

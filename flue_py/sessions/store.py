@@ -14,7 +14,7 @@ from flue_py.core.entries import NewEntry, checked_source
 from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
-from flue_py.core.listing import SessionFilter, SessionOrder
+from flue_py.core.listing import Scalar, SessionFilter, SessionOrder
 from flue_py.core.sessions import (
     STORED,
     Appended,
@@ -47,6 +47,8 @@ from flue_py.sessions.arguments import (
     checked_ordering,
     checked_path,
     checked_place,
+    checked_scalars,
+    checked_scopes,
     checked_seen,
     checked_session,
     checked_text,
@@ -207,6 +209,9 @@ class Store(StoreUsage, StoreBudgets):
         created_before: datetime | None = None,
         updated_after: datetime | None = None,
         updated_before: datetime | None = None,
+        scopes: Sequence[str] | None = None,
+        scope_prefix: str | None = None,
+        metadata: Mapping[str, Scalar] | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> SessionPage:
@@ -216,11 +221,15 @@ class Store(StoreUsage, StoreBudgets):
         ``messages``, ``entries``, ``tokens`` or ``cost``, falling unless ``descending`` is False; equal ones are in the
         order they were made. ``scope=None`` is every scope; ``title`` is part of the title that is shown, in any case;
         costs are in US dollars, and what has no price counts as nothing; ``min_`` and ``max_`` are included,
-        ``_after`` and ``_before`` are not.
+        ``_after`` and ``_before`` are not. ``scopes`` are several of them, ``scope_prefix`` is how they begin.
+        ``metadata`` are keys of the top level and the values that they have, texts, numbers, booleans or None: 1 is
+        neither 1.0 nor True. All conditions hold together.
 
         ``limit`` is 1 to 1000 (see `Limits`); ``cursor`` is the ``next_cursor`` of the page before, in the same order
         and with the same conditions. O(page) by ``activity``, ``created`` and ``title``, while most sessions meet the
-        conditions; O(sessions) in an index by the others. Raises `InvalidArgument`.
+        conditions; in one ``scope`` by ``activity`` however many others there are. O(sessions) by the other orders, and
+        with ``scopes`` and ``scope_prefix`` O(sessions in those scopes). ``metadata`` have no index: name a scope,
+        too, in a large store. Raises `InvalidArgument`.
         """
         self._limits.check_page(limit)
         if kind is not None:
@@ -244,6 +253,9 @@ class Store(StoreUsage, StoreBudgets):
             created_before_us=None if created_before is None else checked_moment(created_before),
             updated_after_us=None if updated_after is None else checked_moment(updated_after),
             updated_before_us=None if updated_before is None else checked_moment(updated_before),
+            scopes=None if scopes is None else checked_scopes(scopes),
+            scope_prefix=checked_text(scope_prefix, "scope_prefix"),
+            metadata=None if metadata is None else checked_scalars(metadata),
         )
         ordering = checked_ordering(order_by, descending)
         return await self._backend.list_sessions(

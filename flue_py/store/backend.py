@@ -6,7 +6,8 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
@@ -134,10 +136,10 @@ class Backend:
         Sessions that are equal in that order are in the order they were made, reversed where ``ordering`` descends. A
         session that changes while pages are read may be met twice or not at all, every other exactly once. Raises
         `InvalidArgument` for a limit below 1, and for a cursor that is malformed or of another order. O(page) by
-        activity, creation or title without a filter that passes sessions over; else O(sessions).
+        activity, creation or title without a filter that passes sessions over; else O(sessions), of these scopes.
         """
         listing = Listing(scope, kind, where, ordering)
-        return await self._runner.read(lambda tx: ops.read.list_sessions(tx, listing, limit, cursor), loose=True)
+        return await self._runner.read(lambda tx: ops.listing.list_sessions(tx, listing, limit, cursor), loose=True)
 
     async def match_session_ids(self, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` session ids that start with ``prefix``, in order of id.
@@ -558,6 +560,13 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
 
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+
+        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.settings.read_settings(tx, session_id, leaf))
+
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry that the session sees: what it inherited root first, then its own as they were added.
 
@@ -666,22 +675,23 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
-    async def notifications(self, session_id: str) -> AsyncIterator[None]:
+    async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session has changed, in this process or another.
 
         One wake-up may stand for several changes. Ends when the store is closed. The session may be missing
         or deleted. Raises nothing of its own. O(1) for each write that may concern it.
         """
         last: int | None = -1
-        async for _ in self._runner.wakeups(session_id):
-            try:
-                revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
-            except StoreClosed:
-                # It was open when the watching began: one that closes now ends it.
-                return
-            if revision != last:
-                last = revision
-                yield
+        async with aclosing(self._runner.wakeups(session_id)) as wakeups:
+            async for _ in wakeups:
+                try:
+                    revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
+                except StoreClosed:
+                    # It was open when the watching began: one that closes now ends it.
+                    return
+                if revision != last:
+                    last = revision
+                    yield
 
     # -- the ledger -----------------------------------------------------------------------------------------
 

@@ -56,6 +56,20 @@ def test_sessions_are_sorted_in_every_order(flue: Flue) -> None:
     assert "title" in flue.run("sessions", "--sort", "size", code=2).stderr
 
 
+def test_sessions_are_found_by_the_beginning_of_their_scope_and_by_metadata(tmp_path: Path) -> None:
+    flue = Flue(tmp_path)
+    with flue_py.sync.open(flue.database) as store:
+        for key, scope, user in (("a", "team/1", "ada"), ("b", "team/2", "7"), ("c", "guest", 7), ("d", "guest", None)):
+            store.create_session(key=key, scope=scope, metadata={"user": user, "all": True})
+    assert keys(flue, "--scope-prefix", "team/") == "ba"
+    assert keys(flue, "--metadata", "user=ada") == keys(flue, "--metadata", 'user="ada"') == "a"
+    assert keys(flue, "--metadata", "user=7") == "c"
+    assert keys(flue, "--metadata", 'user="7"', "--metadata", "all=true") == "b"
+    assert keys(flue, "--metadata", "user=null") == "d"
+    assert keys(flue, "--metadata", "user=[7]") == keys(flue, "--metadata", "no=1") == ""
+    assert "KEY=VALUE" in flue.run("sessions", "--metadata", "user", code=2).stderr
+
+
 def test_titles_are_sorted_as_they_are_listed_keys_and_first_messages_among_them(tmp_path: Path) -> None:
     flue = Flue(tmp_path)
     with flue_py.sync.open(flue.database) as store:

@@ -58,6 +58,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "get_active_path": {},
         "get_active_path_since": {"since": first},
         "turns": {},
+        "settings": {},
         "latest_assistant": {},
         "is_ancestor": {"entry_id": first, "of": last},
         "build_context_entries": {},

@@ -46,6 +46,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "set_completed": lambda session, entry: session.set_completed(None),
     "get_active_path": lambda session, entry: session.get_active_path(),
     "get_active_path_since": lambda session, entry: session.get_active_path_since(None),
+    "settings": lambda session, entry: session.settings(),
     "turns": lambda session, entry: session.turns(),
     "latest_assistant": lambda session, entry: session.latest_assistant(),
     "is_ancestor": lambda session, entry: session.is_ancestor(entry, of=entry),

@@ -386,12 +386,36 @@ async def test_sessions_are_listed_in_an_order_and_by_what_they_are(store: Store
     assert (await store.list_sessions(created_before=datetime(1999, 1, 1, tzinfo=UTC))).sessions == ()
 
 
+async def test_sessions_are_listed_by_several_scopes_and_by_their_metadata(store: Store) -> None:
+    for scope in ("team/ada", "team/bob", "guest"):
+        for number in (1, 2):
+            await store.create_session(
+                scope=scope, metadata={"user": scope[-3:], "number": number, "deep": {"number": 1}}
+            )
+
+    async def listed(**asked: object) -> set[tuple[str, object]]:
+        page = await store.list_sessions(**asked)  # type: ignore[arg-type]
+        return {(info.scope, info.metadata["number"]) for info in page.sessions}
+
+    ada, bob, guest = ({(scope, 1), (scope, 2)} for scope in ("team/ada", "team/bob", "guest"))
+    assert await listed(scopes=["team/ada", "guest"]) == ada | guest
+    assert await listed(scope_prefix="team/") == ada | bob
+    assert await listed(scope_prefix="team/", scopes=("guest", "team/bob")) == bob
+    assert await listed(metadata={"number": 1}) == {(scope, 1) for scope in ("team/ada", "team/bob", "guest")}
+    assert await listed(metadata={"number": 2, "user": "ada"}, scope="team/ada") == {("team/ada", 2)}
+    assert await listed(metadata={"number": 1.0}) == await listed(scopes=[]) == set()
+    assert await listed(metadata={}) == ada | bob | guest
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         {"order_by": "size"}, {"descending": 1}, {"min_messages": -1}, {"max_entries": 1.5}, {"min_tokens": True},
         {"max_cost": "much"}, {"min_cost": -1}, {"min_cost": True}, {"completed": "yes"}, {"title": 5},
         {"created_after": datetime(2026, 1, 1)}, {"updated_before": 5}, {"cwd": "\0"},  # noqa: DTZ001
+        {"scopes": "user"}, {"scopes": 5}, {"scopes": ["a", None]}, {"scope_prefix": 5}, {"metadata": "user"},
+        {"metadata": {"user": ["ada"]}}, {"metadata": {"user": {}}}, {"metadata": {5: "ada"}},
+        {"metadata": {"n": float("nan")}}, {"metadata": {"n": 1j}}, {"scopes": ["\0"]},
     ],
     ids=repr,
 )  # fmt: skip

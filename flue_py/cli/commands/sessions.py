@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from os.path import normpath
 from pathlib import PurePath
@@ -12,7 +13,7 @@ from flue_py.cli.about import models_of, sources_of
 from flue_py.cli.choosing import project_option, scope_option
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
-from flue_py.core.listing import ORDERS, SessionOrder
+from flue_py.core.listing import ORDERS, Scalar, SessionOrder
 from flue_py.core.sessions import SessionInfo, SessionKind
 from flue_py.render.listing import session_lines
 from flue_py.render.rows import session_row
@@ -31,6 +32,8 @@ _PAGE = 1000
 @click.option("--sort", "order", type=click.Choice(ORDERS), default="activity", help="Sort by this, the most first.")
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--title", help="Only the sessions whose title contains this, in any case.")
+@click.option("--scope-prefix", help="Only the sessions whose scope begins with this.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Only those with this in their metadata.")
 async def sessions(
     store: Store,
     scope: str | None,
@@ -41,13 +44,17 @@ async def sessions(
     order: SessionOrder,
     reverse: bool,
     title: str | None,
+    scope_prefix: str | None,
+    metadata: tuple[str, ...],
 ) -> Answer:
     """List the sessions, most recently active first.
 
     The name is the title that was given, else the one that a program made, else the key, else the first words; a fork
     also shows what it was forked from. The model is the one of most calls. "+ ?" after a cost means that some calls
-    have no known price; "-" means that none has one.
+    have no known price; "-" means that none has one. A VALUE that is a JSON number, true, false or null is that; a text
+    may be given in quotes. Where --metadata is repeated, all have to be there.
     """
+    wanted = dict(map(_pair, metadata)) or None
     found: list[SessionInfo] = []
     cursor = None
     # The store knows only titles, not names: all sessions are read before they are put in the order of their names.
@@ -59,6 +66,8 @@ async def sessions(
             order_by=order,
             descending=reverse if order == "title" else not reverse,
             title=title,
+            scope_prefix=scope_prefix,
+            metadata=wanted,
             completed=False if incomplete else None,
             limit=_PAGE if enough is None or project is not None else min(enough - len(found), _PAGE),
             cursor=cursor,
@@ -76,6 +85,17 @@ async def sessions(
         lambda: session_lines(listed, look(), models=models, sources=sources),
         lambda: [{**session_row(info, _name(info, sources)), "model": models.get(info.id)} for info in listed],
     )
+
+
+def _pair(text: str) -> tuple[str, Scalar]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--metadata")
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return key, value
+    return key, value if isinstance(found, (dict, list)) else found
 
 
 def _name(info: SessionInfo, sources: Mapping[str, SessionInfo]) -> str:

@@ -7,14 +7,12 @@ from operator import attrgetter
 from typing import Literal
 
 from flue_py.core.entries import Entry
-from flue_py.core.listing import Listing, Place, read_cursor, sort_value, write_cursor
 from flue_py.core.sessions import (
     Change,
     LeafChoice,
     Mark,
     PathRead,
     ReadStamp,
-    SessionPage,
     Stored,
     TaskLink,
     is_storable,
@@ -22,7 +20,6 @@ from flue_py.core.sessions import (
 )
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import NO_USAGE, NOTHING_PAID, Usage, UsageWindow
-from flue_py.errors import InvalidArgument
 from flue_py.store.ops.attachments import Payloads
 from flue_py.store.ops.marks import marks_of
 from flue_py.store.ops.move import id_at
@@ -233,30 +230,6 @@ def _change(session_id: str, revision: int, entries: tuple[Entry, ...], moved: r
     reason_append: Literal["append"] = "append"
     first, last = entries[0], entries[-1]
     return Change(session_id, revision, reason_append, entries, first.parent_id, last.id, last.created_us)
-
-
-def list_sessions(tx: Transaction, listing: Listing, limit: int, cursor: str | None) -> SessionPage:
-    """Return a page of sessions (see `Backend.list_sessions`)."""
-    if limit < 1:
-        raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
-    ordering, where = listing.ordering, listing.where
-    last = None if cursor is None else read_cursor(cursor, ordering)
-    if not where.can_match or (listing.scope is not None and not is_storable(listing.scope)):
-        return SessionPage(())
-    asked = where.asked
-    asked |= {name: value for name, value in (("scope", listing.scope), ("kind", listing.kind)) if value is not None}
-    parameters: dict[str, object] = {**asked, "count": limit + 1, "title_part": asked.get("title")}
-    if last is not None:
-        parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}
-    if "completed" in asked:
-        parameters["completed"] = int(where.completed is True)
-    statement = listing_sql.session_page(ordering, frozenset(asked), is_first=last is None)
-    found = tx.rows(statement, **{name: parameters[name] for name in statement.parameters})
-    page = tuple(found[:limit])
-    if len(found) <= limit:
-        return SessionPage(page)
-    end = Place(sort_value(page[-1], ordering.order), page[-1].session_key)
-    return SessionPage(page, write_cursor(ordering, end))
 
 
 def match_session_ids(tx: Transaction, prefix: str, limit: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TypedDict
 from flue_py.core.listing import SLOT_BITS, Ordering, SessionOrder
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Statement
-from flue_py.store.sql.dialects import PLACE_IN, SCOPE_OF_ROW, statement
+from flue_py.store.sql.dialects import IN_IDS, PLACE_IN, SCOPE_OF_ROW, statement
 from flue_py.store.sql.sessions import SESSION
 
 SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
@@ -20,6 +20,7 @@ Page = TypedDict(
         "min_messages": int, "max_messages": int, "min_entries": int, "max_entries": int,
         "min_tokens": int, "max_tokens": int, "min_cost": int, "max_cost": int,
         "created_after_us": int, "created_before_us": int, "updated_after_us": int, "updated_before_us": int,
+        "ids": str, "prefix": str, "end_prefix": str, "needle": str,
         "last_text": str, "last_number": int, "last_key": int,
     },
 )  # fmt: skip
@@ -43,6 +44,10 @@ _SHOWN_TITLE = "lower(COALESCE(NULLIF(s.title, ''), NULLIF(s.auto_title, ''), NU
 _WHERE = {
     "title": f"{PLACE_IN}({_SHOWN_TITLE}, :title_part) > 0",
     "scope": "s.scope = :scope",
+    "scopes": f"s.scope {IN_IDS}",
+    "scope_prefix": "s.scope >= :prefix AND s.scope < :end_prefix",
+    # What is read into more than this says is compared by `SessionFilter.has_metadata`.
+    "metadata": f"{PLACE_IN}(s.metadata, :needle) > 0",
     "kind": "s.kind = :kind",
     "key": "s.key = :key",
     "cwd": "s.cwd = :cwd",
@@ -70,8 +75,9 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
     ``last_key``.
     """
     value, way = _SORTED_BY[ordering.order], "DESC" if ordering.descending else "ASC"
-    where = _WHERE | ({"scope": f"{SCOPE_OF_ROW} = :scope"} if ordering.order in _INDEXED else {})
-    conditions = ["s.trashed_at IS NULL", *(where[name] for name in sorted(filters))]
+    conditions = ["s.trashed_at IS NULL", *(_WHERE[name] for name in sorted(filters))]
+    if ordering.order in _INDEXED:
+        conditions = [condition.replace("s.scope", SCOPE_OF_ROW) for condition in conditions]
     by = [f"{value} {way}", f"s.session_key {way}"]
     if ordering.order == "activity":
         # By the slot, which an index has, and by the exact time within a slot (decision 0023).

@@ -41,6 +41,7 @@ ExclusionsOnPath = TypedDict("ExclusionsOnPath", {"tree_id": int, "lane_id": int
 PathStretch = TypedDict(
     "PathStretch", {"tree_id": int, "lane_id": int, "depth": int, "low_depth": int, "last_depth": int}
 )
+LastSetting = TypedDict("LastSetting", {"tree_id": int, "lane_id": int, "depth": int, "kind": str})
 TreeBlob = TypedDict("TreeBlob", {"tree_id": int, "sha256": bytes | None})
 
 
@@ -134,6 +135,17 @@ SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
     "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
     f") SELECT {EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob, {STATE}{STATE_FROM}"
     f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + LIVING
+)
+SETTING_KINDS = "('model_change', 'thinking_level_change')"
+LAST_SETTING = statement(LastSetting, StoredEntry)(
+    WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
+    f" WHERE e.kind IN {SETTING_KINDS} AND e.kind = :kind ORDER BY e.depth DESC LIMIT 1"
+)
+# From the end of a stretch of a lane, as far as is needed.
+LAST_ANSWER = statement(LaneRange, StoredEntry)(
+    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    " AND e.depth > :low AND e.depth <= :high AND e.kind = 'message' AND e.role = 'assistant'"
+    " ORDER BY e.depth DESC LIMIT 1"
 )
 # The depth of an entry on a path, above a place of it.
 DEPTH_ON_PATH = statement(TreeLaneDepthEntry, tuple[int])(

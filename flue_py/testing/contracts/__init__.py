@@ -38,6 +38,7 @@ from flue_py.testing.contracts.navigation import NavigationContract
 from flue_py.testing.contracts.reads import ReadContract
 from flue_py.testing.contracts.reused_ids import ReusedIdContract
 from flue_py.testing.contracts.sessions import SessionContract
+from flue_py.testing.contracts.settings import SettingsContract
 from flue_py.testing.contracts.size import SizeContract
 from flue_py.testing.contracts.tasks import TaskContract
 from flue_py.testing.contracts.undo import UndoContract
@@ -69,6 +70,7 @@ class NewStore:
 class BackendContract(
     NewStore,
     SessionContract,
+    SettingsContract,
     ListingContract,
     ActivityContract,
     AppendContract,

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from flue_py.core.listing import ANY_SESSION, ORDERS, SLOT_BITS, Ordering, SessionFilter, SessionOrder, sort_value
+from flue_py.core.jsontext import encode_json
+from flue_py.core.listing import (
+    ANY_SESSION,
+    ORDERS,
+    SLOT_BITS,
+    Ordering,
+    Scalar,
+    SessionFilter,
+    SessionOrder,
+    sort_value,
+)
 from flue_py.core.sessions import NewSession, SessionInfo
 from flue_py.errors import InvalidArgument
 from flue_py.store.backend import Backend
@@ -183,6 +193,73 @@ class ListingContract:
         )
         assert [info.message_count for info in first.sessions + second.sessions] == [2, 4, 6, 7, 8]
         assert new in second.sessions
+
+    async def test_scopes_and_their_beginnings_are_found_in_every_order(self, backend: Backend) -> None:
+        last = "user\U0010ffff"
+        scopes = ("", "user", "user-1", "user-1", "user-2", last, f"{last}\U0010ffffz", "usf", "ä", "%")
+        for number, scope in enumerate(scopes):
+            session = await backend.create_session(NewSession(scope=scope, title=str(number % 3)))
+            await add(backend, session.id, *talk(number % 4))
+        asked = (
+            SessionFilter(scopes=("user-1", "ä", "nobody", "\0", "\ud800")), SessionFilter(scopes=()),
+            SessionFilter(scopes=("", "user-2")), SessionFilter(scope_prefix="user"), SessionFilter(scope_prefix=""),
+            SessionFilter(scope_prefix="user-"), SessionFilter(scope_prefix="user\U0010ffff"),
+            SessionFilter(scope_prefix="%"), SessionFilter(scope_prefix="u", scopes=("usf", "ä"), title="1"),
+        )  # fmt: skip
+        for order in ORDERS:
+            everything = await every_page(backend, Ordering(order))
+            for where in asked:
+                expected = [info for info in everything if where.matches(info)]
+                assert await every_page(backend, Ordering(order), where, limit=2) == expected, where
+        assert [len(await every_page(backend, Ordering(), where)) for where in asked] == [3, 0, 2, 6, 10, 3, 2, 1, 1]
+        page = await backend.list_sessions(scope="user-1", kind=None, limit=9, cursor=None, where=asked[0])
+        assert {info.scope for info in page.sessions} == {"user-1"}
+        assert await every_page(backend, Ordering(), SessionFilter(scope_prefix="\ud800")) == []
+
+    async def test_metadata_are_compared_as_json_compares_them(self, backend: Backend) -> None:
+        made: tuple[dict[str, object], ...] = (
+            {"user": "ada", "n": 1}, {"user": "ada", "n": 1.0}, {"user": "ada", "n": True}, {"user": "Ada"},
+            {"nested": {"user": "ada", "n": 1}}, {"user": None}, {"user": ["ada"]}, {},
+            {"user": 'a"d\\a', 'ä"': "\x7f"}, {"user": "\u0000"}, {"text": '"user":"ada"'},
+            {"user": "ada", "n": False, "x": "日本"},
+        )  # fmt: skip
+        texts = [encode_json(metadata, "metadata")[0] for metadata in made]
+        numbers = {
+            (await backend.create_session(NewSession(metadata_text=text))).id: number
+            for number, text in enumerate(texts)
+        }
+        asked: list[tuple[tuple[tuple[str, Scalar], ...], set[int]]] = [
+            ((("user", "ada"),), {0, 1, 2, 11}),
+            ((("n", 1),), {0}),
+            ((("n", 1.0),), {1}),
+            ((("n", True),), {2}),
+            ((("n", False),), {11}),
+            ((("user", "ada"), ("n", 1)), {0}),
+            ((("user", "ada"), ("x", "日本")), {11}),
+            ((("user", None),), {5}),
+            ((("user", 'a"d\\a'), ('ä"', "\x7f")), {8}),
+            ((("user", "\u0000"),), {9}),
+            ((("nobody", None),), set()),
+            ((), set(range(len(made)))),
+        ]
+        for pairs, expected in asked:
+            where = SessionFilter(metadata=pairs)
+            for order in ORDERS:
+                found = await every_page(backend, Ordering(order), where, limit=2)
+                assert {numbers[info.id] for info in found} == expected, pairs
+                assert len(found) == len(expected)
+                assert found == [info for info in await every_page(backend, Ordering(order)) if where.matches(info)]
+
+    async def test_metadata_that_few_have_are_found_behind_many_that_others_have(self, backend: Backend) -> None:
+        for number in range(600):
+            text = f'{{"number":{number},"even":{"true" if number % 2 == 0 else "false"}}}'
+            await backend.create_session(NewSession(metadata_text=text))
+        for number in (0, 299, 599):
+            (one,) = await every_page(backend, Ordering(), SessionFilter(metadata=(("number", number),)))
+            assert one.metadata["number"] == number
+        where = SessionFilter(metadata=(("even", True),))
+        found = await every_page(backend, Ordering("created", descending=False), where, limit=170)
+        assert [info.metadata["number"] for info in found] == list(range(0, 600, 2))
 
     # -- titles -------------------------------------------------------------------------------------------------
 

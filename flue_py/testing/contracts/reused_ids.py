@@ -55,6 +55,7 @@ USES: dict[str, Use] = {
     "messages at a leaf": lambda backend, session, entry: backend.read_messages(session, leaf=entry),
     "usage": lambda backend, session, entry: backend.read_usage(session, None),
     "usage since": lambda backend, session, entry: backend.read_usage(session, entry),
+    "settings": lambda backend, session, entry: backend.read_settings(session),
     "turns": lambda backend, session, entry: backend.read_turns(session),
     "tree": lambda backend, session, entry: backend.read_tree(session),
     "entry": lambda backend, session, entry: backend.get_entry(session, entry),

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from operator import itemgetter
 from typing import ClassVar, TypeVar, cast
 
 from hypothesis import settings
@@ -545,6 +546,8 @@ def _comparable_answer(result: object) -> object:
             session_ids=tuple(sorted(result.session_ids)),
             missing_ids=tuple(sorted(result.missing_ids)),
             entries_kept=0,
+            # Those of each session stay in their order.
+            links=tuple(sorted(result.links, key=itemgetter(0))),
         )
     return result
 
@@ -599,6 +602,7 @@ def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Ca
         "path to": lambda backend: path_of(backend, session_id, entry_id),
         "usage to": lambda backend: backend.read_usage(session_id, None, leaf=entry_id),
         "context at": lambda backend: _context_ids(backend, session_id, entry_id),
+        "settings at": lambda backend: backend.read_settings(session_id, leaf=entry_id),
         "end of path": lambda backend: _end_ids(backend, session_id, entry_id, 2),
         "end of context": lambda backend: _context_end(backend, session_id, entry_id, 2),
         "turns to": lambda backend: backend.read_turns(session_id, leaf=entry_id),

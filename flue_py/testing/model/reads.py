@@ -39,6 +39,7 @@ from flue_py.core.sessions import (
     TaskLink,
     require_meant,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound
@@ -192,6 +193,19 @@ class ModelReads:
         session = self._session(session_id)
         path = session.path(_leaf(session, leaf))
         return [entry for entry in path if begins_turn(entry)]
+
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        session = self._session(session_id)
+        found: dict[str, object] = {}
+        for entry in session.path(_leaf(session, leaf)):
+            data = entry.data if isinstance(entry.data, dict) else {}
+            if entry.kind == "thinking_level_change":
+                found["thinking_level"] = data.get("thinkingLevel")
+            elif entry.kind == "model_change":
+                found |= {"provider": data.get("provider"), "model": data.get("modelId")}
+            elif entry.role == "assistant":
+                found |= {"provider": data.get("provider"), "model": data.get("model")}
+        return PathSettings(**{name: value for name, value in found.items() if isinstance(value, str) and value})
 
     async def read_tree(self, session_id: str) -> list[Entry]:
         session = self._session(session_id)
