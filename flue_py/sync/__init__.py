@@ -98,6 +98,8 @@ class Session(Twin[AsyncSession]):
     aggregate_usage_since = blocking(AsyncSession.aggregate_usage_since)
     entry_costs = blocking(AsyncSession.entry_costs)
     get_entry = blocking(AsyncSession.get_entry)
+    get_entries = blocking(AsyncSession.get_entries)
+    children = blocking(AsyncSession.children)
     resolve_entry_id = blocking(AsyncSession.resolve_entry_id)
     get_tree = blocking(AsyncSession.get_tree)
     name = blocking(AsyncSession.name)
