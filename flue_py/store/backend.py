@@ -576,7 +576,23 @@ class Backend:
 
     async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
         """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
-        return await self._runner.read(lambda tx: ops.read.get_entry(tx, session_id, entry_id))
+        return await self._runner.read(lambda tx: ops.entries.get_entry(tx, session_id, entry_id))
+
+    async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+        """Return the entries with these ids, in the order given: None for one that the session does not see.
+
+        An id that is given twice is answered twice. Raises nothing of its own. O(ids + lanes the session builds on), a
+        statement for every 5,000 ids.
+        """
+        return await self._runner.read(lambda tx: ops.entries.get_entries(tx, session_id, ids))
+
+    async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
+        """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
+
+        They are in the order of `read_tree`. Raises `EntryNotFound`. O(entries of the tree below that one + lanes the
+        session builds on).
+        """
+        return await self._runner.read(lambda tx: ops.entries.children(tx, session_id, entry_id))
 
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
