@@ -75,6 +75,8 @@ def usual_of_session(first: str, last: str) -> Usual:
         "record_call": {"usage": {}},
         "import_call": {"call": PaidCall(UsageTotals(), call_id="imported")},
         "get_entry": {"entry_id": first},
+        "get_entries": {"ids": [first, last]},
+        "children": {"entry_id": first},
         "resolve_entry_id": {"prefix": first},
         "get_tree": {},
         "labels": {},

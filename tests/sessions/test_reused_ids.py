@@ -57,6 +57,8 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "aggregate_usage_since": lambda session, entry: session.aggregate_usage_since(None),
     "entry_costs": lambda session, entry: session.entry_costs(),
     "get_entry": lambda session, entry: session.get_entry(entry),
+    "get_entries": lambda session, entry: session.get_entries([entry]),
+    "children": lambda session, entry: session.children(entry),
     "resolve_entry_id": lambda session, entry: session.resolve_entry_id(entry[:4]),
     "get_tree": lambda session, entry: session.get_tree(),
     "labels": lambda session, entry: session.labels(),

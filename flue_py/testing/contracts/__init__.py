@@ -22,6 +22,7 @@ from flue_py.testing.contracts.conflicts import ConflictContract
 from flue_py.testing.contracts.copying import CopyContract
 from flue_py.testing.contracts.deletion import DeletionContract
 from flue_py.testing.contracts.ends import EndContract
+from flue_py.testing.contracts.entries import EntryContract
 from flue_py.testing.contracts.entry_costs import EntryCostContract
 from flue_py.testing.contracts.expectations import ExpectationContract
 from flue_py.testing.contracts.fork_marks import ForkMarkContract
@@ -90,6 +91,7 @@ class BackendContract(
     DeletionContract,
     ReadContract,
     EndContract,
+    EntryContract,
     ReusedIdContract,
     UsageContract,
     BudgetContract,

@@ -217,6 +217,13 @@ class ModelReads:
         session = self._session(session_id)
         return session.tree[entry_id].entry if session.sees(entry_id) else None
 
+    async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+        return [await self.get_entry(session_id, entry_id) for entry_id in ids]
+
+    async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
+        self._session(session_id).check_sees(entry_id)
+        return [entry for entry in await self.read_tree(session_id) if entry.parent_id == entry_id]
+
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         session = self._session(session_id)
         return sorted(found for found in session.reach() - session.retracted if found.startswith(prefix))[:limit]
