@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Literal
 
 import flue_py
+import flue_py.sync
 from benchmarks.measuring import (
     Goal,
     Line,
@@ -32,6 +33,7 @@ from benchmarks.raw import Raw
 
 Durability = Literal["full", "normal"]
 GOALS = {"full": Goal(2.2), "normal": Goal(9)}
+BLOCKING_GOALS = {"full": Goal(2), "normal": None}
 TITLES = {"full": "append, fsync per commit", "normal": "append, no fsync"}
 WARM_UP = 20
 PAGES_ALONE, PAGES_IN_GROUP = Goal(6.5, of="value"), Goal(1.7, of="value")
@@ -43,14 +45,13 @@ async def measure(options: Options) -> list[Line]:
     lines = []
     for durability in ("full", "normal"):
         lines += await _sequential(options, messages, durability)
+        lines += await _on_this_thread(options, messages, durability)
     lines += await _on_histories(options, messages)
     lines += await _pages(options)
     return lines
 
 
 async def _sequential(options: Options, messages: list[Message], durability: Durability) -> list[Line]:
-    bodies = [body(message) for message in messages]
-
     async def ours() -> Samples:
         with scratch(options) as folder:
             async with flue_py.open(folder / "store.db", durability=durability) as store:
@@ -62,15 +63,7 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
                 return await append_all(await store.create_session(), messages)
 
     async def raw() -> Samples:
-        with scratch(options) as folder:
-            store = Raw(folder / "raw.db", durability)
-            samples = []
-            for text in bodies:
-                start = perf_counter()
-                store.append(text)
-                samples.append(perf_counter() - start)
-            store.close()
-            return samples[WARM_UP:]
+        return _append_raw(options, messages, durability)
 
     async def jsonl() -> Samples:
         with scratch(options) as folder:
@@ -88,6 +81,50 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
         engine, floor = await in_rounds(options.rounds, through_engine, raw)
         lines.append(Line.of_latencies(f"- {title}: through an engine, sqlite+aiosqlite", "us", engine, floor))
     return lines
+
+
+async def _on_this_thread(options: Options, messages: list[Message], durability: Durability) -> list[Line]:
+    """Compare appends that no other thread has to do with: awaited, and by the blocking twin."""
+
+    async def awaited() -> Samples:
+        with scratch(options) as folder:
+            async with flue_py.open(folder / "store.db", durability=durability, threads=False) as store:
+                return await append_all(await store.create_session(), messages)
+
+    async def blocking() -> Samples:
+        with (
+            scratch(options) as folder,
+            flue_py.sync.open(folder / "store.db", durability=durability) as store,
+        ):
+            session = store.create_session()
+            samples = []
+            for message in messages:
+                start = perf_counter()
+                session.append_message(message)
+                samples.append(perf_counter() - start)
+            return samples[WARM_UP:]
+
+    async def raw() -> Samples:
+        return _append_raw(options, messages, durability)
+
+    ours, twin, floor = await in_rounds(options.rounds, awaited, blocking, raw)
+    title = TITLES[durability]
+    return [
+        Line.of_latencies(f"{title}: threads=False", "us", ours, floor),
+        Line.of_latencies(f"{title}: flue_py.sync", "us", twin, floor, BLOCKING_GOALS[durability]),
+    ]
+
+
+def _append_raw(options: Options, messages: Sequence[Message], durability: Durability) -> Samples:
+    with scratch(options) as folder:
+        store = Raw(folder / "raw.db", durability)
+        samples = []
+        for text in map(body, messages):
+            start = perf_counter()
+            store.append(text)
+            samples.append(perf_counter() - start)
+        store.close()
+        return samples[WARM_UP:]
 
 
 async def append_all(session: flue_py.Session, messages: Sequence[Message]) -> Samples:

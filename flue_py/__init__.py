@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         TaskLink,
         VerifyReport,
     )
+    from flue_py.core.settings import PathSettings
     from flue_py.core.usage import Cost, Usage, UsageWindow
     from flue_py.prices import *
     from flue_py.sessions.atomic import Atomic
@@ -99,6 +100,7 @@ else:
                 "TaskLink",
                 "VerifyReport",
             ),
+            "flue_py.core.settings": ("PathSettings",),
             "flue_py.core.usage": ("Cost", "Usage", "UsageWindow"),
             "flue_py.sessions.budgeting": ("BudgetedCall",),
             "flue_py.sessions.marking": ("MarkEffect",),
@@ -196,6 +198,7 @@ __all__ = [
     "NewEntry",
     "NewSession",
     "OutcomeUnknown",
+    "PathSettings",
     "Pending",
     "Problem",
     "Recorded",

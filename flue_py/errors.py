@@ -340,7 +340,7 @@ class StoreClosed(FixTheCall, RuntimeError):
 
 
 class WrongEventLoop(FixTheCall, RuntimeError):
-    """The store belongs to the event loop that opened it."""
+    """The store belongs to the event loop that opened it, or its database has no driver for this loop."""
 
 
 class WrongProcess(FixTheCall, RuntimeError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from flue_py.cli.place import absolute, expanded, is_only_readable
+from flue_py.cli.place import Place, absolute, expanded, finished, is_only_readable
 from flue_py.core.sessions import STORED, LeafChoice, SessionInfo
 from flue_py.errors import AmbiguousId, FlueError, SessionNotFound
 from flue_py.sessions.session import Session
@@ -105,19 +105,18 @@ def _folder(ctx: click.Context, param: click.Parameter, folder: str | None) -> s
 
 def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
     """Return what the database answers; nothing if there is none, or if it cannot be read."""
-    import asyncio
-
     with contextlib.suppress(FlueError, OSError):
         target = expanded(str(ctx.find_root().params.get("database")))
         if "://" in target or exists(target):
-            return asyncio.run(_answer(target, ask))
+            return finished(_answer(Place(target), ask), needs_loop="://" in target)
     return []
 
 
-async def _answer(target: str, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
+async def _answer(place: Place, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
     import flue_py
 
-    async with flue_py.open(target, busy_timeout=1, read_only=is_only_readable(target)) as store:
+    read_only, threads = is_only_readable(place.target), False if place.is_file else None
+    async with flue_py.open(place.target, busy_timeout=1, read_only=read_only, threads=threads) as store:
         return await ask(store)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from os.path import abspath, exists
 from pathlib import Path
+from typing import TypeVar
 
 from flue_py.core.frozen import frozen
 from flue_py.homes import in_full
+
+Result = TypeVar("Result")
 
 
 def expanded(target: str) -> str:
@@ -37,3 +41,14 @@ def is_only_readable(target: str) -> bool:
     from flue_py.store.sqlite.unwritable import why_not_writable
 
     return "://" not in target and exists(target) and why_not_writable(Path(target)) is not None
+
+
+def finished(work: Coroutine[object, object, Result], *, needs_loop: bool) -> Result:
+    """Return what a coroutine returns. On files nothing has to wait for anything else, so it needs no event loop."""
+    if needs_loop:
+        import asyncio
+
+        return asyncio.run(work)
+    from flue_py.store.waiting import run_here
+
+    return run_here(work)

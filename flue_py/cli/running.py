@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import update_wrapper
@@ -16,7 +15,7 @@ import click
 import flue_py
 from flue_py.cli.choosing import ENTRY, LEAF, SESSION
 from flue_py.cli.output import Answer, json_option, print_answer
-from flue_py.cli.place import Place, is_only_readable
+from flue_py.cli.place import Place, finished, is_only_readable
 from flue_py.cli.progress import progress_bar
 from flue_py.core.sessions import STORED
 from flue_py.errors import StoreUnavailable
@@ -123,9 +122,10 @@ def run(
         elif not exists(path):  # unlike Path.exists, it has no opinion on names that no file can have
             raise StoreUnavailable(f"there is no database at {path}; import a session first, or name another with --db")
     with nullcontext() if bar is None else progress_bar(bar):
-        return asyncio.run(_with_store(place.target, work))
+        return finished(_with_store(place, work), needs_loop=not place.is_file)
 
 
-async def _with_store(target: str, work: Callable[[Store], Awaitable[Result]]) -> Result:
-    async with flue_py.open(target, read_only=is_only_readable(target)) as store:
+async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) -> Result:
+    read_only, threads = is_only_readable(place.target), False if place.is_file else None
+    async with flue_py.open(place.target, read_only=read_only, threads=threads) as store:
         return await work(store)

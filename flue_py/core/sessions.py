@@ -504,13 +504,15 @@ class Deletion:
 
     ``session_ids``: the session and the closure of its task links, in no particular order. ``missing_ids``:
     linked children that were not there. ``entries_kept`` counts entries of these sessions that stay because
-    another session sees them.
+    another session sees them. ``links`` are the links that were followed, as (parent, child): of each session that
+    goes, in the order they were made.
     """
 
     session_ids: tuple[str, ...]
     missing_ids: tuple[str, ...] = ()
     entries_deleted: int = 0
     entries_kept: int = 0
+    links: tuple[tuple[str, str], ...] = ()
 
 
 @frozen

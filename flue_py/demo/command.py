@@ -17,6 +17,7 @@ from flue_py.homes import in_full
 from flue_py.render.entries import Look
 from flue_py.render.lines import ASCII, UNICODE, printable
 from flue_py.store.files.private import make_private_folder
+from flue_py.store.waiting import run_here
 
 _NEXT = "Your own are next: flue-py import auto --discover, then flue-py sessions"
 
@@ -37,17 +38,24 @@ def demo(ctx: click.Context, database: str | None) -> None:
             database = in_full(database)
             make_private_folder(Path(database).parent)
         console.print(f"database: {printable(database)} (kept)", soft_wrap=True)
-        asyncio.run(_tell(database, console))
+        _show(database, console)
         return
     with tempfile.TemporaryDirectory(prefix="flue-py-demo-") as folder:
         path = Path(folder) / "sessions.db"
         console.print(f"database: {path} (temporary, removed at the end)", soft_wrap=True)
-        asyncio.run(_tell(str(path), console))
+        _show(str(path), console)
+
+
+def _show(database: str, console: Console) -> None:
+    if "://" in database:
+        asyncio.run(_tell(database, console))
+    else:
+        run_here(_tell(database, console))
 
 
 async def _tell(database: str, console: Console) -> None:
     glyphs = UNICODE if console.encoding.startswith("utf") else ASCII
-    async with flue_py.open(database) as store:
+    async with flue_py.open(database, threads=None if "://" in database else False) as store:
         async for section in tell(store, Look(console.width, glyphs=glyphs)):
             console.print()
             console.print(Rule(section.title, align="left", characters="─" if glyphs is UNICODE else "-"))

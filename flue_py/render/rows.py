@@ -220,6 +220,7 @@ def deletion_row(deletion: Deletion, *, dry_run: bool) -> JsonObject:
         "dryRun": dry_run,
         "sessionIds": list(deletion.session_ids),
         "missingIds": list(deletion.missing_ids),
+        "links": [{"parentId": parent, "childId": child} for parent, child in deletion.links],
         "entriesDeleted": deletion.entries_deleted,
         "entriesKept": deletion.entries_kept,
     }

@@ -9,7 +9,6 @@ follow from the parent's name and the task id.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +124,7 @@ class Harness:
         self._cwd = cwd
         self._scope = scope
         self._open: dict[str, HarnessSession] = {}
-        self._turn = asyncio.Lock()
+        self._turn = store.backend.waiting.turn()
         self.name = name
 
     def storage_key(self, name: str) -> str:

@@ -51,6 +51,13 @@ def checked_id(text: str, what: str) -> str:
     return text
 
 
+def checked_ids(ids: Iterable[str]) -> list[str]:
+    """Return ids as a list. Raises `InvalidArgument` if they are not a list, a tuple or the like of strings."""
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise InvalidArgument(f"ids: {shown(ids)} is not a list of ids")
+    return [checked_id(each, "ids") for each in ids]
+
+
 def checked_place(text: str | None, what: str) -> str | None:
     """Return an id or None unchanged. Raises `InvalidArgument` for anything else."""
     return None if text is None else checked_id(text, what)

@@ -84,7 +84,7 @@ async def open(
     ``clock`` gives the time (aware), ``ids`` and ``session_ids`` the ids of new entries and sessions; one that is taken
     is asked for again. What they raise ends the operation that asked as `InvalidArgument`, with theirs as its cause;
     nothing was changed. Raises `InvalidArgument`, `InvalidPrices`, `FormatTooNew`, `NotAStore`, `StoreUnavailable`,
-    `StoreBusy`, `MissingExtra`. O(1), whatever the store holds.
+    `StoreBusy`, `MissingExtra`, `WrongEventLoop`. O(1), whatever the store holds.
     """
     checked_limits(limits)
     checked_choice(durability, "durability", ("full", "normal"))

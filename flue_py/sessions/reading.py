@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, LeafChoice, Stored
+from flue_py.core.settings import PathSettings
 from flue_py.errors import AmbiguousId, EntryNotFound
-from flue_py.sessions.arguments import checked_end, checked_id, checked_leaf, checked_place, checked_prefix
+from flue_py.sessions.arguments import checked_end, checked_id, checked_ids, checked_leaf, checked_place, checked_prefix
 from flue_py.sessions.handle import Handle, KnownPath
 
 _AMBIGUOUS = 6
@@ -68,6 +71,17 @@ class Reading(Handle):
         async with self._turn:
             return await self._backend.read_turns(self._ref, leaf=leaf)
 
+    async def settings(self, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level that the path has at its leaf, or at another; a branch has its own.
+
+        The thinking level is that of the last ``thinking_level_change``; the model, with its provider, that of the last
+        answer or ``model_change``, whichever came later. None where the path says nothing. O(entries since the last
+        answer or change of model + forks on the path). Raises `EntryNotFound`.
+        """
+        checked_leaf(leaf)
+        async with self._turn:
+            return await self._backend.read_settings(self._ref, leaf=leaf)
+
     async def is_ancestor(self, entry_id: str, *, of: str) -> bool:
         """Return whether ``entry_id`` is ``of`` or an ancestor of it. Raises `EntryNotFound` for either."""
         checked_id(entry_id, "entry_id")
@@ -80,6 +94,26 @@ class Reading(Handle):
         checked_id(entry_id, "entry_id")
         async with self._turn:
             return await self._backend.get_entry(self._ref, entry_id)
+
+    async def get_entries(self, ids: Iterable[str]) -> list[Entry | None]:
+        """Return the entries with these ids, in the order given, as many as ids; None for one it does not see.
+
+        An id that is given twice is answered twice. O(ids), a statement for every 5,000. Raises `InvalidArgument` for
+        what is not a list of ids.
+        """
+        asked = checked_ids(ids)
+        async with self._turn:
+            return await self._backend.get_entries(self._ref, asked)
+
+    async def children(self, entry_id: str | None) -> list[Entry]:
+        """Return the entries that the session sees whose parent is ``entry_id``, in the order of `get_tree`.
+
+        For None, the roots. Retracted entries are left out. O(children, those that only other sessions see included).
+        Raises `EntryNotFound` for an entry the session does not see.
+        """
+        checked_place(entry_id, "entry_id")
+        async with self._turn:
+            return await self._backend.children(self._ref, entry_id)
 
     async def resolve_entry_id(self, prefix: str) -> str:
         """Return the id of the one entry the session sees whose id is, or begins with, ``prefix``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from flue_py.core.sessions import Change
 from flue_py.errors import StoreClosed
@@ -35,18 +36,15 @@ class Watching(Handle):
         the handle alone. Ends when the store is closed; raises `SessionNotFound` once the session is deleted.
         """
         seen = self._revision if after is None else checked_revision(after)
-        woken = self._backend.notifications(self._ref)
         has_begun = False
         try:
-            async for _ in woken:
-                has_begun = True
-                while page := await self._backend.changes(self._ref, seen, _WATCH_PAGE):
-                    for change in page:
-                        seen = change.revision
-                        yield change
+            async with aclosing(self._backend.notifications(self._ref)) as woken:
+                async for _ in woken:
+                    has_begun = True
+                    while page := await self._backend.changes(self._ref, seen, _WATCH_PAGE):
+                        for change in page:
+                            seen = change.revision
+                            yield change
         except StoreClosed:
             if not has_begun:
                 raise
-        finally:
-            if isinstance(woken, AsyncGenerator):
-                await woken.aclose()

@@ -6,7 +6,8 @@ The docstrings are the contract. `flue_py.testing.contracts` proves it on every 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ from flue_py.core.sessions import (
     TaskLink,
     VerifyReport,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.usage import UsageWindow
 from flue_py.errors import CorruptStore, StoreClosed
 from flue_py.store import ops
@@ -558,6 +560,13 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.read_turns(tx, session_id, leaf))
 
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        """Return the model and the thinking level in force at a leaf, as `settings_on` finds them on its path.
+
+        Raises `EntryNotFound`. O(entries since the last answer or change of model + forks on the path).
+        """
+        return await self._runner.read(lambda tx: ops.settings.read_settings(tx, session_id, leaf))
+
     async def read_tree(self, session_id: str) -> list[Entry]:
         """Return every entry that the session sees: what it inherited root first, then its own as they were added.
 
@@ -567,7 +576,23 @@ class Backend:
 
     async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
         """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
-        return await self._runner.read(lambda tx: ops.read.get_entry(tx, session_id, entry_id))
+        return await self._runner.read(lambda tx: ops.entries.get_entry(tx, session_id, entry_id))
+
+    async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+        """Return the entries with these ids, in the order given: None for one that the session does not see.
+
+        An id that is given twice is answered twice. Raises nothing of its own. O(ids + lanes the session builds on), a
+        statement for every 5,000 ids.
+        """
+        return await self._runner.read(lambda tx: ops.entries.get_entries(tx, session_id, ids))
+
+    async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
+        """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
+
+        They are in the order of `read_tree`. Raises `EntryNotFound`. O(entries of the tree below that one + lanes the
+        session builds on).
+        """
+        return await self._runner.read(lambda tx: ops.entries.children(tx, session_id, entry_id))
 
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         """Return up to ``limit`` ids of entries that the session sees and that start with ``prefix``, in order of id.
@@ -650,22 +675,23 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.read.changes(tx, session_id, after, limit))
 
-    async def notifications(self, session_id: str) -> AsyncIterator[None]:
+    async def notifications(self, session_id: str) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session has changed, in this process or another.
 
         One wake-up may stand for several changes. Ends when the store is closed. The session may be missing
         or deleted. Raises nothing of its own. O(1) for each write that may concern it.
         """
         last: int | None = -1
-        async for _ in self._runner.wakeups(session_id):
-            try:
-                revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
-            except StoreClosed:
-                # It was open when the watching began: one that closes now ends it.
-                return
-            if revision != last:
-                last = revision
-                yield
+        async with aclosing(self._runner.wakeups(session_id)) as wakeups:
+            async for _ in wakeups:
+                try:
+                    revision = await self._runner.read(lambda tx: ops.read.read_revision(tx, session_id), loose=True)
+                except StoreClosed:
+                    # It was open when the watching began: one that closes now ends it.
+                    return
+                if revision != last:
+                    last = revision
+                    yield
 
     # -- the ledger -----------------------------------------------------------------------------------------
 

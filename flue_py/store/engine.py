@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,7 @@ from flue_py.errors import (
 )
 from flue_py.lazy import lazy_module
 from flue_py.store.backend import Backend
+from flue_py.store.loops import require_asyncio
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import (
@@ -104,13 +105,14 @@ async def open_engine(
 
     A URL makes an engine of our own, disposed of at `close`; an engine is borrowed and never disposed of. Raises
     `InvalidArgument` for a database other than ``sqlite+aiosqlite`` and ``postgresql+asyncpg``, `MissingExtra`
-    without the extra ``postgres``, and as `open_sqlite` does.
+    without the extra ``postgres``, `WrongEventLoop` under trio, and as `open_sqlite` does.
     """
     owned = isinstance(target, str)
     if not isinstance(target, (str, AsyncEngine)):
         raise InvalidArgument(f"engine: {shown(target)} is not an AsyncEngine of SQLAlchemy")
     url = _parsed_url(target) if isinstance(target, str) else target.url
     _require_known(url.drivername)
+    require_asyncio(url.render_as_string(hide_password=True))
     if url.drivername == POSTGRES:
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
@@ -475,7 +477,7 @@ class EngineRunner(RunnerOnFile):
         if self._file is not None and self._keeper is not None:
             self._file.require_whole_log(self._keeper)
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""
         self._require_open()
         while not self._closed:

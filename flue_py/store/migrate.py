@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from flue_py.errors import InvalidArgument, MissingExtra
 from flue_py.lazy import lazy_module
 from flue_py.store.files.private import make_private_folder
+from flue_py.store.loops import require_asyncio, waiting_here
 from flue_py.store.schema.ddl import Dialect, Migrated, RunAlembic
 from flue_py.store.sqlite.migrate import migrate_file, migrate_file_with
+from flue_py.store.waiting import Waiting
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -35,16 +37,18 @@ def dialect_of(target: str) -> Dialect:
     raise InvalidArgument(f"{scheme}:// is neither sqlite+aiosqlite:// nor postgresql+asyncpg://; write it in full")
 
 
-async def migrate(target: str, *, busy_timeout: float = 30.0) -> Migrated:
+async def migrate(target: str, *, busy_timeout: float = 30.0, waiting: Waiting | None = None) -> Migrated:
     """Bring the database of a path or URL to the current format, made where there is none; return what was done.
 
-    Waits ``busy_timeout`` seconds for locks of others. Raises as opening it does.
+    Waits ``busy_timeout`` seconds for locks of others, and for a file as ``waiting`` says (None: as the loop does).
+    Raises as opening it does.
     """
     if dialect_of(target) == "postgresql":
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")
+        require_asyncio("postgresql+asyncpg://")
         return await postgres.migrate_url(target, busy_timeout=busy_timeout)
-    return await asyncio.to_thread(migrate_file, _path_of(target), busy_timeout)
+    return await (waiting or waiting_here()).call(partial(migrate_file, _path_of(target), busy_timeout))
 
 
 def _path_of(target: str) -> Path:

@@ -8,7 +8,7 @@ checker sees a wrong name or type wherever it is run. The stdlib driver takes th
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import GenericAlias
@@ -249,7 +249,7 @@ class Runner(Protocol):
     async def storage_problems(self) -> list[Problem]:
         """Return what the database's own checks find."""
 
-    def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         """Yield at once, then whenever the session may have changed, here or elsewhere; end when the store is closed.
 
         What is committed after a wake-up brings another one.

@@ -7,7 +7,7 @@ is driven by hand on the thread that asks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import RLock, get_ident
 from time import sleep
@@ -49,6 +49,43 @@ class Waiting(Protocol):
         """Return what each of these returns or raises, in their order; they may run at the same time."""
 
 
+class Promise(Protocol[Result]):
+    """What one task waits for, until it is settled on the loop. A task that is cancelled waits no more: it is done."""
+
+    def done(self) -> bool:
+        """Return whether it is settled, or the one who waited was cancelled. It must not be settled then."""
+
+    def set_result(self, result: Result, /) -> None:
+        """Settle it."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Settle it with what is to be raised."""
+
+    def __await__(self) -> Generator[Any, Any, Result]: ...
+
+
+class Loop(Protocol):
+    """What a store needs of the event loop that it was opened in."""
+
+    name: str
+    """asyncio or trio."""
+
+    waiting: Waiting
+    """How calls wait on it."""
+
+    cancelled: type[BaseException]
+    """What is raised where a task is cancelled."""
+
+    promise: Callable[[], Promise[Any]]
+    """Return a new promise."""
+
+    post: Callable[..., object]
+    """Have the loop call a function, with these arguments: for threads. `RuntimeError` where the loop has ended."""
+
+    def is_here(self) -> bool:
+        """Return whether it is the loop that runs now, on this thread."""
+
+
 def shielded() -> CancelScope:
     """Return a scope of anyio that those around it do not cancel. `task.cancel` of asyncio still reaches into it.
 
@@ -60,6 +97,13 @@ def shielded() -> CancelScope:
     return CancelScope(shield=True)
 
 
+def given(seconds: float) -> CancelScope:
+    """Return a scope of anyio that ends after so many seconds."""
+    from anyio import move_on_after  # noqa: PLC0415 - as above
+
+    return move_on_after(seconds)
+
+
 async def ended(task: asyncio.Future[Any]) -> None:
     """Wait for the end of a task of asyncio, however often the caller is cancelled."""
     with shielded():
@@ -69,7 +113,7 @@ async def ended(task: asyncio.Future[Any]) -> None:
 
 
 class OnLoop(Waiting):
-    """On an event loop: other tasks go on meanwhile, and what blocks runs on another thread."""
+    """On the event loop of asyncio: other tasks go on meanwhile, and what blocks runs on another thread."""
 
     needs_loop = True
 

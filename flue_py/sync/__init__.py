@@ -89,6 +89,7 @@ class Session(Twin[AsyncSession]):
     get_active_path = blocking(AsyncSession.get_active_path)
     get_active_path_since = blocking(AsyncSession.get_active_path_since)
     turns = blocking(AsyncSession.turns)
+    settings = blocking(AsyncSession.settings)
     latest_assistant = blocking(AsyncSession.latest_assistant)
     is_ancestor = blocking(AsyncSession.is_ancestor)
     build_context_entries = blocking(AsyncSession.build_context_entries)
@@ -97,6 +98,8 @@ class Session(Twin[AsyncSession]):
     aggregate_usage_since = blocking(AsyncSession.aggregate_usage_since)
     entry_costs = blocking(AsyncSession.entry_costs)
     get_entry = blocking(AsyncSession.get_entry)
+    get_entries = blocking(AsyncSession.get_entries)
+    children = blocking(AsyncSession.children)
     resolve_entry_id = blocking(AsyncSession.resolve_entry_id)
     get_tree = blocking(AsyncSession.get_tree)
     name = blocking(AsyncSession.name)
@@ -257,6 +260,10 @@ class Store(Twin[AsyncStore]):
 
 
 if TYPE_CHECKING:
+    from flue_py.sync.copying import copy_store as copy_store
+    from flue_py.sync.summarizing import summarize as summarize
+    from flue_py.sync.talking import Conversation as Conversation
+    from flue_py.sync.talking import run_command as run_command
     from flue_py.transfer import bundling, exporting, transcripts
     from flue_py.transfer.importing import run as importing
 
@@ -276,15 +283,25 @@ else:
         "write_bundle": "flue_py.transfer.bundling",
         "read_bundle": "flue_py.transfer.bundling",
     }
+    _TWINS = {
+        "copy_store": "flue_py.sync.copying",
+        "summarize": "flue_py.sync.summarizing",
+        "Conversation": "flue_py.sync.talking",
+        "run_command": "flue_py.sync.talking",
+    }
 
     def __getattr__(name):
-        if name not in _FUNCTIONS:
+        if name in _FUNCTIONS:
+            made = blocking(getattr(import_module(_FUNCTIONS[name]), name))
+        elif name in _TWINS:
+            made = getattr(import_module(_TWINS[name]), name)
+        else:
             raise AttributeError(f"module 'flue_py.sync' has no attribute {name!r}")
-        made = globals()[name] = blocking(getattr(import_module(_FUNCTIONS[name]), name))
+        globals()[name] = made
         return made
 
     def __dir__():
-        return sorted({*globals(), *_FUNCTIONS})
+        return sorted({*globals(), *_FUNCTIONS, *_TWINS})
 
 
 def _take_over_docstrings(twin: type, original: type) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import SelectorEventLoop
+from asyncio import SelectorEventLoop, to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
@@ -30,6 +30,9 @@ class Way(Protocol):
 
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
         """Return the manager to be entered and left from here."""
+
+    def awaited(self, function: Callable[P, Result]) -> Callable[P, Coroutine[object, object, Result]]:
+        """Return an async function that calls a plain one of the caller's. It may block, and call the store."""
 
     def close(self, generator: AsyncGenerator[object, None]) -> None:
         """Close a generator, also when the store has been closed."""
@@ -60,6 +63,12 @@ class OnThisThread(Way):
                 raise
         else:
             run_here(_of(manager.__aexit__, None, None, None))
+
+    def awaited(self, function: Callable[P, Result]) -> Callable[P, Coroutine[object, object, Result]]:
+        async def called(*args: P.args, **kwargs: P.kwargs) -> Result:
+            return function(*args, **kwargs)
+
+        return called
 
     def close(self, generator: AsyncGenerator[object, None]) -> None:
         run_here(_of(generator.aclose))
@@ -133,6 +142,13 @@ class LoopThread(Way):
 
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
         return self._portal.wrap_async_context_manager(manager)
+
+    def awaited(self, function: Callable[P, Result]) -> Callable[P, Coroutine[object, object, Result]]:
+        async def called(*args: P.args, **kwargs: P.kwargs) -> Result:
+            # On another thread: here the loop would stand still, and a call of the store from it would never end.
+            return await to_thread(function, *args, **kwargs)
+
+        return called
 
     def close(self, generator: AsyncGenerator[object, None]) -> None:
         # Where the store has been closed, there is no event loop left to tell, nor any need to.

@@ -195,9 +195,17 @@ messages: st.SearchStrategy[JsonObject] = st.one_of(
 message_entries: st.SearchStrategy[NewEntry] = st.builds(
     NewEntry.message, messages, st.none() | st.sampled_from(SOURCES)
 )
-custom_entries: st.SearchStrategy[NewEntry] = st.builds(
-    NewEntry.custom, st.sampled_from(["label", "model_change", "custom", "a.b:c-1"]), json_values
-) | st.builds(NewEntry.custom, st.just("custom_message"), texts.map(lambda text: {"content": text}))
+_settings = st.sampled_from(["high", "low", "anthropic", "", 1])
+settings_entries: st.SearchStrategy[NewEntry] = st.builds(
+    NewEntry.custom,
+    st.sampled_from(["model_change", "thinking_level_change"]),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("thinkingLevel", "provider", "modelId"), _settings)),
+)
+custom_entries: st.SearchStrategy[NewEntry] = (
+    st.builds(NewEntry.custom, st.sampled_from(["label", "model_change", "custom", "a.b:c-1"]), json_values)
+    | settings_entries
+    | st.builds(NewEntry.custom, st.just("custom_message"), texts.map(lambda text: {"content": text}))
+)
 summary_entries: st.SearchStrategy[NewEntry] = st.builds(
     NewEntry.branch_summary, texts, from_id=st.none() | st.just("root"), details=json_values
 )

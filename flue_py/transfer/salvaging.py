@@ -8,7 +8,7 @@ from os import PathLike
 from flue_py.core.limits import LARGEST_ENTRY, Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.sessions.arguments import checked_limits, checked_path
-from flue_py.store.waiting import ON_LOOP
+from flue_py.store.loops import waiting_here
 
 
 async def salvage(
@@ -22,7 +22,8 @@ async def salvage(
     (None: whatever any store may hold, 512 MiB) is not unpacked, and is a loss. Raises `InvalidArgument` if ``new``
     is there, `NotAStore` where nothing of a store is found, `FormatTooNew`, `StoreUnavailable`. O(file).
     """
-    return await ON_LOOP.finish(ON_LOOP.call(partial(salvage_file, damaged, new, limits=limits)))
+    waiting = waiting_here()
+    return await waiting.finish(waiting.call(partial(salvage_file, damaged, new, limits=limits)))
 
 
 def salvage_file(

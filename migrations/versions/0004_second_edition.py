@@ -24,6 +24,7 @@ def upgrade() -> None:
     _list_by_slots()
     _name_reported_calls_only()
     _tell_how_tasks_ended()
+    _find_settings()
 
 
 def _store_parents() -> None:
@@ -201,6 +202,13 @@ def _tell_how_tasks_ended() -> None:
     """Let links to tasks tell what became of these. Of older ones nobody said, so it stays unknown."""
     op.add_column("task_links", sa.Column("status", TEXT))
     op.add_column("task_links", sa.Column("summary", TEXT))
+
+
+def _find_settings() -> None:
+    """Let the last changes of the model and of the thinking level be found on a path."""
+    where = sa.text("kind IN ('model_change', 'thinking_level_change')")
+    columns = ["tree_id", "lane_id", "depth"]
+    op.create_index("ix_entries_setting", "entries", columns, sqlite_where=where, postgresql_where=where)
 
 
 def downgrade() -> None:

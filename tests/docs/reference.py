@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GROUPS = {
     "Opening": ("open", "Limits", "Store", "Session", "sync"),
-    "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source"),
+    "Entries and context": ("Entry", "ContextEntry", "Message", "NewEntry", "Source", "PathSettings"),
     "Several operations as one": ("Atomic", "Pending"),
     "Sessions": ("SessionInfo", "SessionPage", "NewSession", "TaskLink"),
     "Going elsewhere": ("Navigated", "Leaving", "BranchSummary"),
@@ -128,7 +128,7 @@ REMEDIES = {
     "ReservationNotFound": "There is nothing to settle. Was it made in another store, or its budget deleted?",
     "ReservationSettled": "Reserve anew. What expired can still be committed, but not released.",
     "UnreadableFile": "Name a file of that format.",
-    "WrongEventLoop": "Open a store in each event loop, or use `flue_py.sync`.",
+    "WrongEventLoop": "Open a store in each event loop, or use `flue_py.sync`. Under trio, open files and memory.",
     "WrongProcess": "Open the store after the fork; or start processes with `spawn` or `forkserver`.",
     "StoreClosed": "Open it again; work inside the `with`.",
     "FormatTooNew": "Upgrade flue_py. Nothing was read or written.",

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from flue_py.core.ids import derived_id
+from flue_py.core.settings import settings_on
 from flue_py.core.usage import NO_USAGE, Usage
 from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.pi.context import messages_for_model, settings_on
+from flue_py.formats.pi.context import messages_for_model
 from tests.formats.pi_files import (
     context_at,
     parse_pi,
@@ -77,7 +78,7 @@ def test_context_is_what_pi_builds_at_every_sampled_leaf(parsed: ParsedSession, 
     assert len(messages_for_model(context)) == sample["llmMessageCount"]
     assert sequence_digest(messages_for_model(context)) == sample["llmSequenceSha256"]
     settings = settings_on(path_to(parsed, leaf))
-    assert settings.thinking_level == sample["thinkingLevel"]
+    assert (settings.thinking_level or "off") == sample["thinkingLevel"]
     model = sample["model"] or {"provider": None, "modelId": None}
     assert (settings.provider, settings.model) == (model["provider"], model["modelId"])
 

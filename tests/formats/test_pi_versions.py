@@ -7,9 +7,10 @@ from typing import Any
 from flue_py.core.entries import NewEntry
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import decode_object
+from flue_py.core.settings import settings_on
 from flue_py.formats.kit.conversation import bash_text
 from flue_py.formats.kit.parsed import ParsedSession
-from flue_py.formats.pi.context import messages_for_model, settings_on
+from flue_py.formats.pi.context import messages_for_model
 from tests.formats.pi_files import (
     HEADER,
     SESSION_ID,
@@ -86,7 +87,7 @@ def test_text_of_a_command_tells_of_no_output_and_of_a_cancellation() -> None:
 def test_settings_are_those_of_the_branch() -> None:
     parsed = parse_pi(as_lines(every_type()))
     at = {leaf: settings_on(path_to(parsed, leaf)) for leaf in (None, "u0000001", "a0000001", "s0000001")}
-    assert (at[None].thinking_level, at[None].provider, at[None].model) == ("off", None, None)
+    assert (at[None].thinking_level, at[None].provider, at[None].model) == (None, None, None)
     assert (at["u0000001"].thinking_level, at["u0000001"].model) == ("high", "gpt-5.1-codex")
     assert (at["a0000001"].provider, at["a0000001"].model) == ("anthropic", "claude-sonnet-4-5")
     assert at["s0000001"] == at["u0000001"]

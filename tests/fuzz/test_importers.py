@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 import flue_py
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.sessions import MAX_NAME_BYTES
+from flue_py.core.settings import settings_on
 from flue_py.errors import UnreadableFile
 from flue_py.formats.flue.document import parse_session_document, session_document
-from flue_py.formats.pi.context import messages_for_model, settings_on
+from flue_py.formats.pi.context import messages_for_model
 from flue_py.testing.strategies import hostile_json, hostile_texts
 from tests.formats.pi_files import HEADER, as_lines, every_type, parse_pi, real_lines
 from tests.formats.transcripts import import_lines

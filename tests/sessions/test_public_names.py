@@ -49,6 +49,7 @@ NAMES = {
     "Navigated",
     "NewEntry",
     "NewSession",
+    "PathSettings",
     "Pending",
     "Problem",
     "Reservation",

@@ -77,6 +77,12 @@ KINDS = {
 }
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out, without --run-slow, a module of which every test is slow."""
+    is_slow = collection_path.name == "test_whole_contract_on_trio.py"
+    return True if is_slow and not config.getoption("--run-slow") else None
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> BackendKind:
     """Each backend in turn."""

@@ -151,7 +151,7 @@ def outcome(result: object) -> Any:
         return type(result).__name__
     if isinstance(result, Deletion):
         # Which session an entry counts with once its creator is gone is the store's own affair.
-        result = replace(result, entries_kept=0)
+        result = replace(result, entries_kept=0, links=())
     fields = asdict(result)  # type: ignore[call-overload]
     # Which of the scopes was first to make a session, and had the smaller key, is not told.
     fields.pop("session_key", None)

@@ -9,6 +9,7 @@ import pytest
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.ledger import CallId, LedgerQuery
+from flue_py.core.sessions import PathRead
 from flue_py.core.usage import NO_USAGE
 from flue_py.store.backend import Backend
 from flue_py.store.sqlite.memory import MemoryRunner
@@ -68,13 +69,27 @@ async def test_what_is_summed_up_of_calls_costs_as_many_steps_as_there_are_calls
     assert many < 1.5 * (MANY / FEW) * few
 
 
-ENDS: dict[str, Read] = {
+async def _children(backend: Backend, session: str) -> object:
+    return await backend.children(session, _ids(await backend.read_path_end(session, 3))[0])
+
+
+async def _entries(backend: Backend, session: str) -> object:
+    return await backend.get_entries(session, _ids(await backend.read_path_end(session, 20)))
+
+
+def _ids(read: PathRead) -> list[str]:
+    return [entry.id for entry in read.entries or ()]
+
+
+PARTS: dict[str, Read] = {
     "the end of a path": lambda backend, session: backend.read_path_end(session, 20),
     "the end of a context": lambda backend, session: backend.read_context_end(session, 20),
+    "the children of an entry": _children,
+    "entries by their ids": _entries,
 }
 
 
-async def steps_of_end(read: Read, messages: int, *, compacted: bool) -> int:
+async def steps_of_part(read: Read, messages: int, *, compacted: bool) -> int:
     runner = CountingRunner()
     backend = Backend(runner, counted_sources())
     session = await new_session(backend, *talk(messages))
@@ -90,9 +105,9 @@ async def steps_of_end(read: Read, messages: int, *, compacted: bool) -> int:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("compacted", [False, True], ids=["whole", "compacted"])
-@pytest.mark.parametrize("name", ENDS)
-async def test_an_end_costs_the_same_however_much_comes_before_it(name: str, compacted: bool) -> None:
-    few, many = [await steps_of_end(ENDS[name], count, compacted=compacted) for count in (40, 2000)]
+@pytest.mark.parametrize("name", PARTS)
+async def test_a_part_costs_the_same_however_much_comes_before_it(name: str, compacted: bool) -> None:
+    few, many = [await steps_of_part(PARTS[name], count, compacted=compacted) for count in (40, 2000)]
 
     assert few > 20
     assert abs(many - few) <= 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from os.path import exists
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 
 import flue_py
 from flue_py.cli.output import Answer, joined
-from flue_py.cli.place import Place, expanded, is_only_readable
+from flue_py.cli.place import Place, expanded, finished, is_only_readable
 from flue_py.cli.progress import progress_bar
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -34,16 +33,19 @@ def copy(source: str, target: str, no_verify: bool) -> Answer:
     If it is interrupted, run it again: later runs copy what has changed. A session that differs in TARGET, or was
     changed there, is reported and left alone; the others are copied. Nothing else in TARGET is touched.
     """
-    report = asyncio.run(_copy(Place(expanded(source)), Place(expanded(target)), verify=not no_verify))
+    ours, theirs = Place(expanded(source)), Place(expanded(target))
+    needs_loop = not (ours.is_file and theirs.is_file)
+    report = finished(_copy(ours, theirs, verify=not no_verify, needs_loop=needs_loop), needs_loop=needs_loop)
     return Answer(lambda: _lines(report), lambda: _row(report), code=0 if report.is_complete else 1)
 
 
-async def _copy(source: Place, target: Place, *, verify: bool) -> CopyReport:
+async def _copy(source: Place, target: Place, *, verify: bool, needs_loop: bool) -> CopyReport:
     _require_file(source)
-    async with flue_py.open(source.target, read_only=is_only_readable(source.target)) as ours:
+    threads = None if needs_loop else False
+    async with flue_py.open(source.target, read_only=is_only_readable(source.target), threads=threads) as ours:
         if target.is_file:
             make_private_folder(Path(target.target).parent)
-        async with flue_py.open(target.target) as theirs:
+        async with flue_py.open(target.target, threads=threads) as theirs:
             with progress_bar("copying", "sessions") as tell:
 
                 def on_progress(now: CopyProgress) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 
 from flue_py.cli.output import Answer, said
-from flue_py.cli.place import Place
+from flue_py.cli.place import Place, finished
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
 from flue_py.store.files.private import make_private_folder
 from flue_py.store.migrate import dialect_of
 from flue_py.store.migrate import migrate as bring_up_to_date
 from flue_py.store.schema.ddl import Migrated, creation_sql, migrations_directory, upgrade_sql
+from flue_py.store.waiting import ON_LOOP, OnCaller
 
 
 @command()
@@ -39,7 +39,8 @@ def migrate(place: Place, only_sql: bool, found: int | None, only_ini: bool, as_
         return Answer(document=creation_sql(dialect) if found is None else upgrade_sql(dialect, found))
     if place.is_file:
         make_private_folder(Path(place.target).parent)
-    done = asyncio.run(bring_up_to_date(place.target))
+    here = dialect == "sqlite"
+    done = finished(bring_up_to_date(place.target, waiting=OnCaller() if here else ON_LOOP), needs_loop=not here)
     row: JsonObject = {
         "location": done.location,
         "did": _did(done),

@@ -9,7 +9,6 @@ from flue_py.cli.choosing import ENTRY, session_argument
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
-from flue_py.formats.pi.context import settings_on
 from flue_py.render.lines import Line, one_line
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.render.views import entry_block, facts_lines, session_facts
@@ -31,7 +30,8 @@ async def show(store: Store, session: Session, entry: str | None) -> Answer:
 
 async def _session(store: Store, session: Session) -> Answer:
     """Return the facts of a session. Its model is the one of most calls; its settings say which one comes next."""
-    settings = settings_on(await session.get_active_path())
+    settings = await session.settings()
+    thinking = settings.thinking_level or "off"
     info = await session.refresh()
     model = (await models_of(store, [info])).get(info.id)
     name, tasks, parents = await session.name(), await session.task_links(), await session.task_parents()
@@ -40,14 +40,14 @@ async def _session(store: Store, session: Session) -> Answer:
         facts = session_facts(info, name)
         facts.append(("model", one_line(model or "")))
         facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
-        facts.append(("thinking", settings.thinking_level))
+        facts.append(("thinking", thinking))
         facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
         facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
         return facts_lines(facts, look())
 
     def row() -> JsonObject:
         set_to: JsonObject = {
-            "thinkingLevel": settings.thinking_level,
+            "thinkingLevel": thinking,
             "provider": settings.provider,
             "model": settings.model,
         }

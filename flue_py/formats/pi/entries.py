@@ -16,11 +16,11 @@ from flue_py.core.ids import call_id, derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.messages import validate_message
+from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.core.usage_shapes import read_reported
 from flue_py.errors import InvalidEntry, shown
 from flue_py.formats.kit.rows import Notes, Row
 from flue_py.formats.kit.values import iso_time, read_moment
-from flue_py.formats.pi.context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.pi.filling import FILLED, unfilled
 
 FORMAT = "pi"

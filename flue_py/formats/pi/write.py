@@ -16,9 +16,9 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, CUSTOM_MESSAGE, EXCLUSION, MESSAGE
 from flue_py.core.projection import ContextEntry
 from flue_py.core.sessions import MAX_LABEL_CHARACTERS, SessionInfo
+from flue_py.core.settings import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.kit.exported import Exported, SessionTree, json_line
 from flue_py.formats.kit.values import iso_time
-from flue_py.formats.pi.context import MODEL_CHANGE, THINKING_LEVEL_CHANGE
 from flue_py.formats.pi.entries import (
     CONTEXT_EDIT,
     CUSTOM,

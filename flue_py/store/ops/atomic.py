@@ -229,7 +229,13 @@ def _told(outcome: Outcome) -> object:
     if isinstance(outcome, Moved):
         return [outcome.from_id, outcome.to_id, outcome.revision, outcome.reason]
     if isinstance(outcome, Deletion):
-        return [outcome.session_ids, outcome.missing_ids, outcome.entries_deleted, outcome.entries_kept]
+        return [
+            outcome.session_ids,
+            outcome.missing_ids,
+            outcome.entries_deleted,
+            outcome.entries_kept,
+            outcome.links,
+        ]
     return outcome
 
 
@@ -247,8 +253,9 @@ def _outcome(tx: Transaction, operation: Operation, told: Any) -> Outcome:  # no
             from_id, to_id, revision, reason = told
             outcome = Moved(from_id, to_id, revision, reason, replayed=True)
         case DeleteTree():
-            session_ids, missing_ids, deleted, kept = told
-            outcome = Deletion(tuple(session_ids), tuple(missing_ids), deleted, kept)
+            session_ids, missing_ids, deleted, kept, links = told
+            followed = tuple((parent, child) for parent, child in links)
+            outcome = Deletion(tuple(session_ids), tuple(missing_ids), deleted, kept, followed)
         case SetPin():
             outcome = tuple(told)
     return outcome

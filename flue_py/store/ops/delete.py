@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from flue_py.core.lanes import LaneFate, plan_lane_deletion
@@ -39,13 +39,14 @@ def delete_tree(
         # Only now is it certain that nobody adds anything any more.
         read_state(tx, session_id).require(expected)
     keys = json.dumps(list(doomed.sessions))
+    links = tuple(tx.rows(tasks_sql.LINKS_OF_SESSIONS, keys=keys))
     fates = _plan(tx, keys) if dry_run else _plan_locked(tx, keys)
     tails = _tails(fates)
     content = tx.rows(delete_sql.TAILS_CONTENT if dry_run else delete_sql.DELETE_TAILS, tails=tails)
     deleted = sum(count for _, _, count in content)
     if not dry_run:
         delete_session_budgets(tx, doomed.sessions.values())
-        _note_tasks(tx, session_id, doomed)
+        _note_tasks(tx, session_id, links)
         leave_marks(tx, keys)
         blobs = {(tree_id, bytes(blob)) for tree_id, blob, _ in content if blob is not None}
         blobs.update(
@@ -53,7 +54,7 @@ def delete_tree(
         )
         _carry_out(tx, fates, blobs, keys)
     kept = sum(fate.keep_depth - fate.lane.fork_depth for fate in fates)
-    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept)
+    return Deletion(tuple(doomed.sessions.values()), tuple(doomed.missing), deleted, kept, links)
 
 
 class _Doomed(NamedTuple):
@@ -78,12 +79,8 @@ def _closure(tx: Transaction, session_id: str, scope: str | None) -> _Doomed | N
     return _Doomed(sessions, missing)
 
 
-def _note_tasks(tx: Transaction, session_id: str, doomed: _Doomed) -> None:
+def _note_tasks(tx: Transaction, session_id: str, links: Sequence[tuple[str, str]]) -> None:
     """Write down whose tasks they were, for what they paid, since the links to them go."""
-    links = [
-        (parent, child)
-        for parent, child in tx.rows(tasks_sql.LINKS_OF_SESSIONS, keys=json.dumps(list(doomed.sessions)))
-    ]
     if not links:
         return
     ids = json.dumps(sorted({session_id, *(child for _, child in links)}))

@@ -126,9 +126,8 @@ def _mark_retracted(tx: Transaction, sources: Sources, state: SessionState, entr
 
 
 def _has_visible_child(tx: Transaction, state: SessionState, position: Position) -> bool:
-    place = TreeLaneDepth(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth + 1)
-    children = [*tx.rows(move_sql.CHILD_IN_LANE, **place), *tx.rows(move_sql.CHILDREN_IN_OTHER_LANES, **place)]
-    for child_id, lane_id, depth, owner_key in children:
+    place = TreeLaneDepth(tree_id=state.tree_id, lane_id=position.lane_id, depth=position.depth)
+    for child_id, lane_id, depth, owner_key in tx.rows(move_sql.CHILD_PLACES, **place):
         is_seen = owner_key == state.key or is_held(tx, state, lane_id, depth)
         if is_seen and not is_retracted(tx, state, child_id):
             return True

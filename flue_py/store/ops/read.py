@@ -148,17 +148,6 @@ def read_tree(tx: Transaction, session_id: str) -> list[Entry]:
     return sorted(inherited, key=attrgetter("depth")) + sorted(own, key=attrgetter("revision", "ordinal"))
 
 
-def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
-    """Return an entry the session sees, or None."""
-    state = read_state(tx, session_id)
-    if find_visible(tx, state, entry_id) is None:
-        return None
-    row = tx.first(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, entry_id=entry_id)
-    if row is None:
-        return None
-    return entry_of(Payloads(tx, state), row, creators_of(tx, state, [row]))
-
-
 def taken_entry_ids(tx: Transaction, session_id: str, ids: Sequence[str]) -> set[str]:
     """Return those of the ids that entries of the session's tree have (see `Backend.taken_entry_ids`)."""
     return taken_ids(tx, read_state(tx, session_id), ids)

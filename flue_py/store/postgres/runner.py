@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import asyncpg
@@ -392,7 +392,7 @@ class PostgresRunner(Runner):
 
     # -- watching -----------------------------------------------------------------------------------------------
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         self._require_open()
         try:
             event = await self._listener.add(session_id)

@@ -85,6 +85,8 @@ CREATE INDEX ix_entries_compaction ON entries (tree_id, lane_id, depth) WHERE ki
 
 CREATE INDEX ix_entries_exclusion ON entries (tree_id, lane_id, depth) WHERE kind = 'exclusion';
 
+CREATE INDEX ix_entries_setting ON entries (tree_id, lane_id, depth) WHERE kind IN ('model_change', 'thinking_level_change');
+
 CREATE TABLE lanes (
     tree_id BIGINT NOT NULL,
     lane_id BIGINT NOT NULL,

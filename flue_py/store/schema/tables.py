@@ -184,6 +184,15 @@ entries = Table(
         sqlite_where=text("kind = 'exclusion'"),
         postgresql_where=text("kind = 'exclusion'"),
     ),
+    # No message has a row of it.
+    Index(
+        "ix_entries_setting",
+        "tree_id",
+        "lane_id",
+        "depth",
+        sqlite_where=text("kind IN ('model_change', 'thinking_level_change')"),
+        postgresql_where=text("kind IN ('model_change', 'thinking_level_change')"),
+    ),
     Index(
         "ix_entries_blob",
         "tree_id",

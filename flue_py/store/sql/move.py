@@ -7,7 +7,7 @@ from typing import NamedTuple, TypedDict
 from flue_py.store.schema.session_state import Position
 from flue_py.store.seam import Row
 from flue_py.store.sql.dialects import announced, statement
-from flue_py.store.sql.parts import WITH_SPANS, place_of
+from flue_py.store.sql.parts import CHILDREN, WITH_SPANS, place_of
 from flue_py.store.sql.rows import position_of
 from flue_py.store.sql.takes import TreeEntry, TreeLaneDepth
 
@@ -61,15 +61,9 @@ ID_AT = statement(TreeLaneDepth, tuple[str])(
 IS_ON_PATH = statement(IsOnPath, tuple[int])(
     WITH_SPANS + "SELECT 1 FROM spans s WHERE s.lane_id = :other_lane AND s.high >= :other_depth LIMIT 1"
 )
-CHILD_IN_LANE = statement(TreeLaneDepth, tuple[str, int, int, int])(
-    "SELECT e.id, e.lane_id, e.depth, l.owner_key FROM entries e"
-    " JOIN lanes l ON l.tree_id = e.tree_id AND l.lane_id = e.lane_id"
-    " WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id AND e.depth = :depth"
-)
-CHILDREN_IN_OTHER_LANES = statement(TreeLaneDepth, tuple[str, int, int, int])(
-    "SELECT e.id, e.lane_id, e.depth, l.owner_key FROM lanes l"
-    " JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = :depth"
-    " WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth - 1"
+CHILD_PLACES = statement(TreeLaneDepth, tuple[str, int, int, int])(
+    f"SELECT e.id, e.lane_id, e.depth, o.owner_key FROM {CHILDREN}"
+    " JOIN lanes o ON o.tree_id = e.tree_id AND o.lane_id = e.lane_id"
 )
 LAST_MOVE = statement(SessionRevision, LastMove)(
     "SELECT m.revision, m.reason, m.undoes, m.from_entry, m.to_entry FROM leaf_moves m"

@@ -56,6 +56,12 @@ WITH_SPANS = (
     ") "
 )
 IN_SPAN = "e.tree_id = :tree_id AND e.lane_id = s.lane_id AND e.depth > s.low AND e.depth <= s.high"
+# The entries below a place: the next one in its lane, and the first ones of the lanes that fork there.
+CHILDREN = (
+    "(SELECT CAST(:lane_id AS BIGINT) AS lane_id UNION ALL SELECT l.lane_id FROM lanes l"
+    "  WHERE l.tree_id = :tree_id AND l.parent_lane = :lane_id AND l.fork_depth = :depth) below"
+    " JOIN entries e ON e.tree_id = :tree_id AND e.lane_id = below.lane_id AND e.depth = :depth + 1"
+)
 WITH_HELD = (
     "WITH RECURSIVE anchors(lane_id, depth) AS ("
     "  SELECT e.lane_id, e.depth FROM entries e WHERE e.tree_id = :tree_id AND e.id IN (:leaf, :forked_from_entry)"

@@ -8,8 +8,9 @@ from typing import NamedTuple, TypedDict
 from flue_py.core.sessions import MoveReason
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import P, Row, Statement
-from flue_py.store.sql.dialects import IN_IDS, statement
+from flue_py.store.sql.dialects import ENTRIES_BY_ID, IN_IDS, statement
 from flue_py.store.sql.parts import (
+    CHILDREN,
     ENTRY,
     EPOCH,
     IN_SPAN,
@@ -23,8 +24,14 @@ from flue_py.store.sql.parts import (
     columns,
 )
 from flue_py.store.sql.rows import Compaction, StoredBody, StoredEntry, Sums, state_of, sums_of
-from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeEntry, TreeLaneDepth
+from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeLaneDepth
 
+TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
+TreeSessionEntry = TypedDict("TreeSessionEntry", {"tree_id": int, "session_key": int, "entry_id": str})
+TreeSessionIds = TypedDict("TreeSessionIds", {"tree_id": int, "session_key": int, "ids": str})
+TreeSessionLaneDepth = TypedDict(
+    "TreeSessionLaneDepth", {"tree_id": int, "session_key": int, "lane_id": int, "depth": int}
+)
 EntryId = TypedDict("EntryId", {"entry_id": str, "id": str})
 LaneRange = TypedDict("LaneRange", {"tree_id": int, "lane_id": int, "low": int, "high": int})
 Stretch = TypedDict("Stretch", {"tree_id": int, "lane_id": int, "depth": int, "low_depth": int})
@@ -34,6 +41,7 @@ ExclusionsOnPath = TypedDict("ExclusionsOnPath", {"tree_id": int, "lane_id": int
 PathStretch = TypedDict(
     "PathStretch", {"tree_id": int, "lane_id": int, "depth": int, "low_depth": int, "last_depth": int}
 )
+LastSetting = TypedDict("LastSetting", {"tree_id": int, "lane_id": int, "depth": int, "kind": str})
 TreeBlob = TypedDict("TreeBlob", {"tree_id": int, "sha256": bytes | None})
 
 
@@ -65,8 +73,19 @@ WINDOW = statement(EntryId, _window)(
     " JOIN entries a ON a.tree_id = s.tree_id AND a.id = :entry_id" + LIVING + " AND NOT EXISTS (SELECT 1 FROM marks m"
     " WHERE m.session_key = s.session_key AND m.entry_id = :entry_id AND m.kind = 'retracted')"
 )
-ENTRY_BY_ID = statement(TreeEntry, StoredEntry)(
-    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
+# What a session has not retracted: of an id, of a JSON array of ids, below a place, of the roots of its tree.
+_NOT_RETRACTED = (
+    " AND NOT EXISTS (SELECT 1 FROM marks m"
+    " WHERE m.session_key = :session_key AND m.entry_id = e.id AND m.kind = 'retracted')"
+)
+ENTRY_BY_ID = statement(TreeSessionEntry, StoredEntry)(
+    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id{_NOT_RETRACTED}"
+)
+ENTRIES_OF_IDS = statement(TreeSessionIds, StoredEntry)(f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}{_NOT_RETRACTED}")
+CHILD_ENTRIES = statement(TreeSessionLaneDepth, StoredEntry)(f"SELECT {ENTRY} FROM {CHILDREN}{_NOT_RETRACTED}")
+ROOT_ENTRIES = statement(TreeSession, StoredEntry)(
+    f"SELECT {ENTRY} FROM lanes l JOIN entries e ON e.tree_id = l.tree_id AND e.lane_id = l.lane_id AND e.depth = 0"
+    f" WHERE l.tree_id = :tree_id AND l.parent_lane IS NULL AND l.fork_depth = -1{_NOT_RETRACTED}"
 )
 # A path as its stretches, leaf side first.
 SPANS = statement(TreeLaneDepth, tuple[int, int])(WITH_SPANS + "SELECT s.lane_id, s.high FROM spans s")
@@ -116,6 +135,17 @@ SESSION_AND_COMPACTION = statement(Id, _session_and_compaction)(
     "   JOIN lanes l ON l.tree_id = s.tree_id AND l.lane_id = s.parent_lane WHERE s.parent_lane IS NOT NULL"
     f") SELECT {EPOCH}, n.depth, n.lane_id, n.id, n.digest, n.payload, n.packed, n.blob, {STATE}{STATE_FROM}"
     f" LEFT JOIN ({_LATEST_COMPACTION.replace(':tree_id', 's.tree_id')}) n ON 1 = 1" + LIVING
+)
+SETTING_KINDS = "('model_change', 'thinking_level_change')"
+LAST_SETTING = statement(LastSetting, StoredEntry)(
+    WITH_SPANS + f"SELECT {ENTRY} FROM spans s JOIN entries e ON {IN_SPAN}"
+    f" WHERE e.kind IN {SETTING_KINDS} AND e.kind = :kind ORDER BY e.depth DESC LIMIT 1"
+)
+# From the end of a stretch of a lane, as far as is needed.
+LAST_ANSWER = statement(LaneRange, StoredEntry)(
+    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
+    " AND e.depth > :low AND e.depth <= :high AND e.kind = 'message' AND e.role = 'assistant'"
+    " ORDER BY e.depth DESC LIMIT 1"
 )
 # The depth of an entry on a path, above a place of it.
 DEPTH_ON_PATH = statement(TreeLaneDepthEntry, tuple[int])(

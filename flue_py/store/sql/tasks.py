@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypedDict
 
 from flue_py.core.sessions import TaskLink
-from flue_py.store.seam import Nothing
+from flue_py.store.seam import Nothing, Row
 from flue_py.store.sql.dialects import ID, IDS, IN_IDS, IN_KEYS, statement
 from flue_py.store.sql.takes import Id, Ids, Keys
 
@@ -79,8 +79,15 @@ TASK_CLOSURE = statement(Id, tuple[str, int | None, str | None])(
     "   JOIN task_links t ON t.parent_key = s.session_key"
     ") SELECT d.id, s.session_key, s.scope FROM doomed d LEFT JOIN sessions s ON s.id = d.id"
 )
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    parent, child = row
+    return parent, child
+
+
 # What a session's tasks have paid stays with it when the links to them go.
-LINKS_OF_SESSIONS = statement(Keys, tuple[str, str])(
+LINKS_OF_SESSIONS = statement(Keys, _pair)(
     "SELECT s.id, t.child_id FROM task_links t JOIN sessions s ON s.session_key = t.parent_key"
     f" WHERE t.parent_key {IN_KEYS} ORDER BY t.parent_key, t.position"
 )

@@ -8,7 +8,7 @@ Many threads may share a store; a lock lets one of them write at a time.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -107,7 +107,7 @@ class CallerRunner(RunnerOnFile):
                 return
         reader.close()
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         seen = self._version()
         # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
         with suppress(StoreClosed):

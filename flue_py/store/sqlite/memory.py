@@ -6,16 +6,16 @@ on any thread (`open_memory_on_caller`).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TypeVar
 
 from flue_py.errors import StoreClosed, WrongEventLoop
 from flue_py.store.backend import Backend
+from flue_py.store.loops import Bell, running_loop
 from flue_py.store.opener import Opener
 from flue_py.store.schema.session_state import SessionState
 from flue_py.store.seam import IdTaken, Sources, Transaction
@@ -118,8 +118,9 @@ class MemoryRunner(_InMemory):
 
     def __init__(self) -> None:
         super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
+        self._loop = running_loop(LOCATION)
+        self.waiting = self._loop.waiting
+        self._changed = Bell(self._loop)
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
         self._require_open()
@@ -131,7 +132,7 @@ class MemoryRunner(_InMemory):
         self._require_open()
         return self._read(work)
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         self._require_open()
         while not self._closed:
             seen = self._changes
@@ -140,10 +141,9 @@ class MemoryRunner(_InMemory):
                 await self._changed.wait()
 
     def _notify(self) -> None:
-        """Wake those who wait for a change, and arm a new event for those who come later."""
+        """Wake those who wait for a change."""
         self._changes += 1
-        event, self._changed = self._changed, asyncio.Event()
-        event.set()
+        self._changed.ring()
 
     def _require_open(self) -> None:
         self._require_opener()
@@ -151,7 +151,7 @@ class MemoryRunner(_InMemory):
 
     def _require_opener(self) -> None:
         self._opener.require_here(LOCATION)
-        if asyncio.get_running_loop() is not self._loop:
+        if not self._loop.is_here():
             raise WrongEventLoop("the store in memory was opened in another event loop; open it in this one")
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class CallerMemoryRunner(_InMemory):
             finally:
                 self.waiting.end()
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         self._require_open()
         while not self._closed:
             seen = self._changes

@@ -5,16 +5,16 @@ Operations waiting for the writer are committed together, so that a hundred sess
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from flue_py.errors import StoreClosed, WrongEventLoop
 from flue_py.store.backend import Backend
+from flue_py.store.loops import Bell, running_loop
 from flue_py.store.opener import Opener, starting_threads
 from flue_py.store.seam import CommittedBeforeCancellation, Durability, Sources, Transaction
 from flue_py.store.sqlite.base import RunnerOnFile
@@ -22,7 +22,7 @@ from flue_py.store.sqlite.file import file_size
 from flue_py.store.sqlite.journal import warn_without_wal
 from flue_py.store.sqlite.store_file import StoreFile
 from flue_py.store.sqlite.writer import Operation
-from flue_py.store.waiting import shielded
+from flue_py.store.waiting import Loop, Promise, shielded
 
 Result = TypeVar("Result")
 
@@ -55,10 +55,10 @@ class _Job(Operation[Result]):
 
     __slots__ = ("_unclaimed", "ended", "future", "is_done")
 
-    def __init__(self, work: Callable[[Transaction], Result], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Callable[[Transaction], Result], loop: Loop) -> None:
         super().__init__(work)
-        self.future: asyncio.Future[Result] = loop.create_future()
-        self.ended: asyncio.Future[None] | None = None
+        self.future: Promise[Result] = loop.promise()
+        self.ended: Promise[None] | None = None
         self.is_done = False
         self._unclaimed = [True]
 
@@ -102,13 +102,14 @@ class SqliteRunner(RunnerOnFile):
         self._file = file
         self._path = file.path
         self._opener = Opener()
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop(str(file.path))
+        self.waiting = self._loop.waiting
         self._writes: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._reads: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closed = False
-        self._committed = asyncio.Event()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._committed = Bell(self._loop)
+        self._ended: Promise[None] = self._loop.promise()
         self._changes = 0
         self._watch_lock = threading.Lock()
         self._version: object = None
@@ -122,7 +123,7 @@ class SqliteRunner(RunnerOnFile):
 
     async def start(self, *, create: bool) -> None:
         """Prepare the file and start the threads. Raises as `open_sqlite` says."""
-        ready: asyncio.Future[None] = self._loop.create_future()
+        ready: Promise[None] = self._loop.promise()
         writer = threading.Thread(
             target=self._write_loop, args=(ready, create), name=f"flue-writer {self._path.name}", daemon=True
         )
@@ -130,7 +131,7 @@ class SqliteRunner(RunnerOnFile):
             writer.start()
         self._threads.append(writer)
         try:
-            await asyncio.shield(ready)
+            await ready
             warn_without_wal(self._file.journal, self._path)
             for number in range(READERS):
                 reader = threading.Thread(
@@ -162,7 +163,7 @@ class SqliteRunner(RunnerOnFile):
         queue.put(job)
         try:
             return await job.future
-        except asyncio.CancelledError as cancelled:
+        except self._loop.cancelled as cancelled:
             if job.give_up():
                 raise
             await self._wait_for(job)
@@ -175,18 +176,18 @@ class SqliteRunner(RunnerOnFile):
 
     def _require_opener(self) -> None:
         self._opener.require_here(self._path)
-        if asyncio.get_running_loop() is not self._loop:
+        if not self._loop.is_here():
             raise WrongEventLoop(f"{self._path} was opened in another event loop; open it in this one")
 
     async def _wait_for(self, job: _Job[Any]) -> None:
         """Wait for a job that has started, however often the caller is cancelled."""
         with shielded():
             while not job.is_done:
-                job.ended = self._loop.create_future()
-                with contextlib.suppress(asyncio.CancelledError):
+                job.ended = self._loop.promise()
+                with contextlib.suppress(self._loop.cancelled):
                     await job.ended
 
-    async def wakeups(self, session_id: str) -> AsyncIterator[None]:
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         change = await self._last_change()
         # Beyond here the store was open: one that closes now, between any two steps, ends the watching.
         with contextlib.suppress(StoreClosed):
@@ -205,12 +206,9 @@ class SqliteRunner(RunnerOnFile):
     async def _wait_beyond(self, change: int) -> bool:
         """Return after a commit here, or when another process has changed the file (looked up at each poll)."""
         while not self._closed and self._changes <= change:
-            try:
-                async with asyncio.timeout(POLL_SECONDS):
-                    await self._committed.wait()
-            except TimeoutError:
-                if not self._closed and await self._last_change() > change:
-                    break
+            has_rung = await self._committed.wait_at_most(POLL_SECONDS)
+            if not has_rung and not self._closed and await self._last_change() > change:
+                break
         return not self._closed
 
     async def close(self) -> None:
@@ -226,14 +224,13 @@ class SqliteRunner(RunnerOnFile):
             self._reads.put(None)
         self._writes.put(None)
         # The threads end each other: at the end of the interpreter no new one can be started to wait for them.
-        await asyncio.shield(self._ended)
+        await self._ended
         self._threads[0].join()
 
     def _notify(self) -> None:
-        """Wake those who wait for a change, and arm a new event for those who come later."""
+        """Wake those who wait for a change."""
         self._changes += 1
-        event, self._committed = self._committed, asyncio.Event()
-        event.set()
+        self._committed.ring()
 
     # -- on the threads -----------------------------------------------------------------------------------------
 
@@ -245,7 +242,7 @@ class SqliteRunner(RunnerOnFile):
             self._version = version
             return changed
 
-    def _write_loop(self, ready: asyncio.Future[None], create: bool) -> None:
+    def _write_loop(self, ready: Promise[None], create: bool) -> None:
         try:
             self._file.open(create=create)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is waiting for it
@@ -260,9 +257,13 @@ class SqliteRunner(RunnerOnFile):
         for reader in self._threads[1:]:
             reader.join()
         self._file.close()
-        self._post(self._ended.set_result, None)
+        self._post(self._tell_ended)
 
-    def _tell_ready(self, ready: asyncio.Future[None], error: BaseException | None) -> None:
+    def _tell_ended(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _tell_ready(self, ready: Promise[None], error: BaseException | None) -> None:
         def tell() -> None:
             if ready.done():
                 return
@@ -276,7 +277,7 @@ class SqliteRunner(RunnerOnFile):
     def _post(self, callback: Callable[..., None], *args: object) -> None:
         # A loop that is gone has nobody left to tell.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, *args)
+            self._loop.post(callback, *args)
 
     def _settle_writes(self, batch: Sequence[_Job[Any]]) -> None:
         _settle_all(batch)

@@ -22,6 +22,7 @@ from flue_py.testing.contracts.conflicts import ConflictContract
 from flue_py.testing.contracts.copying import CopyContract
 from flue_py.testing.contracts.deletion import DeletionContract
 from flue_py.testing.contracts.ends import EndContract
+from flue_py.testing.contracts.entries import EntryContract
 from flue_py.testing.contracts.entry_costs import EntryCostContract
 from flue_py.testing.contracts.expectations import ExpectationContract
 from flue_py.testing.contracts.fork_marks import ForkMarkContract
@@ -37,6 +38,7 @@ from flue_py.testing.contracts.navigation import NavigationContract
 from flue_py.testing.contracts.reads import ReadContract
 from flue_py.testing.contracts.reused_ids import ReusedIdContract
 from flue_py.testing.contracts.sessions import SessionContract
+from flue_py.testing.contracts.settings import SettingsContract
 from flue_py.testing.contracts.size import SizeContract
 from flue_py.testing.contracts.tasks import TaskContract
 from flue_py.testing.contracts.undo import UndoContract
@@ -68,6 +70,7 @@ class NewStore:
 class BackendContract(
     NewStore,
     SessionContract,
+    SettingsContract,
     ListingContract,
     ActivityContract,
     AppendContract,
@@ -88,6 +91,7 @@ class BackendContract(
     DeletionContract,
     ReadContract,
     EndContract,
+    EntryContract,
     ReusedIdContract,
     UsageContract,
     BudgetContract,

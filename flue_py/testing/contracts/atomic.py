@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.operations import (
@@ -45,6 +45,7 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
+from flue_py.testing.together import outcomes, together
 
 
 def say(session_id: str, *ids: str, expected: Expected = STORED, key: str | None = None) -> AppendEntries:
@@ -256,7 +257,7 @@ class AtomicContract:
             order = sessions if number % 2 else sessions[::-1]
             await backend.atomic([say(session, f"{number}-{session}") for session in order])
 
-        await asyncio.gather(*(write(number) for number in range(12)))
+        await together(*(write(number) for number in range(12)))
         told = [[entry_id.partition("-")[0] for entry_id in await path_ids(backend, session)] for session in sessions]
         assert len(told[0]) == 12
         assert told == [told[0]] * 4
@@ -272,7 +273,7 @@ class AtomicContract:
             )
             for number, session in enumerate(sessions)
         ]
-        results = await asyncio.gather(*writers, return_exceptions=True)
+        results = await outcomes(*writers)
         assert [isinstance(result, LeafConflict) for result in results] == [True, False] * 3
         assert [len(await path_ids(backend, session.id)) for session in sessions] == [1, 3] * 3
 
@@ -282,12 +283,12 @@ class AtomicContract:
         async def write() -> None:
             for number in range(15):
                 await backend.atomic([say(session.id, f"a{number}"), say(session.id, f"b{number}")])
-                await asyncio.sleep(0)
+                await checkpoint()
 
         async def read() -> None:
             for _ in range(15):
                 assert len(await path_ids(backend, session.id)) % 2 == 0
-                await asyncio.sleep(0)
+                await checkpoint()
 
-        await asyncio.gather(write(), read())
+        await together(write(), read())
         assert len(await path_ids(backend, session.id)) == 32

@@ -43,6 +43,7 @@ def every_call(backend: Backend, session_id: str, entry_id: str) -> Sequence[Cal
         lambda: backend.read_usage(session_id, None),
         lambda: backend.read_entry_costs(session_id),
         lambda: backend.read_turns(session_id),
+        lambda: backend.read_settings(session_id),
         lambda: backend.read_tree(session_id),
         lambda: backend.get_entry(session_id, entry_id),
         lambda: backend.match_entry_ids(session_id, ""),

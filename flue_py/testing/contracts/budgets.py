@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -23,6 +22,7 @@ from flue_py.store.backend import Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, assistant, new_session, snapshot, talk
 from flue_py.testing.sources import OpenBackend, counted_sources, repeating_sources
+from flue_py.testing.together import outcomes, together
 
 LONG = 10**12
 """A time to hold a reservation that no test outlives."""
@@ -134,7 +134,7 @@ class BudgetContract:
 
     async def test_budgets_set_by_several_at_once_are_one(self, backend: Backend) -> None:
         session = await new_session(backend)
-        made = await asyncio.gather(
+        made = await together(
             *(budget_for(backend, session.id, 100 + n) for n in range(4)),
             *(budget_for(backend, None, 100 + n, covers="scope") for n in range(4)),
         )
@@ -331,12 +331,12 @@ class BudgetContract:
             except BudgetExceeded:
                 return None
 
-        tried = await asyncio.gather(*(attempt(child.id) for child in children for _ in range(5)))
+        tried = await together(*(attempt(child.id) for child in children for _ in range(5)))
         made = [each for each in tried if each is not None]
         assert len(made) == 6
         assert await numbers(backend, budget.id) == (0, 90, 10)
         assert sum([(await numbers(backend, each.id))[1] for each in own]) == 90
-        await asyncio.gather(*(backend.commit_reservation(each.id, Amounts(10)) for each in made))
+        await together(*(backend.commit_reservation(each.id, Amounts(10)) for each in made))
         assert await numbers(backend, budget.id) == (60, 0, 40)
 
     # -- which budgets cover a session ------------------------------------------------------------------------
@@ -485,10 +485,9 @@ class BudgetContract:
         session = await new_session(backend)
         budget = await budget_for(backend, session.id, 100)
         held = await reserve(backend, session.id, 40)
-        answers = await asyncio.gather(
+        answers = await outcomes(
             *(backend.commit_reservation(held.id, Amounts(n)) for n in (10, 20, 30)),
             backend.release_reservation(held.id),
-            return_exceptions=True,
         )
         done = [answer for answer in answers if isinstance(answer, Reservation)]
         assert len(done) == 1

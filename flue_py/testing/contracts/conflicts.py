@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from flue_py.core.sessions import STORED, NewSession
@@ -23,6 +21,7 @@ from flue_py.testing.samples import (
     user,
 )
 from flue_py.testing.sources import OpenBackend, repeating_sources
+from flue_py.testing.together import outcomes, together
 
 
 class ConflictContract:
@@ -138,7 +137,7 @@ class ConflictContract:
     async def test_of_several_appends_to_one_leaf_at_once_exactly_one_wins(self, backend: Backend) -> None:
         session = await new_session(backend, user())
         writers = [backend.append(session.id, talk(2), expected=session.leaf_id) for _ in range(8)]
-        results = await asyncio.gather(*writers, return_exceptions=True)
+        results = await outcomes(*writers)
         won = [result for result in results if not isinstance(result, BaseException)]
         lost = [result for result in results if isinstance(result, LeafConflict)]
         assert (len(won), len(lost)) == (1, 7)
@@ -147,7 +146,7 @@ class ConflictContract:
 
     async def test_of_several_appends_that_may_branch_all_land_and_one_is_on_the_path(self, backend: Backend) -> None:
         session = await new_session(backend, user())
-        landed = await asyncio.gather(
+        landed = await together(
             *(backend.append(session.id, talk(2), expected=session.leaf_id, on_conflict="branch") for _ in range(8))
         )
         (winner,) = [result for result in landed if not result.on_branch]
@@ -159,7 +158,7 @@ class ConflictContract:
 
     async def test_batches_appended_at_once_never_interleave(self, backend: Backend) -> None:
         session = await new_session(backend)
-        landed = await asyncio.gather(*(backend.append(session.id, talk(3)) for _ in range(8)))
+        landed = await together(*(backend.append(session.id, talk(3)) for _ in range(8)))
         in_order = sorted(landed, key=lambda result: result.revision)
         assert await path_ids(backend, session.id) == [one for result in in_order for one in result.entry_ids]
         assert [result.revision for result in in_order] == list(range(1, 9))
@@ -167,7 +166,7 @@ class ConflictContract:
     async def test_sessions_written_at_once_do_not_disturb_each_other(self, backend: Backend) -> None:
         sessions = [await new_session(backend) for _ in range(6)]
         for _ in range(4):
-            await asyncio.gather(*(backend.append(session.id, talk(2)) for session in sessions))
+            await together(*(backend.append(session.id, talk(2)) for session in sessions))
         for session in sessions:
             path = await path_of(backend, session.id)
             assert [entry.depth for entry in path] == list(range(8))
@@ -179,13 +178,11 @@ class ConflictContract:
             backend.append(session.id, talk(2), expected=session.leaf_id if number % 2 else UNKNOWN)
             for number, session in enumerate(sessions)
         ]
-        results = await asyncio.gather(*writers, return_exceptions=True)
+        results = await outcomes(*writers)
         assert [isinstance(result, LeafConflict) for result in results] == [True, False] * 3
         assert [len(await path_ids(backend, session.id)) for session in sessions] == [1, 3] * 3
 
     async def test_of_several_sessions_created_with_one_key_at_once_exactly_one_is(self, backend: Backend) -> None:
-        results = await asyncio.gather(
-            *(backend.create_session(NewSession(key="one")) for _ in range(6)), return_exceptions=True
-        )
+        results = await outcomes(*(backend.create_session(NewSession(key="one")) for _ in range(6)))
         assert sum(isinstance(result, SessionExists) for result in results) == 5
         assert (await backend.info()).sessions == 1

@@ -145,6 +145,8 @@ class DeletionContract:
         child = await backend.create_task(parent.id, "t", NewSession())
         await backend.link_task(parent.id, UNKNOWN, "u")
         await backend.link_task(child.id, UNKNOWN, "u")
+        foretold = await backend.delete_tree(parent.id, dry_run=True)
+        assert sorted(foretold.links) == sorted([(parent.id, child.id), (parent.id, UNKNOWN), (child.id, UNKNOWN)])
         deletion = await backend.delete_tree(parent.id)
         assert {*deletion.session_ids} == {parent.id, child.id}
         assert deletion.missing_ids == (UNKNOWN,)

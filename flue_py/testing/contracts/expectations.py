@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
 
-from flue_py.core.sessions import STORED, Deletion, Expected, NewSession, Seen
+from flue_py.core.sessions import STORED, Appended, Deletion, Expected, NewSession, Seen
 from flue_py.errors import IdempotencyConflict, LeafConflict, RevisionConflict
 from flue_py.store.backend import Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, placed, session_info, talk, user
+from flue_py.testing.together import outcomes, together
 
 _Write = Callable[[Backend, str, str, Expected], Awaitable[object]]
 
@@ -149,7 +149,7 @@ class ExpectationContract:
 
     async def test_of_several_appends_at_once_that_rebase_all_land_on_one_path(self, backend: Backend) -> None:
         session = await new_session(backend, user())
-        landed = await asyncio.gather(
+        landed = await together(
             *(backend.append(session.id, talk(2), expected=session.leaf_id, on_conflict="rebase") for _ in range(8))
         )
         in_order = sorted(landed, key=lambda result: result.revision)
@@ -180,12 +180,11 @@ class ExpectationContract:
         for _ in range(20):
             session = await new_session(backend, *talk(2))
             delete = partial(backend.delete_tree, session.id, expected=Seen(revision=session.revision))
-            saved, deleted = await asyncio.gather(
-                backend.append(session.id, [user()]), delete(), return_exceptions=True
-            )
-            if isinstance(saved, BaseException):
+            saved, deleted = await outcomes(backend.append(session.id, [user()]), delete())
+            if isinstance(saved, Exception):
                 assert isinstance(deleted, Deletion)
                 assert await backend.get_session(session.id) is None
             else:
+                assert isinstance(saved, Appended)
                 assert isinstance(deleted, RevisionConflict)
                 assert (await session_info(backend, session.id)).leaf_id == saved.leaf_id

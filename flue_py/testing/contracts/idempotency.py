@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -22,6 +21,7 @@ from flue_py.testing.samples import (
     talk,
     user,
 )
+from flue_py.testing.together import together
 
 
 class IdempotencyContract:
@@ -144,7 +144,7 @@ class IdempotencyContract:
 
     async def test_of_several_retries_at_once_one_is_the_first(self, backend: Backend) -> None:
         session = await new_session(backend)
-        results = await asyncio.gather(*(backend.append(session.id, talk(2), idempotency_key="k") for _ in range(6)))
+        results = await together(*(backend.append(session.id, talk(2), idempotency_key="k") for _ in range(6)))
         assert sorted(result.replayed for result in results) == [False] + [True] * 5
         assert {result.entry_ids for result in results} == {tuple(await path_ids(backend, session.id))}
 

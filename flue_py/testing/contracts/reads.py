@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import aclosing
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.projection import project
@@ -430,58 +432,66 @@ class ReadContract:
 
     async def test_a_watcher_is_told_at_once_and_after_each_change(self, backend: Backend) -> None:
         session = await new_session(backend)
-        told = aiter(backend.notifications(session.id))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await anext(told)
-            for number in range(3):
-                await backend.append(session.id, talk(1))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.notifications(session.id)) as told:
                 await anext(told)
-                changes = await backend.changes(session.id, number, 10)
-                assert [change.revision for change in changes] == [number + 1]
+                for number in range(3):
+                    await backend.append(session.id, talk(1))
+                    await anext(told)
+                    changes = await backend.changes(session.id, number, 10)
+                    assert [change.revision for change in changes] == [number + 1]
 
     async def test_a_watcher_that_was_told_sees_the_change_that_came_while_it_looked(self, backend: Backend) -> None:
         session = await new_session(backend)
-        told = aiter(backend.notifications(session.id))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await anext(told)
-            writers = [asyncio.create_task(backend.append(session.id, talk(1))) for _ in range(5)]
-            seen = 0
-            while seen < 5:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.notifications(session.id)) as told:
                 await anext(told)
-                seen += len(await backend.changes(session.id, seen, 10))
-        await asyncio.gather(*writers)
+                async with anyio.create_task_group() as group:
+                    for _ in range(5):
+                        group.start_soon(backend.append, session.id, talk(1))
+                    seen = 0
+                    while seen < 5:
+                        await anext(told)
+                        seen += len(await backend.changes(session.id, seen, 10))
 
     async def test_a_watcher_is_not_told_of_other_sessions(self, backend: Backend) -> None:
         session, other = await new_session(backend), await new_session(backend)
-        told = aiter(backend.notifications(session.id))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await anext(told)
-            waiting = asyncio.ensure_future(anext(told))
-            for _ in range(5):
-                await add(backend, other.id, user())
-                await asyncio.sleep(0)
-            assert not waiting.done()
-            await add(backend, session.id, user())
-            await waiting
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.notifications(session.id)) as told:
+                await anext(told)
+                woken = anyio.Event()
+
+                async def wait() -> None:
+                    await anext(told)
+                    woken.set()
+
+                async with anyio.create_task_group() as group:
+                    group.start_soon(wait)
+                    for _ in range(5):
+                        await add(backend, other.id, user())
+                        await checkpoint()
+                    assert not woken.is_set()
+                    await add(backend, session.id, user())
 
     async def test_a_watcher_of_a_session_that_is_deleted_is_told(self, backend: Backend) -> None:
         session = await new_session(backend)
-        told = aiter(backend.notifications(session.id))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await anext(told)
-            await backend.delete_tree(session.id)
-            await anext(told)
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.notifications(session.id)) as told:
+                await anext(told)
+                await backend.delete_tree(session.id)
+                await anext(told)
 
     async def test_a_watcher_of_a_session_that_is_not_there_is_told_at_once(self, backend: Backend) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await anext(aiter(backend.notifications(UNKNOWN)))
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.notifications(UNKNOWN)) as told:
+                await anext(told)
 
     async def test_watching_ends_when_the_store_closes(self, open_backend: OpenBackend) -> None:
         backend = await open_backend(counted_sources())
         session = await new_session(backend)
-        told = aiter(backend.notifications(session.id))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await anext(told)
-            await backend.close()
-            rest = [told_again async for told_again in told]
+        with anyio.fail_after(PATIENCE_SECONDS):
+            async with aclosing(backend.notifications(session.id)) as told:
+                await anext(told)
+                await backend.close()
+                rest = [told_again async for told_again in told]
         assert len(rest) <= 1

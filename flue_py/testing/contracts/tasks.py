@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from flue_py.core.jsontext import decode_object
 from flue_py.core.log import Edit, Note, ended_task
 from flue_py.core.sessions import STORED, NewSession, Seen, TaskLink
@@ -11,6 +9,7 @@ from flue_py.errors import InvalidArgument, LeafConflict, SessionExists, Session
 from flue_py.store.backend import MAX_TASK_DEPTH, Backend
 from flue_py.testing.checks import Refusals, refused, unchanged
 from flue_py.testing.samples import UNKNOWN, add, new_session, path_ids, placed, session_info, talk, user
+from flue_py.testing.together import together
 
 
 async def fingerprints(backend: Backend) -> dict[str, bytes]:
@@ -68,7 +67,7 @@ class TaskContract:
 
     async def test_of_several_starts_of_one_task_at_once_all_get_the_same_child(self, backend: Backend) -> None:
         parent = await new_session(backend)
-        children = await asyncio.gather(*(backend.create_task(parent.id, "t", NewSession()) for _ in range(5)))
+        children = await together(*(backend.create_task(parent.id, "t", NewSession()) for _ in range(5)))
         assert len({child.id for child in children}) == 1
         assert (await backend.info()).sessions == 2
 
@@ -196,7 +195,7 @@ class TaskContract:
         children = [await backend.create_task(parent.id, f"t{number}", NewSession()) for number in range(5)]
         for child in children:
             await backend.link_task(children[0].id, child.id, "shared")
-        await asyncio.gather(*(backend.end_task(child.id, "done", summary=child.id) for child in children))
+        await together(*(backend.end_task(child.id, "done", summary=child.id) for child in children))
         assert [link.summary for link in await backend.task_links(parent.id)] == [child.id for child in children]
         assert (await session_info(backend, parent.id)).revision == 10
         assert (await backend.verify()).problems == []

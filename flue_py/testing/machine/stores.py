@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from operator import itemgetter
 from typing import ClassVar, TypeVar, cast
 
 from hypothesis import settings
@@ -545,6 +546,8 @@ def _comparable_answer(result: object) -> object:
             session_ids=tuple(sorted(result.session_ids)),
             missing_ids=tuple(sorted(result.missing_ids)),
             entries_kept=0,
+            # Those of each session stay in their order.
+            links=tuple(sorted(result.links, key=itemgetter(0))),
         )
     return result
 
@@ -591,12 +594,15 @@ async def _read_entry_costs(session_id: str, backend: Backend) -> object:
 def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Callable[[Backend], Awaitable[object]]]:
     return {
         "entry": lambda backend: backend.get_entry(session_id, entry_id),
+        "entries": lambda backend: backend.get_entries(session_id, [entry_id, GHOSTS[0], leaf or entry_id, entry_id]),
+        "children": lambda backend: backend.children(session_id, entry_id),
         "ids like": lambda backend: backend.match_entry_ids(session_id, entry_id[:4], 3),
         "path since": lambda backend: _ids_since(backend, session_id, entry_id),
         "usage since": lambda backend: backend.read_usage(session_id, entry_id),
         "path to": lambda backend: path_of(backend, session_id, entry_id),
         "usage to": lambda backend: backend.read_usage(session_id, None, leaf=entry_id),
         "context at": lambda backend: _context_ids(backend, session_id, entry_id),
+        "settings at": lambda backend: backend.read_settings(session_id, leaf=entry_id),
         "end of path": lambda backend: _end_ids(backend, session_id, entry_id, 2),
         "end of context": lambda backend: _context_end(backend, session_id, entry_id, 2),
         "turns to": lambda backend: backend.read_turns(session_id, leaf=entry_id),
@@ -645,6 +651,8 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     context = projected(await backend.read_context(session_id))
     assert [item.data for item in context] == [item.data for item in project(path)]
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
+    assert await backend.get_entries(session_id, list(by_id)) == tree
+    assert await backend.children(session_id, None) == [entry for entry in tree if entry.parent_id is None]
     for limit in (1, 3, len(path) + 1):
         end = entries_of(await backend.read_path_end(session_id, limit))
         assert end == path[len(path) - len(end) :]

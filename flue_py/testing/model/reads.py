@@ -39,6 +39,7 @@ from flue_py.core.sessions import (
     TaskLink,
     require_meant,
 )
+from flue_py.core.settings import PathSettings
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import InvalidArgument, SessionNotFound
@@ -193,6 +194,19 @@ class ModelReads:
         path = session.path(_leaf(session, leaf))
         return [entry for entry in path if begins_turn(entry)]
 
+    async def read_settings(self, session_id: str, *, leaf: LeafChoice = STORED) -> PathSettings:
+        session = self._session(session_id)
+        found: dict[str, object] = {}
+        for entry in session.path(_leaf(session, leaf)):
+            data = entry.data if isinstance(entry.data, dict) else {}
+            if entry.kind == "thinking_level_change":
+                found["thinking_level"] = data.get("thinkingLevel")
+            elif entry.kind == "model_change":
+                found |= {"provider": data.get("provider"), "model": data.get("modelId")}
+            elif entry.role == "assistant":
+                found |= {"provider": data.get("provider"), "model": data.get("model")}
+        return PathSettings(**{name: value for name, value in found.items() if isinstance(value, str) and value})
+
     async def read_tree(self, session_id: str) -> list[Entry]:
         session = self._session(session_id)
         inherited = session.path(session.info.forked_from_entry)
@@ -202,6 +216,13 @@ class ModelReads:
     async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
         session = self._session(session_id)
         return session.tree[entry_id].entry if session.sees(entry_id) else None
+
+    async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+        return [await self.get_entry(session_id, entry_id) for entry_id in ids]
+
+    async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
+        self._session(session_id).check_sees(entry_id)
+        return [entry for entry in await self.read_tree(session_id) if entry.parent_id == entry_id]
 
     async def match_entry_ids(self, session_id: str, prefix: str, limit: int = 2) -> list[str]:
         session = self._session(session_id)

@@ -472,10 +472,11 @@ class ModelStore(ModelMarks, ModelBudgets):
             elif current not in doomed:
                 doomed[current] = found
                 queue += [link.child_id for link in found.links]
+        links = tuple((each, link.child_id) for each, session in doomed.items() for link in session.links)
         kept, gone = self._parted(doomed)
         if not dry_run:
             self._remove(doomed, gone)
-        return Deletion(tuple(doomed), tuple(missing), len(gone), kept)
+        return Deletion(tuple(doomed), tuple(missing), len(gone), kept, links)
 
     def _parted(self, doomed: dict[str, Session]) -> tuple[int, list[tuple[dict[str, Row], str]]]:
         """Return how many entries the doomed sessions made that survivors hold, and the entries nobody holds."""

@@ -1,0 +1,70 @@
+"""Single entries that a session sees: by their ids, and below another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from operator import attrgetter
+
+from flue_py.core.entries import Entry
+from flue_py.core.sessions import is_storable
+from flue_py.store.collector import collector_held
+from flue_py.store.ops.attachments import Payloads
+from flue_py.store.ops.paths import creators_of, entry_of
+from flue_py.store.ops.state import held_by, read_state, see_entry
+from flue_py.store.schema.session_state import SessionState
+from flue_py.store.seam import Transaction
+from flue_py.store.sql import read as read_sql
+from flue_py.store.sql.rows import StoredEntry
+
+_IDS_AT_ONCE = 5_000
+
+
+def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
+    """Return an entry the session sees, or None."""
+    state = read_state(tx, session_id)
+    if not is_storable(entry_id):
+        return None
+    rows = tx.rows(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
+    return next(iter(_entries(tx, state, _seen(tx, state, rows))), None)
+
+
+def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
+    """Return the entries with these ids, in this order (see `Backend.get_entries`)."""
+    state = read_state(tx, session_id)
+    asked = [entry_id for entry_id in dict.fromkeys(ids) if is_storable(entry_id)]
+    found: dict[str, Entry] = {}
+    for start in range(0, len(asked), _IDS_AT_ONCE):
+        some = json.dumps(asked[start : start + _IDS_AT_ONCE])
+        rows = tx.rows(read_sql.ENTRIES_OF_IDS, tree_id=state.tree_id, session_key=state.key, ids=some)
+        with collector_held(len(rows)):
+            found.update((entry.id, entry) for entry in _entries(tx, state, _seen(tx, state, rows)))
+    return [found.get(entry_id) for entry_id in ids]
+
+
+def children(tx: Transaction, session_id: str, entry_id: str | None) -> list[Entry]:
+    """Return the entries below one (see `Backend.children`)."""
+    state = read_state(tx, session_id)
+    if entry_id is None:
+        rows = tx.rows(read_sql.ROOT_ENTRIES, tree_id=state.tree_id, session_key=state.key)
+    else:
+        at = see_entry(tx, state, entry_id)
+        where = read_sql.TreeSessionLaneDepth(
+            tree_id=state.tree_id, session_key=state.key, lane_id=at.lane_id, depth=at.depth
+        )
+        rows = tx.rows(read_sql.CHILD_ENTRIES, **where)
+    own = sorted(_seen(tx, state, rows), key=attrgetter("revision", "ordinal"))
+    return _entries(tx, state, sorted(own, key=lambda row: row.session_key == state.key))
+
+
+def _seen(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+    """Return those of some rows of the tree that the session holds: what it added, and the ancestors of its places."""
+    if all(row.session_key == state.key for row in rows):
+        return rows
+    held = dict(tx.rows(read_sql.HELD_SPANS, **held_by(state)))
+    return [row for row in rows if row.session_key == state.key or row.depth <= held.get(row.lane_id, -1)]
+
+
+def _entries(tx: Transaction, state: SessionState, rows: Sequence[StoredEntry]) -> list[Entry]:
+    creators, payloads = creators_of(tx, state, rows), Payloads(tx, state)
+    return [entry_of(payloads, row, creators) for row in rows]

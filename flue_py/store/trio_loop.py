@@ -1,0 +1,115 @@
+"""The event loop of trio. Imported where trio runs only: nothing else of the library needs it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+import trio
+from trio import lowlevel
+
+from flue_py.store.waiting import Loop, Waiting
+
+Result = TypeVar("Result")
+
+
+class _OnTrio(Waiting):
+    """On the event loop of trio: other tasks go on meanwhile, and what blocks runs on another thread."""
+
+    needs_loop = True
+
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        lock: AbstractAsyncContextManager[object] = trio.Lock()
+        return lock
+
+    async def finish(self, work: Coroutine[object, object, Result]) -> Result:
+        with trio.CancelScope(shield=True):
+            result = await work
+        await lowlevel.checkpoint_if_cancelled()
+        return result
+
+    async def call(self, function: Callable[[], Result]) -> Result:
+        result: Result = await trio.to_thread.run_sync(function)
+        return result
+
+    async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
+        # A task that made the next one meanwhile would need a nursery around whoever uses this.
+        while (made := await self.call(function)) is not None:
+            yield made
+
+    async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
+        found: dict[int, Result | Exception] = {}
+
+        async def note(number: int, each: Coroutine[object, object, Result]) -> None:
+            try:
+                found[number] = await each
+            except Exception as error:  # noqa: BLE001 - given to the caller
+                found[number] = error
+
+        async with trio.open_nursery() as nursery:
+            for number, each in enumerate(work):
+                nursery.start_soon(note, number, each)
+        return [found[number] for number in range(len(found))]
+
+
+class _Promise(Generic[Result]):
+    """What a task waits for (see `waiting.Promise`)."""
+
+    __slots__ = ("_error", "_is_done", "_result", "_task")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._result: Result
+        self._error: BaseException | None = None
+        self._task: lowlevel.Task | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Result, /) -> None:
+        self._result = result
+        self._wake()
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        self._is_done = True
+        if self._task is not None:
+            lowlevel.reschedule(self._task)
+
+    def __await__(self) -> Generator[object, object, Result]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Result:
+        if not self._is_done:
+            self._task = lowlevel.current_task()
+            await lowlevel.wait_task_rescheduled(self._give_up)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _give_up(self, _: object) -> lowlevel.Abort:
+        self._is_done = True
+        return lowlevel.Abort.SUCCEEDED
+
+
+class TrioLoop(Loop):
+    """The run of trio that this was made in."""
+
+    name = "trio"
+    waiting = _OnTrio()
+    cancelled = trio.Cancelled
+
+    def __init__(self) -> None:
+        self._token = lowlevel.current_trio_token()
+        self.promise = _Promise
+        self.post = self._token.run_sync_soon
+
+    def is_here(self) -> bool:
+        try:
+            return lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            return False

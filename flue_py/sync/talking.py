@@ -1,0 +1,98 @@
+"""The blocking twins of a conversation and of its slash commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeAlias
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.errors import InvalidArgument, shown
+from flue_py.runtime import commands
+from flue_py.runtime.conversation import REPLAYED_TURNS
+from flue_py.runtime.conversation import Conversation as AsyncConversation
+from flue_py.sessions.session import Session as AsyncSession
+from flue_py.sync import Session, Store
+from flue_py.sync.twins import Twin, adapting, blocking, parts_of
+from flue_py.sync.ways import Way
+
+Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
+"""Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
+
+
+def _session(way: Way, session: AsyncSession) -> Session:
+    return Session(way, session)
+
+
+class Conversation(Twin[AsyncConversation]):
+    """The blocking twin of `flue_py.runtime.conversation.Conversation`."""
+
+    def __init__(
+        self,
+        store: Store,
+        session: Session,
+        *,
+        replay: int = REPLAYED_TURNS,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        for what, given, kind in (("store", store, Store), ("session", session, Session)):
+            if not isinstance(given, kind):
+                raise InvalidArgument(f"{what}: {shown(given)} is not a {kind.__name__} of flue_py.sync")
+        way, original = parts_of(store)
+        super().__init__(way, AsyncConversation(original, parts_of(session)[1], replay=replay, clock=clock))
+        self._store = store
+
+    @property
+    def store(self) -> Store:
+        """The store that the conversation is in."""
+        return self._store
+
+    @property
+    def session(self) -> Session:
+        """The current session. It can be set."""
+        return Session(self._way, self._original.session)
+
+    @session.setter
+    def session(self, session: Session) -> None:
+        if not isinstance(session, Session):
+            raise InvalidArgument(f"session: {shown(session)} is not a Session of flue_py.sync")
+        self._original.session = parts_of(session)[1]
+
+    @property
+    def replay(self) -> int:
+        """How many turns are shown on resuming."""
+        return self._original.replay
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """What tells the time."""
+        return self._original.clock
+
+    turns = blocking(AsyncConversation.turns)
+    history = blocking(AsyncConversation.history)
+    last = blocking(AsyncConversation.last)
+    model = blocking(AsyncConversation.model)
+    resume_text = blocking(AsyncConversation.resume_text)
+    sessions = blocking(AsyncConversation.sessions)
+    save = blocking(AsyncConversation.save)
+    snapshot = blocking(AsyncConversation.snapshot)
+
+    rewind = blocking(AsyncConversation.rewind)
+    clear = blocking(AsyncConversation.clear)
+    retry = blocking(AsyncConversation.retry)
+
+    def take_turn(
+        self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
+    ) -> list[JsonObject]:
+        way, original = parts_of(self)
+        return way.call(partial(original.take_turn, message, way.awaited(model), source=source))
+
+    take_turn.__doc__ = AsyncConversation.take_turn.__doc__
+
+    fork = adapting(AsyncConversation.fork, _session)
+    find = adapting(AsyncConversation.find, _session)
+    switch = blocking(AsyncConversation.switch)
+
+
+run_command = blocking(commands.run_command)

@@ -1,0 +1,137 @@
+"""The contract: entries by their ids, and those below another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from flue_py.core.sessions import STORED, NewSession
+from flue_py.errors import EntryNotFound, SessionNotFound
+from flue_py.store.backend import Backend
+from flue_py.testing.samples import UNKNOWN, add, ids_of, new_session, path_of, placed, talk, user
+
+
+async def child_ids(backend: Backend, session_id: str, entry_id: str | None) -> list[str]:
+    """Return the ids of the entries below one."""
+    return ids_of(await backend.children(session_id, entry_id))
+
+
+class EntryContract:
+    """Looking entries up."""
+
+    # -- by their ids ---------------------------------------------------------------------------------------------
+
+    async def test_entries_come_in_the_order_they_are_asked_for(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(4))
+        path = await path_of(backend, session.id)
+        first, second, third, fourth = ids_of(path)
+        asked = [third, UNKNOWN, first, third, "", fourth, "\0", "\ud800"]
+        assert await backend.get_entries(session.id, asked) == [
+            path[2], None, path[0], path[2], None, path[3], None, None,
+        ]  # fmt: skip
+        assert await backend.get_entries(session.id, []) == []
+        assert await backend.get_entries(session.id, [second]) == [path[1]]
+
+    async def test_entries_are_those_the_session_sees_on_any_branch(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(3))
+        path = await path_of(backend, session.id)
+        ids = ids_of(path)
+        fork = await backend.fork(session.id, ids[1], NewSession())
+        (own,) = await add(backend, fork.id, user())
+        (elsewhere,) = await add(backend, session.id, user())
+        await backend.move(session.id, ids[0])
+        await backend.retract(session.id, ids[0])
+        asked = [*ids, own, elsewhere]
+        for seen in (session.id, fork.id):
+            found = await backend.get_entries(seen, asked)
+            assert found == [await backend.get_entry(seen, entry_id) for entry_id in asked]
+        assert [entry and entry.id for entry in await backend.get_entries(fork.id, asked)] == [
+            *ids[:2],
+            None,
+            own,
+            None,
+        ]
+        await backend.delete_tree(session.id)
+        found = await backend.get_entries(fork.id, asked)
+        assert [entry and (entry.id, entry.parent_id, entry.session_id) for entry in found] == [
+            (ids[0], None, None), (ids[1], ids[0], None), None, (own, ids[1], fork.id), None,
+        ]  # fmt: skip
+
+    async def test_entries_that_are_retracted_are_found_by_those_who_did_not(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        first, second = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        await backend.retract(session.id, second)
+        assert [entry and entry.id for entry in await backend.get_entries(session.id, [second, first])] == [None, first]
+        assert [entry and entry.id for entry in await backend.get_entries(fork.id, [second])] == [second]
+        await backend.undo(session.id)
+        assert [entry and entry.id for entry in await backend.get_entries(session.id, [second])] == [second]
+
+    async def test_more_ids_than_a_statement_takes_parameters_are_found(self, backend: Backend) -> None:
+        session = await new_session(backend, *(placed(user(), f"e{number}") for number in range(150)))
+        asked = [f"e{number}" for number in range(40_000)]
+        found = await backend.get_entries(session.id, asked)
+        assert [entry.id for entry in found if entry is not None] == asked[:150]
+        assert len(found) == len(asked)
+
+    # -- below another one ----------------------------------------------------------------------------------------
+
+    async def test_the_children_of_an_entry_are_those_that_name_it_as_their_parent(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        first, second = ids_of(await path_of(backend, session.id))
+        await backend.move(session.id, first)
+        third, _ = await add(backend, session.id, *talk(2))
+        await backend.append(session.id, [user()], expected=first, on_conflict="branch")
+        fourth = (await backend.read_tree(session.id))[-1].id
+        await backend.move(session.id, None)
+        (root,) = await add(backend, session.id, user())
+        assert await child_ids(backend, session.id, first) == [second, third, fourth]
+        assert await child_ids(backend, session.id, second) == []
+        assert await child_ids(backend, session.id, None) == [first, root]
+        tree = await backend.read_tree(session.id)
+        for parent_id in (None, *ids_of(tree)):
+            expected = [entry for entry in tree if entry.parent_id == parent_id]
+            assert await backend.children(session.id, parent_id) == expected
+
+    async def test_children_are_imported_in_any_order_and_told_as_they_came(self, backend: Backend) -> None:
+        session = await new_session(backend, placed(user(), "root"))
+        await backend.import_entries(
+            session.id, [placed(user(), each, "root") for each in ("c", "a", "b")], leaf="a", expected="root"
+        )
+        assert await child_ids(backend, session.id, "root") == ["c", "a", "b"]
+
+    async def test_a_session_does_not_see_the_children_that_others_added(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        first, second = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, first, NewSession())
+        (own,) = await add(backend, fork.id, user())
+        later = await backend.fork(session.id, second, NewSession())
+        await backend.move(later.id, first)
+        (third,) = await add(backend, later.id, user())
+        assert await child_ids(backend, session.id, first) == [second]
+        assert await child_ids(backend, fork.id, first) == [own]
+        assert await child_ids(backend, later.id, first) == [second, third]
+        assert await child_ids(backend, fork.id, None) == [first]
+        with pytest.raises(EntryNotFound):
+            await backend.children(fork.id, second)
+        await backend.delete_tree(session.id)
+        assert await child_ids(backend, later.id, first) == [second, third]
+        assert await child_ids(backend, fork.id, first) == [own]
+
+    async def test_what_is_retracted_is_no_child(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        first, second = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        await backend.retract(session.id, second)
+        assert await child_ids(backend, session.id, first) == []
+        assert await child_ids(backend, fork.id, first) == [second]
+        with pytest.raises(EntryNotFound):
+            await backend.children(session.id, second)
+
+    async def test_looking_up_in_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
+        with pytest.raises(SessionNotFound):
+            await backend.get_entries(UNKNOWN, [UNKNOWN])
+        with pytest.raises(SessionNotFound):
+            await backend.children(UNKNOWN, None)
+        session = await new_session(backend, user())
+        with pytest.raises(EntryNotFound):
+            await backend.children(session.id, UNKNOWN)

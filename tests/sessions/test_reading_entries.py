@@ -1,0 +1,50 @@
+"""Entries by their ids, and those below another one, by a handle and by the blocking twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flue_py.sync
+from flue_py import EntryNotFound, InvalidArgument, Session
+from tests.sessions.talk import assistant, hold_turns, user
+
+
+@pytest.mark.anyio
+async def test_entries_are_answered_one_for_each_id(session: Session) -> None:
+    ids = await hold_turns(session, 2)
+    path = await session.get_active_path()
+    assert await session.get_entries(reversed(ids)) == path[::-1]
+    assert await session.get_entries([ids[0], "missing", ids[0]]) == [path[0], None, path[0]]
+    assert await session.get_entries(()) == []
+    assert await session.get_entries(entry.id for entry in path) == path
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ids", ["abc", b"abc", None, 5, ["a", 5], [None]])
+async def test_ids_are_a_list_of_strings(session: Session, ids: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"ids: .* is not a"):
+        await session.get_entries(ids)
+
+
+@pytest.mark.anyio
+async def test_children_are_told_of_an_entry_and_of_the_beginning(session: Session) -> None:
+    ids = await hold_turns(session, 2)
+    await session.move_leaf(ids[1])
+    other = (await session.append_message(user("other"))).entry_id
+    assert [entry.id for entry in await session.children(ids[1])] == [ids[2], other]
+    assert [entry.id for entry in await session.children(None)] == [ids[0]]
+    assert await session.children(ids[3]) == []
+    with pytest.raises(EntryNotFound):
+        await session.children("missing")
+    with pytest.raises(InvalidArgument, match="entry_id"):
+        await session.children(5)  # type: ignore[arg-type]
+
+
+def test_the_blocking_twin_looks_up_alike() -> None:
+    with flue_py.sync.open(":memory:") as store:
+        session = store.create_session(key="k")
+        first, second = session.append_messages([user("one"), assistant("two")]).entry_ids
+        assert [entry and entry.id for entry in session.get_entries([second, "x"])] == [second, None]
+        assert [entry.id for entry in session.children(first)] == [second]

@@ -1,0 +1,31 @@
+"""Files and memory keep the whole contract under trio. Collected with --run-slow only (see `conftest`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from flue_py.store.backend import Backend
+from flue_py.store.seam import Sources
+from flue_py.store.sqlite.memory import open_memory
+from flue_py.testing.contracts import BackendContract, StoreCopyContract
+from flue_py.testing.sources import OpenBackend
+from tests.store.test_contract_on_trio import OnTrio
+
+
+class TestContract(OnTrio, BackendContract):
+    """The contract, over a file."""
+
+
+class TestCopyContract(OnTrio, StoreCopyContract):
+    """The contract of copying, from file to file."""
+
+
+class TestContractInMemory(OnTrio, BackendContract):
+    """The contract, in memory."""
+
+    @pytest.fixture
+    def open_backend(self) -> OpenBackend:
+        async def open_it(sources: Sources) -> Backend:
+            return open_memory(sources)
+
+        return open_it
