@@ -57,7 +57,7 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.collecting import Collector, Pending
 from flue_py.sessions.handle import Handle
-from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages
+from flue_py.sessions.incoming import Incoming, as_incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.making import checked_root, new_fork, new_task
 from flue_py.sessions.session import Session
 
@@ -115,6 +115,25 @@ class Atomic:
         checked_source(source)
         return self._append(session, incoming, on_conflict, idempotency_key, seen)
 
+    def append_shell(
+        self,
+        session: HasId | str,
+        command: str,
+        output: str,
+        exit_code: int | None,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append a shell command with what it printed, as `Session.append_shell` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        check_name(idempotency_key, "idempotency_key")
+        drawn = self._batch.backend.new_entry_id()
+        chain = shell_entries(command, output, exit_code, drawn, idempotency_key)
+        return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
+
     def append_entries(
         self,
         session: HasId | str,
@@ -133,8 +152,7 @@ class Atomic:
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
         chain = [replace(entry, parent_id=None, created_us=None) for entry in entries]
-        starts = list(range(len(chain) + 1))
-        return self._append(session, Incoming(chain, starts, [None] * len(chain)), on_conflict, idempotency_key, seen)
+        return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
 
     def _append(
         self,
