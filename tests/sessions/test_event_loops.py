@@ -295,6 +295,15 @@ async def test_a_store_in_memory_can_be_used_by_hand_only_without_threads() -> N
     await asyncio.to_thread(by_hand)
 
 
+async def test_the_blocking_twin_runs_in_a_thread_of_either_loop(tmp_path: Path) -> None:
+    def write(target: str) -> int:
+        with flue_py.sync.open(target) as store:
+            return store.create_session().append_message(user("a")).revision
+
+    for target in (str(tmp_path / "a.db"), f"sqlite+aiosqlite:///{tmp_path / 'b.db'}"):
+        assert await anyio.to_thread.run_sync(write, target) == 1
+
+
 async def test_another_loop_finds_what_one_has_written(tmp_path: Path, anyio_backend: str) -> None:
     async with flue_py.open(tmp_path / "a.db") as store:
         session = await store.create_session(key="one")

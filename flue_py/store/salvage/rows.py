@@ -109,7 +109,11 @@ class Witnesses:
     def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
         """Record the row of an index, and its page."""
         match (shape.table, tuple(column.name for column in shape.columns), values):
-            case "entries", ("tree_id", "id", _), (int(tree), str(entry_id), int(rowid)):
+            case ("entries", ("id", "tree_id", _), (str(entry_id), int(tree), int(rowid))) | (
+                "entries",
+                ("tree_id", "id", _),
+                (int(tree), str(entry_id), int(rowid)),
+            ):
                 self.entry_ids[rowid] = (tree, entry_id)
                 self.id_pages[rowid] = page
             case "entries", ("tree_id", "lane_id", "depth", _), (int(tree), int(lane), int(depth), int(rowid)):
