@@ -19,8 +19,11 @@ from flue_py.core.operations import (
     ForkSession,
     LinkTask,
     MoveLeaf,
+    Navigate,
+    Redo,
     SetLabel,
     SetPin,
+    Undo,
     UpdateSession,
 )
 from flue_py.core.sessions import (
@@ -29,6 +32,7 @@ from flue_py.core.sessions import (
     Deletion,
     LeafChoice,
     Moved,
+    Navigated,
     NewSession,
     OnConflict,
     Seen,
@@ -59,6 +63,7 @@ from flue_py.sessions.collecting import Collector, Pending
 from flue_py.sessions.handle import Handle
 from flue_py.sessions.incoming import Incoming, as_incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.making import checked_root, new_fork, new_task
+from flue_py.sessions.navigating import BranchSummary, summary_entry
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -324,6 +329,66 @@ class Atomic:
         pending = Pending[Moved]()
         operation = MoveLeaf(session_id, to, seen, note=Note(by, why), idempotency_key=idempotency_key)
         self._batch.collect(operation, handle, pending)
+        return pending
+
+    def navigate(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        summary: str | BranchSummary | None = None,
+        label: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Navigated]:
+        """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
+
+        The ``draft`` is in the result. There is no callback for the summary, for which what is left would have to be
+        read. Nothing is appended if it leads to the leaf itself.
+        """
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        made = None
+        if summary is not None:
+            entry = replace(summary_entry(summary), id=self._batch.backend.new_entry_id())
+            self._batch.limits.check_entries([entry])
+            (made,) = self._batch.pricer.price_entries([entry])
+        pending = Pending[Navigated]([] if made is None or made.id is None else [made.id])
+        self._batch.collect(Navigate(session_id, entry_id, made, label, seen, Note(by, why)), handle, pending)
+        return pending
+
+    def undo(
+        self,
+        session: HasId | str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved | None]:
+        """Take back the session's last operation, as `Session.undo` does: of this batch, each counts by itself."""
+        return self._step(Undo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
+
+    def redo(
+        self,
+        session: HasId | str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved | None]:
+        """Do again what was undone last, as `Session.redo` does."""
+        return self._step(Redo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
+
+    def _step(self, step: type[Undo | Redo], session: HasId | str, note: Note, seen: Seen) -> Pending[Moved | None]:
+        session_id, handle = self._batch.named(session)
+        pending = Pending[Moved | None]()
+        self._batch.collect(step(session_id, seen, note), handle, pending)
         return pending
 
     def set_title(
