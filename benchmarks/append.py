@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Literal
 
 import flue_py
+import flue_py.sync
 from benchmarks.measuring import (
     Goal,
     Line,
@@ -26,12 +28,16 @@ from benchmarks.measuring import (
     main,
     make_messages,
     scratch,
+    settle,
+    timed,
+    timed_async,
 )
 from benchmarks.pages import open_sessions, pages_alone, pages_in_group
 from benchmarks.raw import Raw
 
 Durability = Literal["full", "normal"]
 GOALS = {"full": Goal(2.2), "normal": Goal(9)}
+BLOCKING_GOALS = {"full": Goal(2), "normal": None}
 TITLES = {"full": "append, fsync per commit", "normal": "append, no fsync"}
 WARM_UP = 20
 PAGES_ALONE, PAGES_IN_GROUP = Goal(6.5, of="value"), Goal(1.7, of="value")
@@ -43,14 +49,13 @@ async def measure(options: Options) -> list[Line]:
     lines = []
     for durability in ("full", "normal"):
         lines += await _sequential(options, messages, durability)
+        lines += await _on_this_thread(options, messages, durability)
     lines += await _on_histories(options, messages)
     lines += await _pages(options)
     return lines
 
 
 async def _sequential(options: Options, messages: list[Message], durability: Durability) -> list[Line]:
-    bodies = [body(message) for message in messages]
-
     async def ours() -> Samples:
         with scratch(options) as folder:
             async with flue_py.open(folder / "store.db", durability=durability) as store:
@@ -62,15 +67,7 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
                 return await append_all(await store.create_session(), messages)
 
     async def raw() -> Samples:
-        with scratch(options) as folder:
-            store = Raw(folder / "raw.db", durability)
-            samples = []
-            for text in bodies:
-                start = perf_counter()
-                store.append(text)
-                samples.append(perf_counter() - start)
-            store.close()
-            return samples[WARM_UP:]
+        return _append_raw(options, messages, durability)
 
     async def jsonl() -> Samples:
         with scratch(options) as folder:
@@ -88,6 +85,58 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
         engine, floor = await in_rounds(options.rounds, through_engine, raw)
         lines.append(Line.of_latencies(f"- {title}: through an engine, sqlite+aiosqlite", "us", engine, floor))
     return lines
+
+
+async def _on_this_thread(options: Options, messages: list[Message], durability: Durability) -> list[Line]:
+    """Compare appends that no other thread has to do with, awaited and by the blocking twin, with those that have.
+
+    They take turns message by message, so that a busy disk is as busy for all of them.
+    """
+    rounds = [await _in_turns(options, messages, durability) for _ in range(options.rounds)]
+    floor, without, blocking, with_threads = (
+        [samples[WARM_UP:] for samples in side] for side in zip(*rounds, strict=True)
+    )
+    title = f"{TITLES[durability]}, in turns"
+    return [
+        Line.of_latencies(f"{title}: flue_py.sync", "us", blocking, floor, BLOCKING_GOALS[durability]),
+        Line.of_latencies(f"{title}: threads=False", "us", without, floor),
+        Line.of_latencies(f"{title}: with threads", "us", with_threads, floor),
+    ]
+
+
+async def _in_turns(
+    options: Options, messages: list[Message], durability: Durability
+) -> tuple[Samples, Samples, Samples, Samples]:
+    """Return the times of raw, of a store without threads, of the blocking twin, and of a store with threads."""
+    samples: tuple[Samples, Samples, Samples, Samples] = ([], [], [], [])
+    floor, without, blocking, with_threads = samples
+    settle()
+    with scratch(options) as folder, flue_py.sync.open(folder / "twin.db", durability=durability) as twin:
+        raw = Raw(folder / "raw.db", durability)
+        async with (
+            flue_py.open(folder / "without.db", durability=durability, threads=False) as one,
+            flue_py.open(folder / "with.db", durability=durability) as other,
+        ):
+            session, here, there = twin.create_session(), await one.create_session(), await other.create_session()
+            for message, text in zip(messages, map(body, messages), strict=True):
+                floor.append(timed(partial(raw.append, text)))
+                without.append(await timed_async(partial(here.append_message, message)))
+                blocking.append(timed(partial(session.append_message, message)))
+                with_threads.append(await timed_async(partial(there.append_message, message)))
+        raw.close()
+    return samples
+
+
+def _append_raw(options: Options, messages: Sequence[Message], durability: Durability) -> Samples:
+    with scratch(options) as folder:
+        store = Raw(folder / "raw.db", durability)
+        samples = []
+        for text in map(body, messages):
+            start = perf_counter()
+            store.append(text)
+            samples.append(perf_counter() - start)
+        store.close()
+        return samples[WARM_UP:]
 
 
 async def append_all(session: flue_py.Session, messages: Sequence[Message]) -> Samples:

@@ -54,6 +54,15 @@ OURS = Store("flue_py", "flue_py", "flue_store", ("flue-py",), "#111827")
 STORES = (
     OURS,
     Store(
+        "flue_sync",
+        "flue_py.sync",
+        "flue_sync",
+        ("flue-py",),
+        "#6b7280",
+        is_raced=False,
+        notes={"at_once": "one thread appends for all sessions, one after the other"},
+    ),
+    Store(
         "openai_sqlite",
         "SQLiteSession",
         "openai_sqlite",

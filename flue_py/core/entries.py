@@ -479,6 +479,14 @@ def checked_source(source: str | None) -> str | None:
     return source
 
 
+def leaving(summary: NewEntry, from_id: str | None, leaf: str | None) -> NewEntry:
+    """Return a branch summary that names what it lies below ("root" for nothing) and the leaf that was left."""
+    fields = decode_object(summary.payload) | {"fromId": "root" if from_id is None else from_id}
+    if leaf is not None:
+        fields["abandonedLeafId"] = leaf
+    return replace(summary, payload=encode_json(fields, "summary")[0])
+
+
 def kept_from(compaction: NewEntry, first_kept: str) -> NewEntry:
     """Return a compaction that keeps from this entry on, and says in ``oddities`` that it was asked for another."""
     asked = compaction.references[0]

@@ -63,6 +63,9 @@ def encode_json(value: object, what: str) -> tuple[str, int]:
     return text, 0
 
 
+_SIMPLE: frozenset[type] = frozenset((str, float, bool))
+
+
 def _is_plain(value: object, depth: int) -> bool:
     kind = type(value)
     if kind is str or kind is float or kind is bool or value is None:
@@ -80,8 +83,8 @@ def _is_plain(value: object, depth: int) -> bool:
 
 def _has_plain_fields(fields: dict[object, object], depth: int) -> bool:
     for key, item in fields.items():
-        # Most values are text: that is seen here, without a call for each.
-        if type(key) is not str or (type(item) is not str and not _is_plain(item, depth)):
+        # Most values are text or small numbers: that is seen here, without a call for each.
+        if type(key) is not str or not (type(item) in _SIMPLE or _is_plain(item, depth)):
             return False
     return True
 

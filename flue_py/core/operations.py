@@ -23,6 +23,7 @@ from flue_py.core.sessions import (
     LeafChoice,
     Moved,
     MoveReason,
+    Navigated,
     NewSession,
     OnConflict,
     Seen,
@@ -128,6 +129,39 @@ class MoveLeaf:
 
 
 @frozen
+class Navigate:
+    """Going to an entry, as `flue_py.Session.navigate` does: `Backend.navigate`, to where that entry leads.
+
+    ``summary`` is a branch summary with an id of its own; what it lies below and what was left are filled in.
+    """
+
+    session_id: str
+    entry_id: str
+    summary: NewEntry | None = None
+    label: str | None = None
+    expected: Expected = STORED
+    note: Note = NO_NOTE
+
+
+@frozen
+class Undo:
+    """`Backend.undo`."""
+
+    session_id: str
+    expected: Expected = STORED
+    note: Note = NO_NOTE
+
+
+@frozen
+class Redo:
+    """`Backend.redo`."""
+
+    session_id: str
+    expected: Expected = STORED
+    note: Note = NO_NOTE
+
+
+@frozen
 class UpdateSession:
     """`Backend.update_session`."""
 
@@ -178,6 +212,9 @@ OnSession: TypeAlias = (
     | LinkTask
     | EndTask
     | MoveLeaf
+    | Navigate
+    | Undo
+    | Redo
     | UpdateSession
     | SetLabel
     | SetPin
@@ -185,7 +222,7 @@ OnSession: TypeAlias = (
 )
 """An operation on a session that is named."""
 Operation: TypeAlias = CreateSession | OnSession
-Outcome: TypeAlias = Appended | SessionInfo | Moved | Deletion | tuple[str, ...] | None
+Outcome: TypeAlias = Appended | SessionInfo | Moved | Navigated | Deletion | tuple[str, ...] | None
 """What an operation came to: what the method of `Backend` returns."""
 
 
@@ -218,6 +255,9 @@ _NAMES = {
     LinkTask: "link a task to",
     EndTask: "end the task of",
     MoveLeaf: "move the leaf of",
+    Navigate: "navigate in",
+    Undo: "undo in",
+    Redo: "redo in",
     UpdateSession: "change",
     SetLabel: "label an entry of",
     SetPin: "pin an entry of",
@@ -250,6 +290,8 @@ def ids_drawn(operations: Sequence[Operation]) -> Iterator[str]:
             yield from (entry.id for entry in operation.entries if entry.id is not None)
         elif isinstance(operation, (CreateSession, ForkSession, CreateTask)) and operation.drawn_id is not None:
             yield operation.drawn_id
+        elif isinstance(operation, Navigate) and operation.summary is not None and operation.summary.id is not None:
+            yield operation.summary.id
 
 
 def content_of(operations: Sequence[Operation]) -> str:
@@ -275,14 +317,14 @@ def _described(operation: Operation) -> list[object]:
             asked += [operation.on_conflict, [(new.kind, new.payload, new.source, new.extra) for new in entries]]
         case ForkSession(at=at):
             asked += ["stored leaf" if isinstance(at, Stored) else [at], operation.scope]
-        case CreateTask():
-            asked.append(operation.task_id)
+        case CreateTask(task_id=name) | MoveLeaf(to=name) | DeleteTree(scope=name):
+            asked.append(name)
         case LinkTask():
             asked += [str(operation.child_id), operation.task_id, operation.entry_id]
         case EndTask():
             asked += [operation.status, operation.summary]
-        case MoveLeaf():
-            asked.append(operation.to)
+        case Navigate(summary=summary):
+            asked += [operation.entry_id, None if summary is None else summary.payload, operation.label]
         case UpdateSession():
             values = (operation.title, operation.auto_title, operation.metadata_text, operation.completed_us)
             asked += [each if isinstance(each, (str, int, type(None))) else repr(each) for each in values]
@@ -290,8 +332,6 @@ def _described(operation: Operation) -> list[object]:
             asked += [operation.entry_id, operation.label]
         case SetPin():
             asked += [operation.entry_id, operation.pinned]
-        case DeleteTree():
-            asked.append(operation.scope)
     return asked
 
 
@@ -317,6 +357,6 @@ def renamed(operation: Operation, names: dict[str, str]) -> Operation:
             return replace(made, child_id=of(child), entry_id=None if entry_id is None else of(entry_id))
         case MoveLeaf(to=to):
             return replace(made, to=None if to is None else of(to))
-        case SetLabel(entry_id=entry_id) | SetPin(entry_id=entry_id):
+        case SetLabel(entry_id=entry_id) | SetPin(entry_id=entry_id) | Navigate(entry_id=entry_id):
             return replace(made, entry_id=of(entry_id))
     return made

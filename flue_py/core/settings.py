@@ -11,6 +11,8 @@ from flue_py.core.kinds import MESSAGE
 
 MODEL_CHANGE = "model_change"
 THINKING_LEVEL_CHANGE = "thinking_level_change"
+SHELL = "shell"
+"""The source of an answer that no model gave: it calls a command that a person ran."""
 
 
 @frozen
@@ -26,7 +28,8 @@ def settings_on(path: Sequence[Entry]) -> PathSettings:
     """Return the settings in force at the end of a path, its entries from root to leaf; others may be left out.
 
     The thinking level is that of the last ``thinking_level_change`` (``thinkingLevel``). The model is that of the last
-    ``model_change`` (``provider``, ``modelId``) or answer (``provider``, ``model``). From the end, as far as is needed:
+    ``model_change`` (``provider``, ``modelId``) or answer (``provider``, ``model``), but for the
+    calls of `shell_exchange`, which no model made. From the end, as far as is needed:
     O(path) at worst.
     """
     level: JsonObject | None = None
@@ -36,7 +39,7 @@ def settings_on(path: Sequence[Entry]) -> PathSettings:
             level = _object(entry)
         elif model is None and entry.kind == MODEL_CHANGE:
             model = _object(entry).get("provider"), _object(entry).get("modelId")
-        elif model is None and entry.kind == MESSAGE and entry.role == "assistant":
+        elif model is None and entry.role == "assistant" and entry.kind == MESSAGE and entry.source != SHELL:
             model = entry.fields.get("provider"), entry.fields.get("model")
         if level is not None and model is not None:
             break

@@ -26,6 +26,7 @@ from math import isfinite, isnan
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import MAX_JSON_DEPTH, JsonObject, JsonValue
 from flue_py.core.kinds import adds_usage
+from flue_py.core.plain import is_json
 from flue_py.core.usage import (
     COST_FIELDS,
     MAX_AMOUNT,
@@ -53,6 +54,9 @@ class _Kind(Enum):
     THOUGHTS = auto()
     """Reasoning that is counted beside the output."""
     TOTAL = auto()
+
+    # There is one object of each, and that of Enum is a function of Python's, which every answer would call 15 times.
+    __hash__ = object.__hash__
 
 
 @frozen
@@ -190,6 +194,8 @@ def with_words_for_numbers(value: JsonValue, where: str, depth: int = 0) -> tupl
 
     A store holds JSON only, and a paid answer is not refused for that. A value without them is returned as it is.
     """
+    if is_json(value, depth):
+        return value, ()
     if isinstance(value, float) and not isfinite(value):
         word = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
         return word, (f"{where}: {word} is not a JSON number; it is kept as text, and not counted",)
@@ -331,22 +337,22 @@ class _Reading:
                 self._take(field, reported, f"{name}.{part}")
 
     def _take_cost(self, reported: JsonValue, name: str) -> None:
-        amounts = (
-            {f"{name}.{part}": (part, reported.get(part)) for part in COST_FIELDS}
-            if isinstance(reported, Mapping)
-            else {name: ("total", reported)}
-        )
-        for place, (part, amount) in amounts.items():
-            if amount is None:
-                continue
-            dollars = _picodollars(amount)
-            if dollars is None:
-                self._odd(
-                    place, f"{shown(amount)} is not a number of dollars from 0 to {MAX_DOLLARS}; it is not counted"
-                )
-                continue
-            self._dollars[part] = dollars
-            self._is_known = True
+        if not isinstance(reported, Mapping):
+            self._take_dollars("total", reported, name)
+            return
+        for part in COST_FIELDS:
+            self._take_dollars(part, reported.get(part), name, part)
+
+    def _take_dollars(self, part: str, amount: JsonValue, *place: str) -> None:
+        if amount is None:
+            return
+        dollars = _picodollars(amount)
+        if dollars is None:
+            where = ".".join(place)
+            self._odd(where, f"{shown(amount)} is not a number of dollars from 0 to {MAX_DOLLARS}; it is not counted")
+            return
+        self._dollars[part] = dollars
+        self._is_known = True
 
     def _cost(self) -> int | None:
         """Return the cost: the total, or the sum of its parts; None if none was reported."""
@@ -422,7 +428,7 @@ def _picodollars(value: JsonValue) -> int | None:
         return None
     if not 0 <= value <= MAX_DOLLARS:
         return None
-    return usd_to_picodollars(value)
+    return usd_to_picodollars(value) if value else 0
 
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d[mh](?:[A-Z]|$))")

@@ -18,7 +18,7 @@ from flue_py.errors import InvalidEntry, SessionNotFound
 from flue_py.sessions.arguments import checked_flag, checked_messages, checked_on_conflict, checked_place, checked_seen
 from flue_py.sessions.contexts import Contexts
 from flue_py.sessions.handle import Result
-from flue_py.sessions.incoming import incoming_message, incoming_messages
+from flue_py.sessions.incoming import incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.marking import Marking
 
 if TYPE_CHECKING:
@@ -87,6 +87,28 @@ class Appending(Contexts, Marking):
         incoming = incoming_messages(checked_messages(messages), source)
         checked_source(source)
         return incoming.noted_in(await self._append(incoming.entries, on_conflict, idempotency_key, seen))
+
+    async def append_shell(
+        self,
+        command: str,
+        output: str,
+        exit_code: int | None,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Appended:
+        """Append a shell command that a person ran, with what it printed, so that the model and compaction see it.
+
+        Three messages with the source ``shell``: the command as a message of the user, a call of the tool ``bash``, and
+        its result, an error unless ``exit_code`` is 0. None is a command that was killed. Nothing is run. Raises
+        `InvalidArgument`; otherwise as `append_messages`. O(1).
+        """
+        seen = checked_seen(expected_leaf, expected_revision)
+        check_name(idempotency_key, "idempotency_key")
+        entries = shell_entries(command, output, exit_code, self._backend.new_entry_id(), idempotency_key)
+        return await self._append(entries, on_conflict, idempotency_key, seen)
 
     async def append_compaction(
         self,

@@ -19,8 +19,11 @@ from flue_py.core.operations import (
     ForkSession,
     LinkTask,
     MoveLeaf,
+    Navigate,
+    Redo,
     SetLabel,
     SetPin,
+    Undo,
     UpdateSession,
 )
 from flue_py.core.sessions import (
@@ -29,6 +32,7 @@ from flue_py.core.sessions import (
     Deletion,
     LeafChoice,
     Moved,
+    Navigated,
     NewSession,
     OnConflict,
     Seen,
@@ -57,8 +61,9 @@ from flue_py.sessions.arguments import (
 )
 from flue_py.sessions.collecting import Collector, Pending
 from flue_py.sessions.handle import Handle
-from flue_py.sessions.incoming import Incoming, incoming_message, incoming_messages
+from flue_py.sessions.incoming import Incoming, as_incoming, incoming_message, incoming_messages, shell_entries
 from flue_py.sessions.making import checked_root, new_fork, new_task
+from flue_py.sessions.navigating import BranchSummary, summary_entry
 from flue_py.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -115,6 +120,25 @@ class Atomic:
         checked_source(source)
         return self._append(session, incoming, on_conflict, idempotency_key, seen)
 
+    def append_shell(
+        self,
+        session: HasId | str,
+        command: str,
+        output: str,
+        exit_code: int | None,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "raise",
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Appended]:
+        """Append a shell command with what it printed, as `Session.append_shell` does."""
+        seen = checked_seen(expected_leaf, expected_revision)
+        check_name(idempotency_key, "idempotency_key")
+        drawn = self._batch.backend.new_entry_id()
+        chain = shell_entries(command, output, exit_code, drawn, idempotency_key)
+        return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
+
     def append_entries(
         self,
         session: HasId | str,
@@ -133,8 +157,7 @@ class Atomic:
         if isinstance(entries, NewEntry) or not all(isinstance(entry, NewEntry) and entry.built for entry in entries):
             raise InvalidArgument("entries: should be a sequence of what NewEntry.message, .custom and the others made")
         chain = [replace(entry, parent_id=None, created_us=None) for entry in entries]
-        starts = list(range(len(chain) + 1))
-        return self._append(session, Incoming(chain, starts, [None] * len(chain)), on_conflict, idempotency_key, seen)
+        return self._append(session, as_incoming(chain), on_conflict, idempotency_key, seen)
 
     def _append(
         self,
@@ -306,6 +329,66 @@ class Atomic:
         pending = Pending[Moved]()
         operation = MoveLeaf(session_id, to, seen, note=Note(by, why), idempotency_key=idempotency_key)
         self._batch.collect(operation, handle, pending)
+        return pending
+
+    def navigate(
+        self,
+        session: HasId | str,
+        entry_id: str,
+        *,
+        summary: str | BranchSummary | None = None,
+        label: str | None = None,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Navigated]:
+        """Go to an entry, as `Session.navigate` does; it may be one that this batch appends.
+
+        The ``draft`` is in the result. There is no callback for the summary, for which what is left would have to be
+        read. Nothing is appended if it leads to the leaf itself.
+        """
+        checked_id(entry_id, "entry_id")
+        check_entry_label(label)
+        seen = checked_seen(expected_leaf, expected_revision)
+        session_id, handle = self._batch.named(session)
+        made = None
+        if summary is not None:
+            entry = replace(summary_entry(summary), id=self._batch.backend.new_entry_id())
+            self._batch.limits.check_entries([entry])
+            (made,) = self._batch.pricer.price_entries([entry])
+        pending = Pending[Navigated]([] if made is None or made.id is None else [made.id])
+        self._batch.collect(Navigate(session_id, entry_id, made, label, seen, Note(by, why)), handle, pending)
+        return pending
+
+    def undo(
+        self,
+        session: HasId | str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved | None]:
+        """Take back the session's last operation, as `Session.undo` does: of this batch, each counts by itself."""
+        return self._step(Undo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
+
+    def redo(
+        self,
+        session: HasId | str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        expected_leaf: LeafChoice = STORED,
+        expected_revision: int | None = None,
+    ) -> Pending[Moved | None]:
+        """Do again what was undone last, as `Session.redo` does."""
+        return self._step(Redo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
+
+    def _step(self, step: type[Undo | Redo], session: HasId | str, note: Note, seen: Seen) -> Pending[Moved | None]:
+        session_id, handle = self._batch.named(session)
+        pending = Pending[Moved | None]()
+        self._batch.collect(step(session_id, seen, note), handle, pending)
         return pending
 
     def set_title(

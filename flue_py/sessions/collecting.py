@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from flue_py.core.limits import Limits
 from flue_py.core.operations import (
@@ -15,12 +15,18 @@ from flue_py.core.operations import (
     CreateTask,
     ForkSession,
     MoveLeaf,
+    Navigate,
     Operation,
     Outcome,
+    Redo,
+    Undo,
 )
 from flue_py.core.sessions import (
     NOTHING_SEEN,
+    STORED,
     Appended,
+    LeafChoice,
+    Navigated,
     NewSession,
     Seen,
     SessionInfo,
@@ -42,6 +48,8 @@ from flue_py.store.backend import Backend
 from flue_py.store.seam import committed_before
 
 Result = TypeVar("Result")
+_OnLeaf: TypeAlias = AppendEntries | MoveLeaf | Navigate | Undo | Redo
+"""What builds on a leaf, and leaves another one."""
 
 
 class Pending(Generic[Result]):
@@ -77,6 +85,9 @@ class Pending(Generic[Result]):
         self._results = [result]
         if isinstance(result, Appended) and result.replayed:
             self._entry_ids = result.entry_ids
+        elif isinstance(result, Navigated):
+            # None where it led to the leaf itself.
+            self._entry_ids = () if result.summary_id is None else (result.summary_id,)
 
 
 class _Planned:
@@ -205,23 +216,18 @@ class Collector:
 
     def _as_of_now(self) -> list[Operation]:
         """Return the operations with the leaves that they build on: what was done before, or what handles have seen."""
-        leaves: dict[str, str | None] = {}
+        leaves: dict[str, LeafChoice] = {}
         found: list[Operation] = []
         for each in self._planned:
             operation = each.operation
-            if isinstance(operation, (AppendEntries, MoveLeaf)):
+            if isinstance(operation, _OnLeaf):
                 session_id = str(operation.session_id)
                 operation = replace(operation, expected=self._built_on(operation, each.handle, leaves))
-                if isinstance(operation, MoveLeaf):
-                    leaves[session_id] = operation.to
-                elif operation.entries:
-                    leaves[session_id] = operation.entries[-1].id
+                leaves[session_id] = _leaf_after(operation, leaves.get(session_id, STORED))
             found.append(operation)
         return found
 
-    def _built_on(
-        self, operation: AppendEntries | MoveLeaf, handle: Handle | None, leaves: Mapping[str, str | None]
-    ) -> Seen:
+    def _built_on(self, operation: _OnLeaf, handle: Handle | None, leaves: Mapping[str, LeafChoice]) -> Seen:
         seen = operation.expected if isinstance(operation.expected, Seen) else NOTHING_SEEN
         if not isinstance(seen.leaf, Stored):
             return seen
@@ -247,6 +253,15 @@ class Collector:
             each.pending.settle(_told(each, outcome))
         for handle in taking_part:
             take_over_revision(handle, committed.left.get(handle.id))
+
+
+def _leaf_after(operation: _OnLeaf, before: LeafChoice) -> LeafChoice:
+    """Return the leaf that an operation leaves; `STORED` where only the store can tell."""
+    if isinstance(operation, MoveLeaf):
+        return operation.to
+    if isinstance(operation, AppendEntries):
+        return operation.entries[-1].id if operation.entries else before
+    return STORED
 
 
 def _told(each: _Planned, outcome: Outcome) -> object:

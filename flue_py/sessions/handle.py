@@ -19,6 +19,7 @@ from flue_py.core.sessions import (
     Expected,
     LeafChoice,
     Moved,
+    Navigated,
     PathRead,
     ReadStamp,
     Seen,
@@ -220,6 +221,8 @@ class Handle:
             self._note_append(outcome)
         elif isinstance(outcome, Moved):
             self._note_move(outcome)
+        elif isinstance(outcome, Navigated) and outcome.revision >= self._revision:
+            self._note(outcome.to_id, outcome.revision)
         elif isinstance(outcome, SessionInfo) and self._ref.session_key == outcome.session_key:
             self._note_row(outcome)
         elif isinstance(outcome, SessionInfo):

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flue_py import wire
 from flue_py.core.entries import NewEntry, entry_of_message
+from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import Appended, ConvertedMessage
+from flue_py.core.shell import SHELL_SOURCE, shell_exchange
 
 if TYPE_CHECKING:
     from flue_py.core.messages import Message
@@ -42,6 +44,11 @@ class Incoming(NamedTuple):
         return replace(appended, converted=found)
 
 
+def as_incoming(entries: list[NewEntry]) -> Incoming:
+    """Return entries that are ours already, each a message of its own."""
+    return Incoming(entries, list(range(len(entries) + 1)), [None] * len(entries))
+
+
 def incoming_message(
     message: Mapping[str, JsonValue] | Message, source: str | None, calls: Sequence[Mapping[str, JsonValue]] = ()
 ) -> Incoming:
@@ -55,6 +62,15 @@ def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], sou
     Raises `InvalidEntry` naming the message and the field (``messages[1].content``). O(size).
     """
     return _incoming(messages, [f"messages[{number}]" for number in range(len(messages))], source)
+
+
+def shell_entries(
+    command: str, output: str, exit_code: int | None, drawn_id: str, idempotency_key: str | None
+) -> list[NewEntry]:
+    """Return the entries of a command. The call's id is that of its entry, or the same for each retry of a key."""
+    if idempotency_key is None:
+        return shell_exchange(command, output, exit_code, call_id=drawn_id, answer_id=drawn_id)
+    return shell_exchange(command, output, exit_code, call_id=derived_id(SHELL_SOURCE, idempotency_key))
 
 
 def _incoming(

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from inspect import isawaitable
 from typing import Literal, TypeAlias
 
-from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.entries import Entry, NewEntry, leaving
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
@@ -95,7 +95,7 @@ class Navigating(Handle):
         answer = await self._answer(summary, left, to) if callable(summary) else summary
         if answer is False:
             return Navigated(left, left, self.revision, cancelled=True)
-        made = None if answer is None else _summary_of(answer, left, to)
+        made = None if answer is None else leaving(summary_entry(answer), to, left)
 
         async def write(priced: Sequence[NewEntry]) -> Navigated:
             return await self._commit(
@@ -125,18 +125,14 @@ class Navigating(Handle):
         return await answer if isawaitable(answer) else answer
 
 
-def _summary_of(answer: SummaryAnswer, left: str | None, to: str | None) -> NewEntry:
+def summary_entry(answer: object) -> NewEntry:
+    """Return a summary as an entry that does not name any leaf yet (see `leaving`). Raises `InvalidArgument`."""
     if isinstance(answer, str):
         answer = BranchSummary(answer)
     if not isinstance(answer, BranchSummary):
         raise _no_summary(answer)
     return NewEntry.branch_summary(
-        answer.text,
-        from_id="root" if to is None else to,
-        abandoned_leaf_id=left,
-        details=answer.details,
-        usage=answer.usage,
-        calls=answer.calls,
+        answer.text, from_id=None, details=answer.details, usage=answer.usage, calls=answer.calls
     )
 
 

@@ -64,6 +64,7 @@ class Session(Twin[AsyncSession]):
 
     append_message = blocking(AsyncSession.append_message)
     append_messages = blocking(AsyncSession.append_messages)
+    append_shell = blocking(AsyncSession.append_shell)
     append_compaction = blocking(AsyncSession.append_compaction)
     append_branch_summary = blocking(AsyncSession.append_branch_summary)
     append_custom = blocking(AsyncSession.append_custom)
@@ -199,6 +200,7 @@ class Atomic(Twin[AsyncAtomic]):
 
     append_message = collecting(AsyncAtomic.append_message, same)
     append_messages = collecting(AsyncAtomic.append_messages, same)
+    append_shell = collecting(AsyncAtomic.append_shell, same)
     append_entries = collecting(AsyncAtomic.append_entries, same)
     create_session = collecting(AsyncAtomic.create_session, _session)
     fork = collecting(AsyncAtomic.fork, _session)
@@ -207,6 +209,9 @@ class Atomic(Twin[AsyncAtomic]):
     end_task = collecting(AsyncAtomic.end_task, same)
     delete_session_tree = collecting(AsyncAtomic.delete_session_tree, same)
     move_leaf = collecting(AsyncAtomic.move_leaf, same)
+    navigate = collecting(AsyncAtomic.navigate, same)
+    undo = collecting(AsyncAtomic.undo, same)
+    redo = collecting(AsyncAtomic.redo, same)
     set_title = collecting(AsyncAtomic.set_title, same)
     set_metadata = collecting(AsyncAtomic.set_metadata, same)
     set_completed = collecting(AsyncAtomic.set_completed, same)

@@ -12,7 +12,7 @@ from flue_py.lazy import lazy_names
 if TYPE_CHECKING:
     from flue_py.core.salvaging import Loss, SalvageReport
     from flue_py.formats.kit.exported import Exported
-    from flue_py.transfer.bundle_file import BundleCounts
+    from flue_py.transfer.bundles.layout import BundleCounts
     from flue_py.transfer.bundling import BundleReport, UnbundleReport, read_bundle, write_bundle
     from flue_py.transfer.copying import BudgetLeft, CopyProgress, CopyRefusal, CopyReport, copy_store
     from flue_py.transfer.exporting import export_session
@@ -56,7 +56,7 @@ __getattr__ = lazy_names(
         "flue_py.wire.leftovers": ("ExportNote",),
         "flue_py.transfer.transcripts": ("TranscriptReport", "transcript", "write_transcript"),
         "flue_py.transfer.bundling": ("BundleReport", "UnbundleReport", "read_bundle", "write_bundle"),
-        "flue_py.transfer.bundle_file": ("BundleCounts",),
+        "flue_py.transfer.bundles.layout": ("BundleCounts",),
         "flue_py.transfer.copying": ("BudgetLeft", "CopyProgress", "CopyRefusal", "CopyReport", "copy_store"),
         "flue_py.transfer.salvaging": ("salvage",),
         "flue_py.core.salvaging": ("Loss", "SalvageReport"),

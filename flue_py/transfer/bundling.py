@@ -19,7 +19,9 @@ from flue_py.sessions.store import Store
 from flue_py.store.files.private import Part
 from flue_py.store.files.temporary import temporary_folder
 from flue_py.store.schema.payloads import checked_text
-from flue_py.transfer.bundle_file import BundleCounts, BundleReader, BundleWriter
+from flue_py.transfer.bundles.layout import BundleCounts
+from flue_py.transfer.bundles.reading import BundleReader
+from flue_py.transfer.bundles.writing import BundleWriter
 from flue_py.transfer.copying import CopyProgress, CopyRefusal, copy_store
 from flue_py.transfer.plain_files import open_plain
 

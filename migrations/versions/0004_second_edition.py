@@ -30,13 +30,16 @@ def upgrade() -> None:
 def _store_parents() -> None:
     """Give each entry the id of its parent, which its lane tells, and drop the index of revisions.
 
-    SQLite gets a table made anew, in which every column that is read without the payload stands before it.
+    The index of ids begins with the id, and no more with the tree. SQLite gets a table made anew, in which every column
+    that is read without the payload stands before it.
     """
     op.execute("DROP VIEW history")
     if op.get_context().dialect.name == "sqlite":
         _make_entries_anew()
     else:
         op.drop_index("ix_entries_session_key", table_name="entries")
+        op.drop_constraint("uq_entries_tree_id_id", "entries")
+        op.create_unique_constraint("uq_entries_id_tree_id", "entries", ["id", "tree_id"])
         op.add_column("entries", sa.Column("parent_id", TEXT))
         op.execute(
             "UPDATE entries SET parent_id = p.id FROM lanes l, entries p"
@@ -85,7 +88,7 @@ def _make_entries_anew() -> None:
             " OR (payload IS NULL AND packed IS NULL AND blob IS NOT NULL)",
             name="ck_entries_payload",
         ),
-        sa.UniqueConstraint("tree_id", "id", name="uq_entries_tree_id_id"),
+        sa.UniqueConstraint("id", "tree_id", name="uq_entries_id_tree_id"),
     )
     names = [column.name for column in created.columns]
     parent = (

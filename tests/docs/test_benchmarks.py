@@ -22,13 +22,19 @@ PRINTED = {
     "append": (
         "append, fsync per commit",
         "append, no fsync",
+        "append, fsync per commit, in turns: threads=False",
+        "append, no fsync, in turns: flue_py.sync",
         "a line of a JSONL file",
         "through an engine, sqlite+aiosqlite",
         "append, fsync per commit: history of 500 against 100",
         "pages of log, an append",
         "pages of log, an append of 10 at once",
     ),
-    "many_sessions": ("10 sessions appending at once, fsync", "10 sessions appending at once, no fsync"),
+    "many_sessions": (
+        "10 sessions appending at once, fsync",
+        "10 sessions appending at once, no fsync",
+        "10 sessions appending at once, fsync: CPU time of an append",
+    ),
     "load": (
         "load 200 messages, cold, as dicts",
         "load 200 messages, cold, typed, decoded when touched",

@@ -109,7 +109,7 @@ async def test_the_schema_the_migrations_and_the_printed_sql_make_the_same_datab
         ('task_id TEXT COLLATE "C"', "task_id TEXT"),
         ("fork_depth BIGINT NOT NULL", "fork_depth BIGINT"),
         ("revision BIGINT", "revision INTEGER"),
-        ("UNIQUE (tree_id, id)", "UNIQUE (id, tree_id)"),
+        ("UNIQUE (id, tree_id)", "UNIQUE (tree_id, id)"),
         ("e.parent_id AS parent_id", "e.id AS parent_id"),
     ],
 )

@@ -353,3 +353,42 @@ def test_the_blocking_twin_commits_several_operations_too(tmp_path: object) -> N
         with pytest.raises(LeafConflict), store.atomic() as tx:
             tx.append_message(session, user("lost"), expected_leaf=None)
         assert len(session.get_active_path()) == 1
+
+
+async def test_a_batch_goes_elsewhere_and_goes_on_from_there(store: Store, session: Session) -> None:
+    first, second, third = [(await say(session, each))[0] for each in ("one", "two", "three")]
+    task = await session.create_task(task_id="t")
+    async with store.atomic() as tx:
+        went = tx.navigate(session, second, summary="it was wrong", label="wrong")
+        tx.append_message(session, user("two again"))
+        back = tx.undo(session)
+        again = tx.redo(session)
+        ended = tx.end_task(task, "done", summary="looked")
+    assert (went.result.summary_id, went.result.draft, went.result.from_id) == (went.entry_id, "two", third)
+    assert await path_of(session) == ["one", "[branch_summary]", "two again"]
+    assert back.result is not None
+    assert again.result is not None
+    assert (back.result.to_id, again.result.to_id) == (went.entry_id, session.leaf_id)
+    assert (await session.labels()) == {went.entry_id: "wrong"}
+    assert ended.result.completed_us is not None
+    assert [(link.status, link.summary) for link in await session.task_links()] == [("done", "looked")]
+    assert (session.leaf_id, session.revision) == await stored(store, session)
+    await say(session, "and on")
+    async with store.atomic() as tx:
+        tx.navigate(session.id, first)
+        tx.undo(session.id)
+        nothing = tx.redo(session, expected_revision=session.revision)
+    assert nothing.result is not None
+    assert (await session.refresh()).leaf_id is None
+
+
+async def test_a_batch_does_not_go_from_a_leaf_that_its_handle_has_not_seen(store: Store, session: Session) -> None:
+    (first,) = await say(session, "one")
+    other = await store.get_session(session.id)
+    assert other is not None
+    await say(other, "two")
+    for step in ("navigate", "undo", "redo"):
+        with pytest.raises(LeafConflict):
+            async with store.atomic() as tx:
+                tx.navigate(session, first) if step == "navigate" else getattr(tx, step)(session)
+    assert await path_of(other) == ["one", "two"]

@@ -40,6 +40,7 @@ async def _end_task(store: Store, session: Session, entry: str, given: _Given) -
 WRITES: dict[str, _Write] = {
     "append_message": lambda store, session, entry, given: session.append_message(user("more"), **given),  # type: ignore[arg-type]
     "append_messages": lambda store, session, entry, given: session.append_messages([user("more")], **given),  # type: ignore[arg-type]
+    "append_shell": lambda store, session, entry, given: session.append_shell("ls", "a", 0, **given),  # type: ignore[arg-type]
     "append_compaction": lambda store, session, entry, given: session.append_compaction(
         "so far",
         first_kept_entry_id=entry,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import anyio
 import pytest
+from anyio import CancelScope
+from anyio.lowlevel import checkpoint
 
 import flue_py
 from flue_py import LeafConflict, Session, SessionNotFound, Store
@@ -313,6 +316,29 @@ async def test_whenever_an_append_is_cancelled_the_handle_knows_what_is_stored(
     appending.cancel()
     with suppress(asyncio.CancelledError):
         await appending
+    stored = await another_handle(store, session)
+    assert session.leaf_id == stored.leaf_id
+    await say(session, "b")
+    assert (await path_of(session))[-1] == "b"
+
+
+@pytest.mark.parametrize("moment", range(6))
+async def test_whenever_a_scope_is_cancelled_it_is_left_and_the_handle_knows_what_is_stored(
+    store: Store, session: Session, moment: int
+) -> None:
+    is_done = False
+
+    async def stop(scope: CancelScope) -> None:
+        for _ in range(moment):
+            await checkpoint()
+        scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        with CancelScope() as scope:
+            group.start_soon(stop, scope)
+            await session.append_message(user("a"))
+            is_done = True
+    assert scope.cancelled_caught is not is_done
     stored = await another_handle(store, session)
     assert session.leaf_id == stored.leaf_id
     await say(session, "b")

@@ -25,6 +25,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "append_compaction": lambda session, entry: session.append_compaction(
         "s", first_kept_entry_id=entry, tokens_before=1
     ),
+    "append_shell": lambda session, entry: session.append_shell("ls", "", 0),
     "append_branch_summary": lambda session, entry: session.append_branch_summary("s", from_id=entry),
     "append_custom": lambda session, entry: session.append_custom("note", {}),
     "import_entries": lambda session, entry: session.import_entries([NewEntry.message(user("stale"))], leaf=None),

@@ -136,7 +136,7 @@ def template_of(path: Path) -> Template:
                 named[place] = row["blob"]
         elif shape.name == "blobs":
             blobs[values[1],] = where
-        elif names[:2] == ["tree_id", "id"]:
+        elif sorted(names[:2]) == ["id", "tree_id"]:
             id_pages.add(cell.image.number)
 
     with PageFile(path) as file:

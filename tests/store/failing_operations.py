@@ -8,12 +8,25 @@ import sqlite3
 import string
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from flue_py.core.entries import NewEntry
+from flue_py.core.operations import (
+    AppendEntries,
+    DeleteTree,
+    EndTask,
+    ForkSession,
+    MoveLeaf,
+    Navigate,
+    SetLabel,
+    SetPin,
+    Undo,
+    UpdateSession,
+)
+from flue_py.core.operations import Operation as Several
 from flue_py.core.sessions import STORED, NewSession
 from flue_py.errors import FlueError
 from flue_py.store.backend import Backend
@@ -64,6 +77,24 @@ async def prepare(path: Path) -> Prepared:
 
 Operation: TypeAlias = Callable[[Backend, tuple[str, ...]], Awaitable[object]]
 
+
+def _several(ids: tuple[str, ...]) -> list[Several]:
+    """Return operations on sessions that are there, that they make, and that they delete."""
+    return [
+        AppendEntries(SESSION, [placed(user("x"), "n1"), placed(assistant("y", tokens=5, dollars=0.1), "n2")]),
+        AppendEntries(SESSION, [replace(NEW_BLOB, id="n3"), replace(STORED_BLOB, id="n4")]),
+        ForkSession(SESSION, "n1", NewSession(), drawn_id="made"),
+        Navigate("made", ids[0], replace(NewEntry.branch_summary("left", from_id=None), id="n5"), "here"),
+        Undo("made"),
+        MoveLeaf(FORK, ids[1]),
+        UpdateSession(FORK, title="t", metadata_text='{"a":1}'),
+        SetLabel(SESSION, "n2", "new"),
+        SetPin(SESSION, "n1", True),
+        EndTask(TASK, "failed", "no time"),
+        DeleteTree(TASK),
+    ]
+
+
 OPERATIONS: dict[str, Operation] = {
     "append": lambda backend, _: backend.append(SESSION, [user("x")]),
     "append a batch with usage": lambda backend, _: backend.append(
@@ -95,6 +126,8 @@ OPERATIONS: dict[str, Operation] = {
     "label": lambda backend, ids: backend.set_label(SESSION, ids[1], "here"),
     "clear a label": lambda backend, ids: backend.set_label(SESSION, ids[0], None),
     "update": lambda backend, _: backend.update_session(SESSION, title="t", metadata_text='{"a":1}', completed_us=1),
+    "several at once": lambda backend, ids: backend.atomic(_several(ids)),
+    "several at once with a key": lambda backend, ids: backend.atomic(_several(ids), idempotency_key="several"),
     "delete": lambda backend, _: backend.delete_tree(SESSION),
 }
 

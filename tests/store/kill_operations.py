@@ -12,6 +12,17 @@ from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 from flue_py.core.entries import NewEntry
+from flue_py.core.operations import (
+    AppendEntries,
+    Committed,
+    CreateTask,
+    EndTask,
+    ForkSession,
+    SetLabel,
+    Undo,
+    UpdateSession,
+)
+from flue_py.core.operations import Operation as Together
 from flue_py.core.sessions import STORED, Deletion, NewSession, SessionInfo
 from flue_py.errors import FlueError
 from flue_py.store.backend import Backend
@@ -23,7 +34,8 @@ Operation: TypeAlias = dict[str, Any]
 
 _WEIGHTS = {
     "append": 8, "batch": 5, "large": 1, "keyed": 4, "compaction": 3, "branch": 2, "import": 1, "fork": 3, "task": 3,
-    "create": 1, "delete": 3, "move": 2, "retract": 1, "undo": 2, "redo": 1, "label": 1, "update": 1, "end": 2,
+    "create": 1, "delete": 3, "move": 2, "retract": 1, "undo": 2, "redo": 1, "label": 1, "update": 1,
+    "end": 2, "together": 3,
 }  # fmt: skip
 _MOST_SESSIONS = 6
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/"
@@ -55,12 +67,14 @@ class Chooser:
             return {"do": "create", "id": self._id(), "scope": self._scope}
         session = chance.choice(sorted(page.sessions, key=lambda info: info.id))
         operation: Operation = {"do": do, "session": session.id}
-        if do in ("append", "batch", "large", "keyed", "branch"):
+        if do in ("append", "batch", "large", "keyed", "branch", "together"):
             operation["entries"] = self._entries(do)
         if do == "keyed":
             operation["key"] = self._id()
         elif do in ("fork", "task"):
             operation["id"] = self._id()
+        elif do == "together":
+            operation["ids"] = [self._id() for _ in range(3)]
         return await self._placed(operation, session)
 
     async def _placed(self, operation: Operation, session: SessionInfo) -> Operation:
@@ -127,6 +141,8 @@ async def _apply(backend: Backend, operation: Operation) -> object:
             return None
         case "end":
             return await backend.end_task(session, "done", summary="so far")
+        case "together":
+            return await backend.atomic(_together(session, _new_entries(operation["entries"]), *operation["ids"]))
         case "update":
             return await backend.update_session(session, title="renamed", metadata_text='{"a":1}')
     raise AssertionError(operation)
@@ -136,6 +152,20 @@ def _new_entries(entries: Sequence[Sequence[Any]]) -> list[NewEntry]:
     return [
         replace(assistant(text, tokens=tokens, dollars=0.03) if tokens else user(text), id=entry_id)
         for entry_id, text, tokens in entries
+    ]
+
+
+def _together(session: str, entries: list[NewEntry], fork: str, task: str, said: str) -> list[Together]:
+    """Return operations on three sessions, two of which they make themselves."""
+    return [
+        AppendEntries(session, entries),
+        ForkSession(session, STORED, NewSession(), drawn_id=fork),
+        AppendEntries(fork, [replace(assistant("in the fork", tokens=3, dollars=0.01), id=said)]),
+        Undo(fork),
+        CreateTask(session, task, NewSession(id=task)),
+        EndTask(task, "done", "so far"),
+        SetLabel(session, str(entries[0].id), "kept"),
+        UpdateSession(session, title="renamed"),
     ]
 
 
@@ -152,6 +182,9 @@ def outcome(result: object) -> Any:
     if isinstance(result, Deletion):
         # Which session an entry counts with once its creator is gone is the store's own affair.
         result = replace(result, entries_kept=0, links=())
+    if isinstance(result, Committed):
+        left = sorted([name, each.leaf_id, each.revision] for name, each in result.left.items())
+        return {"left": left, "outcomes": [outcome(each) for each in result.outcomes]}
     fields = asdict(result)  # type: ignore[call-overload]
     # Which of the scopes was first to make a session, and had the smaller key, is not told.
     fields.pop("session_key", None)

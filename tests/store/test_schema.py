@@ -310,6 +310,8 @@ def test_a_row_that_would_break_the_format_is_refused(store: Store, sql: str) ->
     [
         ("SELECT * FROM entries WHERE tree_id = 1 AND lane_id = 1 AND depth > 2 ORDER BY depth", "autoindex_entries_1"),
         ("SELECT * FROM entries WHERE tree_id = 1 AND id = 'x'", "autoindex_entries_2"),
+        ("SELECT * FROM entries WHERE id = 'x'", "autoindex_entries_2"),
+        ("SELECT id FROM entries WHERE +tree_id = 1 AND id >= 'x' AND id < 'y' ORDER BY id", "autoindex_entries_2"),
         (
             "SELECT * FROM entries WHERE tree_id = 1 AND lane_id = 1 AND kind = 'compaction' ORDER BY depth DESC",
             "ix_entries_compaction",

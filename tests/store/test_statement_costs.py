@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from flue_py.core.ledger import LedgerQuery
+from flue_py.core.calls import PaidCall
+from flue_py.core.ledger import CallId, LedgerQuery
 from flue_py.core.sessions import PathRead
+from flue_py.core.usage import NO_USAGE
 from flue_py.store.backend import Backend
 from flue_py.store.sqlite.memory import MemoryRunner
 from flue_py.testing.samples import add, assistant, compaction, new_session, talk, user
@@ -127,3 +129,29 @@ async def test_a_page_of_entries_costs_a_few_halvings_more_of_a_long_session(nam
 
     assert few > 10
     assert many < 1.5 * few
+
+
+CALLS: dict[str, Read] = {
+    "a report of a call": lambda backend, session: backend.record_call(session, PaidCall(NO_USAGE, call_id="new")),
+    "looking a call up": lambda backend, session: backend.find_calls("", [CallId("", "new")]),
+}
+
+
+async def steps_of_call(read: Read, messages: int) -> int:
+    runner = CountingRunner()
+    backend = Backend(runner, counted_sources())
+    session = await new_session(backend, *talk(messages))
+    runner.hundreds = 0
+    for _ in range(20):
+        await read(backend, session.id)
+    await backend.close()
+    return runner.hundreds
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_that_brings_its_id_costs_the_same_however_many_entries_there_are(name: str) -> None:
+    few, many = [await steps_of_call(CALLS[name], count) for count in (40, 2000)]
+
+    assert few > 1
+    assert abs(many - few) <= 4

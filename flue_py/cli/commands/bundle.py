@@ -13,7 +13,7 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.render.lines import counted
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
-from flue_py.transfer.bundle_file import BundleCounts
+from flue_py.transfer.bundles.layout import BundleCounts
 from flue_py.transfer.bundling import write_bundle
 
 

@@ -19,23 +19,27 @@ from flue_py.core.operations import (
     Left,
     LinkTask,
     MoveLeaf,
+    Navigate,
     OnSession,
     Operation,
     Outcome,
+    Redo,
     SetLabel,
     SetPin,
+    Undo,
     UpdateSession,
     content_of,
     named,
     renamed,
     sessions_named,
 )
-from flue_py.core.sessions import Appended, Deletion, Moved, Seen, SessionInfo
+from flue_py.core.sessions import Appended, Deletion, Moved, Navigated, Seen, SessionInfo
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict, SessionNotFound
 from flue_py.store.ops.append import append, appended_of, told_of
 from flue_py.store.ops.delete import delete_tree
 from flue_py.store.ops.edit import set_label, set_pin, update_session
-from flue_py.store.ops.move import move
+from flue_py.store.ops.move import move, redo, undo
+from flue_py.store.ops.navigate import go_to
 from flue_py.store.ops.sessions import (
     create_session,
     create_task,
@@ -149,6 +153,10 @@ class _Batch:
                 outcome = end_task(tx, sources, session, status, summary, expected, note)
             case MoveLeaf(to=to, reason=reason, note=note, idempotency_key=key):
                 outcome = move(tx, sources, session, to, expected, reason, note, key)
+            case Navigate(entry_id=entry_id, summary=entry, label=label, note=note):
+                outcome = go_to(tx, sources, session, entry_id, entry, label, expected, note)
+            case Undo(note=note) | Redo(note=note):
+                outcome = (undo if isinstance(operation, Undo) else redo)(tx, sources, session, expected, note)
             case UpdateSession(title=title, auto_title=auto, metadata_text=text, completed_us=completed, note=note):
                 outcome = update_session(tx, sources, session, title, auto, text, completed, expected, note)
             case SetLabel(entry_id=entry_id, label=label, note=note):
@@ -228,6 +236,8 @@ def _told(outcome: Outcome) -> object:
         return outcome.id
     if isinstance(outcome, Moved):
         return [outcome.from_id, outcome.to_id, outcome.revision, outcome.reason]
+    if isinstance(outcome, Navigated):
+        return [outcome.from_id, outcome.to_id, outcome.revision, outcome.summary_id, outcome.draft]
     if isinstance(outcome, Deletion):
         return [
             outcome.session_ids,
@@ -249,9 +259,10 @@ def _outcome(tx: Transaction, operation: Operation, told: Any) -> Outcome:  # no
             outcome = replayed_session(tx, told)
         case UpdateSession() | EndTask():
             outcome = require_session(tx, told)
-        case MoveLeaf():
-            from_id, to_id, revision, reason = told
-            outcome = Moved(from_id, to_id, revision, reason, replayed=True)
+        case MoveLeaf() | Undo() | Redo():
+            outcome = None if told is None else replace(Moved(*told), replayed=True)
+        case Navigate():
+            outcome = Navigated(*told)
         case DeleteTree():
             session_ids, missing_ids, deleted, kept, links = told
             followed = tuple((parent, child) for parent, child in links)

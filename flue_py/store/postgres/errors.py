@@ -49,7 +49,7 @@ _UNAVAILABLE = {
 }
 
 
-_GENERATED = {"uq_entries_tree_id_id": "ids", "uq_sessions_id": "session_ids", "uq_budgets_id": "ids"}
+_GENERATED = {"uq_entries_id_tree_id": "ids", "uq_sessions_id": "session_ids", "uq_budgets_id": "ids"}
 """What is unique, and the argument of `open` that it is drawn from."""
 
 

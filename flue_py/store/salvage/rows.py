@@ -109,7 +109,11 @@ class Witnesses:
     def note(self, shape: Shape, values: tuple[Value, ...], page: int) -> None:
         """Record the row of an index, and its page."""
         match (shape.table, tuple(column.name for column in shape.columns), values):
-            case "entries", ("tree_id", "id", _), (int(tree), str(entry_id), int(rowid)):
+            case ("entries", ("id", "tree_id", _), (str(entry_id), int(tree), int(rowid))) | (
+                "entries",
+                ("tree_id", "id", _),
+                (int(tree), str(entry_id), int(rowid)),
+            ):
                 self.entry_ids[rowid] = (tree, entry_id)
                 self.id_pages[rowid] = page
             case "entries", ("tree_id", "lane_id", "depth", _), (int(tree), int(lane), int(depth), int(rowid)):
@@ -361,14 +365,19 @@ class Gathered:
         return entry_id in self._referred
 
     def _witnessed(self, rowid: int | None) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-        """Return the columns of an entry that the indexes have, if all of them have it; else nothing."""
+        """Return the columns of an entry that the indexes have, if those of ids and of places both do; else nothing.
+
+        Only older stores have an index of who added it.
+        """
         known = self.witnesses
         name, place = known.entry_ids.get(rowid or 0), known.entry_places.get(rowid or 0)
-        session = known.entry_sessions.get(rowid or 0)
-        if name is None or place is None or session is None:
+        if name is None or place is None:
             return (), ()
-        names = ("tree_id", "id", "lane_id", "depth", "session_key", "revision", "ordinal")
-        return names, (name[0], name[1], place[1], place[2], *session)
+        names, values = ("tree_id", "id", "lane_id", "depth"), (name[0], name[1], place[1], place[2])
+        session = known.entry_sessions.get(rowid or 0)
+        if session is None:
+            return names, values
+        return (*names, "session_key", "revision", "ordinal"), (*values, *session)
 
     def _is_vouched_for(self, table: str, row: Found) -> bool:
         """Return whether a whole index names a row that was found outside its tree."""

@@ -122,6 +122,13 @@ def _report_pages(scan: Scan, found: Gathered) -> None:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
+# Where the two differ, a bit of one has flipped.
+_ONE_FOLDER = """\
+UPDATE ledger_sessions SET project =
+    (SELECT s.cwd FROM sessions s WHERE s.session_key = ledger_sessions.session_key)
+ WHERE project <> (SELECT s.cwd FROM sessions s WHERE s.session_key = ledger_sessions.session_key)"""
+
+
 def _write(path: Path, history: History, names: dict[str, int]) -> int:
     """Write the new database and verify it; return how many calls it has."""
     connection = open_file(path, "full", 0.0)
@@ -143,6 +150,7 @@ def _write(path: Path, history: History, names: dict[str, int]) -> int:
             for statement in imported_agents_are_tasks("sqlite"):
                 connection.execute(statement)
             connection.execute(imported_calls_have_agents("sqlite"))
+        connection.execute(_ONE_FOLDER)
         connection.execute("COMMIT")
         problems = verify_connection(connection, str(path)).problems
         if problems:

@@ -3,7 +3,8 @@
 A row is recognised by its shape: how many columns, of which types. Later formats add columns at the ends of tables
 and rewrite no row: rows of an earlier format have fewer columns, and the missing ones have their defaults. Two tables
 were made anew. The columns of `entries` are in another order: how many there are tells the two apart. The rows of
-`ledger` were in the order of their names before, on pages of another kind.
+`ledger` were in the order of their names before, on pages of another kind. The index of entries by their ids began with
+their trees.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -196,7 +197,10 @@ def shapes(page_size: int) -> Shapes:
         roots = dict(made.execute("SELECT name, rootpage FROM sqlite_master WHERE rootpage > 0"))
     with closing(sqlite3.connect(":memory:")) as made:
         made.executescript(_OLDER_LEDGER)
-        return Shapes(found, roots, _shapes_in(made, {"ledger": _ADDED_TO_OLDER_LEDGER}))
+        older = _shapes_in(made, {"ledger": _ADDED_TO_OLDER_LEDGER})
+    by_id = found["sqlite_autoindex_entries_2"]
+    entry_id, tree_id, rowid = by_id.columns
+    return Shapes(found, roots, {**older, by_id.name: replace(by_id, columns=(tree_id, entry_id, rowid))})
 
 
 def _shapes_in(made: sqlite3.Connection, later: Mapping[str, Mapping[str, Value]]) -> dict[str, Shape]:

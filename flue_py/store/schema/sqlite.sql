@@ -76,7 +76,7 @@ CREATE TABLE entries (
     extra TEXT,
     payload TEXT,
     CONSTRAINT pk_entries PRIMARY KEY (tree_id, lane_id, depth),
-    CONSTRAINT uq_entries_tree_id_id UNIQUE (tree_id, id),
+    CONSTRAINT uq_entries_id_tree_id UNIQUE (id, tree_id),
     CONSTRAINT ck_entries_payload CHECK ((payload IS NOT NULL AND packed IS NULL AND blob IS NULL) OR (payload IS NULL AND packed IS NOT NULL AND blob IS NULL) OR (payload IS NULL AND packed IS NULL AND blob IS NOT NULL))
 );
 

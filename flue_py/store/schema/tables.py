@@ -160,7 +160,8 @@ entries = Table(
     Column("extra", TEXT),
     Column("payload", TEXT),
     PrimaryKeyConstraint("tree_id", "lane_id", "depth"),
-    UniqueConstraint("tree_id", "id"),
+    # By the id first: calls are looked up by the ids of entries of any tree (decision 0024).
+    UniqueConstraint("id", "tree_id"),
     CheckConstraint(
         "(payload IS NOT NULL AND packed IS NULL AND blob IS NULL)"
         " OR (payload IS NULL AND packed IS NOT NULL AND blob IS NULL)"

@@ -99,6 +99,8 @@ PAYLOAD_BYTES = _piece("CAST(e.payload AS BLOB)", "convert_to(e.payload, 'UTF8')
 PAYLOAD_STORAGE = _piece("typeof(e.payload)", "CAST('text' AS TEXT)")
 # The scope of a session, not to be found by an index: SQLite would take that for any question of one scope, and sort.
 SCOPE_OF_ROW = _piece("+s.scope", "s.scope")
+# The tree of an entry, not to be found by an index: SQLite would look all entries of the tree up in their table.
+TREE_OF_ROW = _piece("+e.tree_id", "e.tree_id")
 # Where a text begins in another: a function.
 PLACE_IN = _piece("instr", "strpos")
 # What PostgreSQL does with a blob that is there: it is locked, so that who deletes it meanwhile sees its new use.

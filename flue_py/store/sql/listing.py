@@ -8,7 +8,7 @@ from typing import TypedDict
 from flue_py.core.listing import SLOT_BITS, Ordering, SessionOrder
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Statement
-from flue_py.store.sql.dialects import IN_IDS, PLACE_IN, SCOPE_OF_ROW, statement
+from flue_py.store.sql.dialects import IN_IDS, PLACE_IN, SCOPE_OF_ROW, TREE_OF_ROW, statement
 from flue_py.store.sql.sessions import SESSION
 
 SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
@@ -98,6 +98,6 @@ SESSION_IDS_FROM = statement(SessionIdsFrom, tuple[str])(
     " ORDER BY s.id LIMIT :count"
 )
 ENTRY_IDS_FROM = statement(EntryIdsFrom, tuple[str])(
-    "SELECT e.id FROM entries e WHERE e.tree_id = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
+    f"SELECT e.id FROM entries e WHERE {TREE_OF_ROW} = :tree_id AND e.id >= :prefix AND e.id < :end_prefix"
     " ORDER BY e.id LIMIT :count"
 )

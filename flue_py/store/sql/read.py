@@ -145,7 +145,7 @@ LAST_SETTING = statement(LastSetting, StoredEntry)(
 LAST_ANSWER = statement(LaneRange, StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.lane_id = :lane_id"
     " AND e.depth > :low AND e.depth <= :high AND e.kind = 'message' AND e.role = 'assistant'"
-    " ORDER BY e.depth DESC LIMIT 1"
+    " AND (e.source IS NULL OR e.source <> 'shell') ORDER BY e.depth DESC LIMIT 1"
 )
 # The depth of an entry on a path, above a place of it.
 DEPTH_ON_PATH = statement(TreeLaneDepthEntry, tuple[int])(

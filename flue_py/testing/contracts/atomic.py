@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from anyio.lowlevel import checkpoint
 
 from flue_py.core.entries import NewEntry
+from flue_py.core.log import Note
 from flue_py.core.operations import (
     AppendEntries,
     CreateSession,
     CreateTask,
     DeleteTree,
+    EndTask,
     ForkSession,
     Left,
     LinkTask,
     MoveLeaf,
+    Navigate,
     Operation,
+    Redo,
     SetLabel,
     SetPin,
+    Undo,
     UpdateSession,
 )
-from flue_py.core.sessions import STORED, Appended, Deletion, Expected, NewSession, Seen, SessionInfo
+from flue_py.core.sessions import (
+    STORED,
+    Appended,
+    Deletion,
+    Expected,
+    Mark,
+    Moved,
+    Navigated,
+    NewSession,
+    Seen,
+    SessionInfo,
+)
 from flue_py.errors import (
     EntryNotFound,
     FlueError,
@@ -292,3 +309,64 @@ class AtomicContract:
 
         await together(write(), read())
         assert len(await path_ids(backend, session.id)) == 32
+
+    async def test_going_elsewhere_is_found_out_when_it_is_done(self, backend: Backend) -> None:
+        session = await new_session(backend, *[placed(new, f"e{n}") for n, new in enumerate(talk(4))])
+        summary = replace(NewEntry.branch_summary("what was left", from_id=None), id="s")
+        operations: list[Operation] = [
+            say(session.id, "u"),
+            Navigate(session.id, "e2", summary, "tried"),
+            say(session.id, "v"),
+            Navigate(session.id, "e1", note=Note("guide")),
+            Undo(session.id),
+            Undo(session.id),
+            Redo(session.id),
+            Navigate(session.id, "v"),
+        ]
+        committed = await backend.atomic(operations)
+        _, first, _, second, *steps, last = committed.outcomes
+        # Before what a person wrote, with a summary that names what it lies below and what was left.
+        assert first == Navigated("u", "s", session.revision + 3, "s", "question 2")
+        entry = await backend.get_entry(session.id, "s")
+        assert entry is not None
+        assert (entry.parent_id, entry.fields) == (
+            "e1",
+            {"summary": "what was left", "fromId": "e1", "abandonedLeafId": "u"},
+        )
+        assert Mark("s", "label", "tried") in await backend.read_marks(session.id)
+        assert second == Navigated("v", "e1", session.revision + 5)
+        assert [(step.from_id, step.to_id) for step in steps if isinstance(step, Moved)] == [
+            ("e1", "v"),
+            ("v", "s"),
+            ("s", "v"),
+        ]
+        assert last == Navigated("v", "v", committed.left[session.id].revision)
+        assert committed.left[session.id].leaf_id == "v"
+
+    async def test_a_retry_of_going_elsewhere_has_other_ids_and_the_same_answer(self, backend: Backend) -> None:
+        session = await new_session(backend, *[placed(new, f"e{n}") for n, new in enumerate(talk(2))])
+
+        def asked(name: str) -> list[Operation]:
+            left = replace(NewEntry.branch_summary("left", from_id=None), id=name)
+            return [Navigate(session.id, "e0", left), Undo(session.id), Undo(session.id), Undo(session.id)]
+
+        first = await backend.atomic(asked("one"), idempotency_key="k")
+        async with unchanged(backend):
+            again = await backend.atomic(asked("two"), idempotency_key="k")
+        assert again.replayed
+        assert again.outcomes[0] == first.outcomes[0]
+        steps = [[each.to_id for each in done.outcomes if isinstance(each, Moved)] for done in (first, again)]
+        assert steps[0] == steps[1]
+        with pytest.raises(IdempotencyConflict):
+            await backend.atomic([*asked("three")[:2], Redo(session.id)], idempotency_key="k")
+
+    async def test_a_task_may_begin_and_end_in_one_batch(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        task = CreateTask(parent.id, "t", NewSession(), drawn_id="task")
+        await backend.atomic([task, say("task", "a"), EndTask("task", "done", "said it")])
+        (link,) = await backend.task_links(parent.id)
+        assert (link.child_id, link.status, link.summary) == ("task", "done", "said it")
+        for wrong in (EndTask(parent.id, "done"), Navigate(parent.id, UNKNOWN), Undo(UNKNOWN)):
+            async with refused(backend, FlueError) as caught:
+                await backend.atomic([say(parent.id, "never"), wrong])
+            assert caught.value.operation == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 from flue_py.core.budgets import Amounts, NewBudget
 from flue_py.core.calls import PaidCall
@@ -18,9 +19,9 @@ Use = Callable[[Backend, str, str], Awaitable[object]]
 
 async def first_of(backend: Backend, session_id: str, entry: str) -> object:
     """Watch a session until something is told of it (the entry is none of its business)."""
-    async for _ in backend.notifications(session_id):
+    async with aclosing(backend.notifications(session_id)) as told:
+        await anext(told)
         return await backend.changes(session_id, 0, 10)
-    return None
 
 
 USES: dict[str, Use] = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from flue_py.core.entries import NewEntry
 from flue_py.core.log import Note
 from flue_py.core.operations import (
     AppendEntries,
@@ -14,18 +16,21 @@ from flue_py.core.operations import (
     ForkSession,
     LinkTask,
     MoveLeaf,
+    Navigate,
     OnSession,
     Operation,
+    Redo,
     SetLabel,
     SetPin,
+    Undo,
     UpdateSession,
 )
 from flue_py.core.sessions import STORED, Expected, LeafChoice, NewSession
 from flue_py.testing.samples import assistant, placed, user
 
 STEPS = (
-    "append", "append", "append", "branch", "rebase", "create", "fork", "fork", "task", "link", "end", "move", "update",
-    "label", "pin", "delete",
+    "append", "append", "append", "branch", "rebase", "create", "fork", "fork", "task", "link", "end", "move",
+    "navigate", "undo", "redo", "update", "label", "pin", "delete",
 )  # fmt: skip
 """What a batch may do."""
 
@@ -79,6 +84,11 @@ class BatchMaker:
             made = EndTask(session_id, "done" if other % 2 else "failed", None if other % 3 else "so far", expected)
         elif do == "move":
             made = MoveLeaf(session_id, None if other % 10 == 0 else entry_id, expected, note=Note("mover"))
+        elif do == "navigate":
+            summary = replace(NewEntry.branch_summary("left", from_id=None), id=self._id()) if other % 2 else None
+            made = Navigate(session_id, entry_id, summary, "here" if other % 3 else None, expected, Note("guide"))
+        elif do in ("undo", "redo"):
+            made = (Undo if do == "undo" else Redo)(session_id, expected)
         elif do == "update":
             made = UpdateSession(session_id, title=f"title {other % 3}", metadata_text=_counted, expected=expected)
         elif do == "label":

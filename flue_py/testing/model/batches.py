@@ -7,6 +7,9 @@ from copy import deepcopy
 from dataclasses import fields, replace
 from typing import cast
 
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import decode_object, encode_json
+from flue_py.core.log import NO_NOTE, Note
 from flue_py.core.operations import (
     AppendEntries,
     Committed,
@@ -18,15 +21,20 @@ from flue_py.core.operations import (
     Left,
     LinkTask,
     MoveLeaf,
+    Navigate,
     Operation,
     Outcome,
+    Redo,
     SetLabel,
     SetPin,
+    Undo,
     UpdateSession,
     content_of,
     sessions_named,
 )
-from flue_py.core.sessions import Appended, Moved, Seen, SessionInfo
+from flue_py.core.sessions import STORED, Appended, Expected, Moved, Navigated, Seen, SessionInfo
+from flue_py.core.spoken import message_text
+from flue_py.core.turns import is_editable
 from flue_py.errors import FlueError, InvalidArgument, RevisionConflict
 from flue_py.testing.model.rows import Content, Request
 from flue_py.testing.model.store_model import ModelStore
@@ -39,6 +47,9 @@ _METHODS: dict[type, str] = {
     LinkTask: "link_task",
     EndTask: "end_task",
     MoveLeaf: "move",
+    Navigate: "go_to",
+    Undo: "undo",
+    Redo: "redo",
     UpdateSession: "update_session",
     SetLabel: "set_label",
     SetPin: "set_pin",
@@ -74,6 +85,31 @@ class StoreModel(ModelStore):
             content = Content("atomic", (content_of(operations),))
             anchor.requests[idempotency_key] = Request(content, tuple(outcomes))
         return self._committed(operations, outcomes)
+
+    async def go_to(
+        self,
+        session_id: str,
+        entry_id: str,
+        *,
+        summary: NewEntry | None = None,
+        label: str | None = None,
+        expected: Expected = STORED,
+        note: Note = NO_NOTE,
+    ) -> Navigated:
+        """Go to an entry, before one that a person wrote."""
+        session = self._session(session_id)
+        session.check_seen(expected)
+        session.check_sees(entry_id)
+        entry, leaf = session.tree[entry_id].entry, session.info.leaf_id
+        if entry_id == leaf:
+            return Navigated(leaf, leaf, session.info.revision)
+        to = entry.parent_id if is_editable(entry) else entry_id
+        if summary is not None:
+            said = {**decode_object(summary.payload), "fromId": to or "root"}
+            said |= {} if leaf is None else {"abandonedLeafId": leaf}
+            summary = replace(summary, payload=encode_json(said, "summary")[0])
+        went = await self.navigate(session_id, to, summary=summary, label=label, labelled=entry_id, note=note)
+        return replace(went, draft=message_text(entry.fields) if is_editable(entry) else None)
 
     async def _operate(self, operation: Operation, began: Mapping[str, int]) -> Outcome:
         """Do one operation; an expected revision is that before the batch."""

@@ -203,7 +203,7 @@ class ModelReads:
                 found["thinking_level"] = data.get("thinkingLevel")
             elif entry.kind == "model_change":
                 found |= {"provider": data.get("provider"), "model": data.get("modelId")}
-            elif entry.role == "assistant":
+            elif entry.role == "assistant" and entry.source != "shell":
                 found |= {"provider": data.get("provider"), "model": data.get("model")}
         return PathSettings(**{name: value for name, value in found.items() if isinstance(value, str) and value})
 

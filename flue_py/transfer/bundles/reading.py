@@ -1,44 +1,28 @@
-"""Bundles: whole trees with their blobs and their part of the ledger, in one file that can be checked to be whole.
-
-A bundle is a gzip stream of lines of JSON. The first says what it is; then comes each tree, a line that counts its rows
-followed by them, then what sessions now gone have paid; the last has the SHA-256 of all lines before it. Rows are those
-that `core.trees` describes, in a canonical order, under numbers of the bundle's own, so that the same trees give the
-same bytes from whatever store. docs/formats/bundle.md describes it for other programs.
-"""
+"""Reading a bundle: rows with the columns that they should have, none of them larger than the limits allow."""
 
 from __future__ import annotations
 
-import base64
 import binascii
-import gzip
 import json
 import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
-from operator import attrgetter
 from sys import getsizeof
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast, get_args, get_type_hints
+from typing import Any, BinaryIO, cast
 
 from flue_py.core.bounds import inflate, inflated_size, json_weight, memory_of_utf8
 from flue_py.core.cutting import encoded_size
-from flue_py.core.jsontext import JsonObject, decode_object, encode_json, unescape, utf8_length
+from flue_py.core.jsontext import unescape, utf8_length
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.rows import (
     AttachmentRow,
     BlobRow,
     CallRow,
-    EditRow,
     EntryRow,
-    LaneRow,
-    LinkRow,
-    MarkRow,
-    MoveRow,
     Payer,
-    RequestRow,
     SessionRow,
 )
 from flue_py.core.sessions import is_storable
@@ -52,282 +36,26 @@ from flue_py.core.trees import (
     with_slots,
     with_unknown_calls,
 )
-from flue_py.core.usage import PAID_COLUMNS
 from flue_py.errors import FormatTooNew, UnreadableFile, shown
 from flue_py.store.schema.payloads import is_raw
+from flue_py.transfer.bundles.layout import (
+    COLUMNS,
+    ENTRY_DEFAULTS,
+    KEYS,
+    MAY_LACK,
+    NAME,
+    OF_VERSION_1,
+    TABLES,
+    VERSION,
+    BundleCounts,
+    Column,
+    Row,
+)
+from flue_py.transfer.bundles.lines import MOST_GROWTH, PARSED_LINE, Lines
 
-NAME = "flue_py bundle"
-VERSION = 2
-
-Row: TypeAlias = tuple[Any, ...]
-
-_TABLES: Mapping[str, type[Row]] = {
-    "sessions": SessionRow,
-    "lanes": LaneRow,
-    "entries": EntryRow,
-    "attachments": AttachmentRow,
-    "blobs": BlobRow,
-    "links": LinkRow,
-    "moves": MoveRow,
-    "requests": RequestRow,
-    "marks": MarkRow,
-    "edits": EditRow,
-    "payers": Payer,
-    "calls": CallRow,
-}
-"""The rows of a tree, by the name that a bundle and a `TreeCopy` give them, in the order of a bundle."""
-
-_KEYS = ("session_key", "owner_key", "parent_key")
-"""The columns that name a session by a number which means nothing elsewhere."""
-
-_PATHS_OF_IMPORTS = ("cwd", "parentSession")
 _MAX_INT = 2**63
-# Lines up to this are read by a JSON parser: what it makes of them is small. Longer ones are rows, which are flat.
-_PARSED_LINE = 64 * 1024
-_AT_ONCE = 64 * 1024
-# How many bytes in memory one byte of the file may stand for. What stores write stays far below.
-_MOST_GROWTH = 50
 # What a row takes beside its text: less than CPython needs for one, as a row may be a short line in a whole bundle.
 _ROW_BYTES = 500
-
-
-class _Column(NamedTuple):
-    name: str
-    type: type
-    optional: bool
-
-
-def _columns(row: type[Row]) -> tuple[_Column, ...]:
-    columns = []
-    for name, hint in get_type_hints(row).items():
-        options = get_args(hint) or (hint,)
-        kind = next(option for option in options if option is not type(None))
-        columns.append(_Column(name, kind, type(None) in options))
-    return tuple(columns)
-
-
-_COLUMNS = {name: _columns(row) for name, row in _TABLES.items()}
-# The slot of a session's last activity is left out, which the time tells.
-_COLUMNS["sessions"] = tuple(column for column in _COLUMNS["sessions"] if column.name != "active_slot")
-# Of an entry the sums come last, which version 1 lacks; its parent is left out: the lanes tell it.
-_LATE: Row = ("parent_id", *PAID_COLUMNS)
-_OF_ENTRIES = {column.name: column for column in _COLUMNS["entries"]}
-_COLUMNS["entries"] = (
-    *(column for name, column in _OF_ENTRIES.items() if name not in _LATE),
-    *(_OF_ENTRIES[name] for name in PAID_COLUMNS),
-)
-_ENTRY_DEFAULTS: Mapping[str, Any] = {"parent_id": None, **dict.fromkeys(PAID_COLUMNS, 0)}
-_WRITTEN = {name: attrgetter(*(column.name for column in columns)) for name, columns in _COLUMNS.items()}
-_OF_VERSION_1 = {"sessions": 25, "entries": 26, "links": 4, "payers": 3, "calls": 18}
-"""How many columns tables had in version 1, where they have got more since."""
-_MAY_LACK = {"links": 2}
-"""How many of the last columns early bundles of version 2 lack: what became of tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class BundleCounts:
-    """How much a bundle holds. ``calls`` are paid calls, those of sessions now gone among them."""
-
-    trees: int = 0
-    sessions: int = 0
-    entries: int = 0
-    calls: int = 0
-
-    def with_tree(self, copy: TreeCopy) -> BundleCounts:
-        """Return the counts with one tree more."""
-        return BundleCounts(
-            self.trees + 1,
-            self.sessions + len(copy.sessions),
-            self.entries + len(copy.entries),
-            self.calls + len(copy.calls),
-        )
-
-    def with_gone(self, gone: GonePayer) -> BundleCounts:
-        """Return the counts with the calls of one session more that is gone."""
-        return replace(self, calls=self.calls + len(gone.calls))
-
-
-# -- writing ----------------------------------------------------------------------------------------------------------
-
-
-class BundleWriter:
-    """Writes a bundle, tree by tree, into a file that is open for writing bytes. Nothing of it counts before `end`."""
-
-    def __init__(self, file: BinaryIO, *, keep_paths: bool = False) -> None:
-        # Without a name and a time, so that the same content gives the same bytes.
-        self._file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0, compresslevel=6)
-        self._keep_paths = keep_paths
-        self._sha256 = sha256()
-        self.counts = BundleCounts()
-        self._line({"bundle": NAME, "version": VERSION})
-
-    def add_tree(self, copy: TreeCopy) -> None:
-        """Write a tree. Folders and configuration paths are left out, unless the bundle keeps paths."""
-        copy = canonical(copy if self._keep_paths else without_paths(copy))
-        rows = {name: cast("Sequence[Row]", getattr(copy, name)) for name in _TABLES}
-        self._line({"tree": {name: len(table) for name, table in rows.items()}, "epoch": copy.epoch})
-        for name, table in rows.items():
-            for row in table:
-                self._line([name, *(_encoded(value) for value in _WRITTEN[name](row))])
-        self.counts = self.counts.with_tree(copy)
-
-    def add_gone(self, gone: GonePayer) -> None:
-        """Write what a session that is gone has paid."""
-        calls = sorted((call._replace(session_key=0) for call in gone.calls), key=lambda call: call.identity)
-        head: JsonObject = {"gone": gone.payer.session_id, "member": gone.member, "calls": len(calls)}
-        if gone.payer.task_of is not None:
-            head["taskOf"] = gone.payer.task_of
-        if gone.payer.project is not None and self._keep_paths:
-            head["project"] = gone.payer.project
-        self._line(head)
-        for call in calls:
-            self._line(["calls", *call])
-        self.counts = self.counts.with_gone(gone)
-
-    def end(self) -> BundleCounts:
-        """Write the last line, and return what the bundle holds. The file stays open."""
-        counts = self.counts
-        held: JsonObject = {
-            "trees": counts.trees, "sessions": counts.sessions, "entries": counts.entries, "calls": counts.calls,
-        }  # fmt: skip
-        self._line({"end": held, "sha256": self._sha256.hexdigest()})
-        self._file.close()
-        return counts
-
-    def close(self) -> None:
-        """Stop writing; the file stays open. An error from before `end` is not raised again."""
-        with suppress(OSError):
-            # Left to the garbage collector, it would write to the file after that was closed, and say so on stderr.
-            self._file.close()
-
-    def _line(self, value: object) -> None:
-        line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-        self._sha256.update(line)
-        self._file.write(line)
-
-
-def _encoded(value: object) -> object:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def canonical(copy: TreeCopy) -> TreeCopy:
-    """Return a tree under numbers, and in an order, that do not depend on the store it is from."""
-    sessions = sorted(copy.sessions, key=lambda row: (row.kind != "root", row.created_at, row.id))
-    payers = {payer.session_key: payer.session_id for payer in copy.payers}
-    order = {session.session_key: (0, place, "") for place, session in enumerate(sessions)}
-    first_entry = {entry.session_key: entry.id for entry in sorted(copy.entries, key=lambda e: e.id, reverse=True)}
-    # The tree's own key is that of its first session, which may be gone, too.
-    named = {entry.session_key for entry in copy.entries} | payers.keys()
-    gone = sorted(
-        named - order.keys(),
-        key=lambda key: (payers.get(key, ""), first_entry.get(key, "")),
-    )
-    keys = {key: number for number, key in enumerate([*[row.session_key for row in sessions], *gone], 1)}
-    renumbered: dict[str, Any] = {name: [_renumbered(row, keys) for row in getattr(copy, name)] for name in _TABLES}
-    for name, rows in renumbered.items():
-        rows.sort(key=attrgetter(*_ORDER[name]))
-    return replace(copy, tree_id=0, **renumbered)
-
-
-_ORDER = {
-    "sessions": ("session_key",),
-    "lanes": ("lane_id",),
-    "entries": ("lane_id", "depth"),
-    "attachments": ("lane_id", "depth", "place"),
-    "blobs": ("sha256",),
-    "links": ("parent_key", "position"),
-    "moves": ("session_key", "revision"),
-    "requests": ("session_key", "idempotency_key"),
-    "marks": ("session_key", "entry_id", "kind"),
-    "edits": ("session_key", "revision", "what"),
-    "payers": ("session_key",),
-    "calls": ("identity",),
-}
-
-
-def _renumbered(row: Row, keys: Mapping[int, int]) -> Row:
-    fields = cast("Any", row)
-    named = next((name for name in _KEYS if name in fields._fields), None)
-    return row if named is None else cast("Row", fields._replace(**{named: keys[getattr(row, named)]}))
-
-
-def without_paths(copy: TreeCopy) -> TreeCopy:
-    """Return a tree whose sessions name no folder and no file of the machine they are from.
-
-    What was said in them may: that is their history.
-    """
-    sessions = [
-        row._replace(cwd=None, config_path=None, metadata=_metadata_without_paths(row.metadata))
-        for row in copy.sessions
-    ]
-    payers = [payer._replace(project=None) for payer in copy.payers]
-    return replace(copy, sessions=sessions, payers=payers)
-
-
-def _metadata_without_paths(text: str) -> str:
-    metadata = decode_object(text)
-    imported = metadata.get("imported")
-    header = imported.get("header") if isinstance(imported, dict) else None
-    if not isinstance(header, dict) or not any(name in header for name in _PATHS_OF_IMPORTS):
-        return text
-    for name in _PATHS_OF_IMPORTS:
-        header.pop(name, None)
-    return encode_json(metadata, "metadata")[0]
-
-
-# -- reading ----------------------------------------------------------------------------------------------------------
-
-
-def looks_like_a_bundle(head: bytes) -> bool:
-    """Return whether a file that begins like this is a bundle, of whatever version."""
-    try:
-        begins = zlib.decompressobj(wbits=31).decompress(head, 64)
-    except zlib.error:
-        return False
-    return begins.startswith(f'{{"bundle":"{NAME}"'.encode())
-
-
-class _Lines:
-    """The lines of a gzip stream, none longer than ``most`` bytes, nor all together far more than the file is long."""
-
-    def __init__(self, file: BinaryIO, most: int) -> None:
-        self._packed = file
-        self._file = gzip.GzipFile(fileobj=file)
-        self._most = most
-        self._rest = b""
-        self._read = 0
-
-    def next(self) -> bytearray:
-        """Return the next line with its end; without one, or empty, where the stream ends. Raises `ValueError`."""
-        begin, self._rest = self._split(self._rest)
-        line = bytearray(begin)
-        while not line.endswith(b"\n") and (some := self._some()):
-            more, self._rest = self._split(some)
-            line += more
-            if len(line) > self._most:
-                raise ValueError(f"longer than {self._most} bytes, which no row within the limits of the store is")
-        return line
-
-    @staticmethod
-    def _split(data: bytes) -> tuple[bytes, bytes]:
-        end = data.find(b"\n") + 1
-        return (data[:end], data[end:]) if end else (data, b"")
-
-    def _some(self) -> bytes:
-        some = self._file.read(_AT_ONCE)
-        self.count(len(some))
-        return some
-
-    def count(self, size: int) -> None:
-        """Count bytes that the file stands for. Raises `ValueError` if they are far more than it is long."""
-        self._read += size
-        if self._read > self._most + _MOST_GROWTH * self._packed.tell():
-            raise ValueError(f"the file stands for more than {_MOST_GROWTH} times its size")
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether nothing follows. Raises as `next` does."""
-        return not self._rest and not self._some()
 
 
 @dataclass(slots=True)
@@ -347,8 +75,8 @@ class BundleReader:
 
     def __init__(self, file: BinaryIO, name: str, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._room = limits.entry_bytes + 2 * limits.metadata_bytes + _PARSED_LINE
-        self._lines = _Lines(file, limits.entry_bytes + self._room)
+        self._room = limits.entry_bytes + 2 * limits.metadata_bytes + PARSED_LINE
+        self._lines = Lines(file, limits.entry_bytes + self._room)
         self._name = name
         self._sha256 = sha256()
         self._number = 0
@@ -402,7 +130,7 @@ class BundleReader:
 
     def _next_object(self) -> dict[str, Any]:
         line = self._next_line()
-        value = self._parsed(line) if len(line) <= _PARSED_LINE else None
+        value = self._parsed(line) if len(line) <= PARSED_LINE else None
         if not isinstance(value, dict):
             raise self._unreadable("should be an object")
         return value
@@ -435,10 +163,10 @@ class BundleReader:
         if not isinstance(counts, dict) or not _is_count(epoch) or not all(map(_is_count, counts.values())):
             raise self._unreadable("should count the rows of a tree")
         # Bundles of earlier builds have no attachments.
-        if {"attachments", *counts} != _TABLES.keys():
-            raise self._unreadable(f"should count {', '.join(_TABLES)}")
+        if {"attachments", *counts} != TABLES.keys():
+            raise self._unreadable(f"should count {', '.join(TABLES)}")
         self._blobs = _BlobSizes()
-        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts.get(name, 0))] for name in _TABLES}
+        rows: dict[str, Any] = {name: [self._row(name) for _ in range(counts.get(name, 0))] for name in TABLES}
         if not rows["sessions"]:
             raise self._unreadable("ends a tree without sessions")
         tree = TreeCopy(tree_id=0, epoch=cast("int", epoch), **rows)
@@ -453,9 +181,9 @@ class BundleReader:
         known.update(entry.session_key for entry in tree.entries)
         if 0 in known or len({session.session_key for session in tree.sessions}) != len(tree.sessions):
             raise self._unreadable("ends a tree with two sessions of one number, or one of number 0")
-        for name in _TABLES:
+        for name in TABLES:
             for row in getattr(tree, name):
-                key = next((getattr(row, key) for key in _KEYS if key in row._fields), None)
+                key = next((getattr(row, key) for key in KEYS if key in row._fields), None)
                 if key is not None and key not in known:
                     raise self._unreadable(f"ends a tree whose {name} name session {key}, which it does not have")
 
@@ -488,28 +216,28 @@ class BundleReader:
 
     def _row(self, table: str) -> Row:
         line = self._next_line()
-        columns = _COLUMNS[table]
+        columns = COLUMNS[table]
         if self._version == 1:
-            columns = columns[: _OF_VERSION_1.get(table)]
-        is_short = len(line) <= _PARSED_LINE
+            columns = columns[: OF_VERSION_1.get(table)]
+        is_short = len(line) <= PARSED_LINE
         value = self._parsed(line) if is_short else self._flat(line, columns)
         del line  # what was made of it is measured next
-        if isinstance(value, list) and self._version > 1 and len(value) + _MAY_LACK.get(table, 0) == len(columns) + 1:
+        if isinstance(value, list) and self._version > 1 and len(value) + MAY_LACK.get(table, 0) == len(columns) + 1:
             columns = columns[: len(value) - 1]
         if not isinstance(value, list) or value[:1] != [table] or len(value) != len(columns) + 1:
             raise self._unreadable(f"should be a row of {table} with {len(columns)} columns")
         values = [self._value(column, found) for column, found in zip(columns, value[1:], strict=True)]
         self._count_memory(values if is_short else ())
-        make = cast("Any", _TABLES[table])
+        make = cast("Any", TABLES[table])
         if table == "entries":
             named = {column.name: value for column, value in zip(columns, values, strict=True)}
-            row = cast("Row", make(**{**_ENTRY_DEFAULTS, **named}))
+            row = cast("Row", make(**{**ENTRY_DEFAULTS, **named}))
         else:
             row = cast("Row", make(*values))
         self._check_size(row)
         return row
 
-    def _flat(self, line: bytearray, columns: Sequence[_Column]) -> list[object] | None:
+    def _flat(self, line: bytearray, columns: Sequence[Column]) -> list[object] | None:
         """Return the values of a long line, an array of as many texts, numbers and nulls; None for any other.
 
         Nothing is made of what stands between them, and each value is made from the line itself, which is spoilt:
@@ -558,7 +286,7 @@ class BundleReader:
         except ValueError as error:
             raise self._unreadable(f"cannot be read ({error})") from error
 
-    def _value(self, column: _Column, found: object) -> object:
+    def _value(self, column: Column, found: object) -> object:
         if found is None and column.optional:
             return None
         if column.type is bytes and isinstance(found, bytes):
@@ -570,7 +298,7 @@ class BundleReader:
             raise self._unreadable(f"has a {column.name} that is {shown(found)}")
         return found
 
-    def _unbased(self, column: _Column, text: bytes | memoryview) -> bytes:
+    def _unbased(self, column: Column, text: bytes | memoryview) -> bytes:
         try:
             return binascii.a2b_base64(text, strict_mode=True)
         except binascii.Error as error:
@@ -630,7 +358,7 @@ class BundleReader:
         if json_weight(data) > 3 * most:
             return False
         memory = memory_of_utf8(data, 0, len(data))
-        return memory <= len(data) or len(data) + memory <= max(3 * most, _MOST_GROWTH * len(packed))
+        return memory <= len(data) or len(data) + memory <= max(3 * most, MOST_GROWTH * len(packed))
 
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
