@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Literal
@@ -27,6 +28,9 @@ from benchmarks.measuring import (
     main,
     make_messages,
     scratch,
+    settle,
+    timed,
+    timed_async,
 )
 from benchmarks.pages import open_sessions, pages_alone, pages_in_group
 from benchmarks.raw import Raw
@@ -84,35 +88,43 @@ async def _sequential(options: Options, messages: list[Message], durability: Dur
 
 
 async def _on_this_thread(options: Options, messages: list[Message], durability: Durability) -> list[Line]:
-    """Compare appends that no other thread has to do with: awaited, and by the blocking twin."""
+    """Compare appends that no other thread has to do with, awaited and by the blocking twin, with those that have.
 
-    async def awaited() -> Samples:
-        with scratch(options) as folder:
-            async with flue_py.open(folder / "store.db", durability=durability, threads=False) as store:
-                return await append_all(await store.create_session(), messages)
-
-    async def blocking() -> Samples:
-        with (
-            scratch(options) as folder,
-            flue_py.sync.open(folder / "store.db", durability=durability) as store,
-        ):
-            session = store.create_session()
-            samples = []
-            for message in messages:
-                start = perf_counter()
-                session.append_message(message)
-                samples.append(perf_counter() - start)
-            return samples[WARM_UP:]
-
-    async def raw() -> Samples:
-        return _append_raw(options, messages, durability)
-
-    ours, twin, floor = await in_rounds(options.rounds, awaited, blocking, raw)
-    title = TITLES[durability]
+    They take turns message by message, so that a busy disk is as busy for all of them.
+    """
+    rounds = [await _in_turns(options, messages, durability) for _ in range(options.rounds)]
+    floor, without, blocking, with_threads = (
+        [samples[WARM_UP:] for samples in side] for side in zip(*rounds, strict=True)
+    )
+    title = f"{TITLES[durability]}, in turns"
     return [
-        Line.of_latencies(f"{title}: threads=False", "us", ours, floor),
-        Line.of_latencies(f"{title}: flue_py.sync", "us", twin, floor, BLOCKING_GOALS[durability]),
+        Line.of_latencies(f"{title}: flue_py.sync", "us", blocking, floor, BLOCKING_GOALS[durability]),
+        Line.of_latencies(f"{title}: threads=False", "us", without, floor),
+        Line.of_latencies(f"{title}: with threads", "us", with_threads, floor),
     ]
+
+
+async def _in_turns(
+    options: Options, messages: list[Message], durability: Durability
+) -> tuple[Samples, Samples, Samples, Samples]:
+    """Return the times of raw, of a store without threads, of the blocking twin, and of a store with threads."""
+    samples: tuple[Samples, Samples, Samples, Samples] = ([], [], [], [])
+    floor, without, blocking, with_threads = samples
+    settle()
+    with scratch(options) as folder, flue_py.sync.open(folder / "twin.db", durability=durability) as twin:
+        raw = Raw(folder / "raw.db", durability)
+        async with (
+            flue_py.open(folder / "without.db", durability=durability, threads=False) as one,
+            flue_py.open(folder / "with.db", durability=durability) as other,
+        ):
+            session, here, there = twin.create_session(), await one.create_session(), await other.create_session()
+            for message, text in zip(messages, map(body, messages), strict=True):
+                floor.append(timed(partial(raw.append, text)))
+                without.append(await timed_async(partial(here.append_message, message)))
+                blocking.append(timed(partial(session.append_message, message)))
+                with_threads.append(await timed_async(partial(there.append_message, message)))
+        raw.close()
+    return samples
 
 
 def _append_raw(options: Options, messages: Sequence[Message], durability: Durability) -> Samples:

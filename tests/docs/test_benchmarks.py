@@ -22,8 +22,8 @@ PRINTED = {
     "append": (
         "append, fsync per commit",
         "append, no fsync",
-        "append, fsync per commit: threads=False",
-        "append, no fsync: flue_py.sync",
+        "append, fsync per commit, in turns: threads=False",
+        "append, no fsync, in turns: flue_py.sync",
         "a line of a JSONL file",
         "through an engine, sqlite+aiosqlite",
         "append, fsync per commit: history of 500 against 100",
