@@ -35,6 +35,11 @@ PRINTED = {
         "10 sessions appending at once, no fsync",
         "10 sessions appending at once, fsync: CPU time of an append",
     ),
+    "atomic": (
+        "append to 10 sessions, as one batch",
+        "append to 10 sessions, one by one",
+        "five operations of several kinds as one batch (raw: one by one)",
+    ),
     "load": (
         "load 200 messages, cold, as dicts",
         "load 200 messages, cold, typed, decoded when touched",

@@ -42,6 +42,7 @@ from flue_py.store.seam import Sources
 from flue_py.testing import samples, strategies
 from flue_py.testing.checks import check_window
 from flue_py.testing.machine.batches import STEPS, BatchMaker
+from flue_py.testing.machine.listing import check_conditions
 from flue_py.testing.model import StoreModel
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot
 from flue_py.testing.sources import OpenBackend, StepSources
@@ -642,6 +643,7 @@ async def _told_of_store(backend: Backend, *, ties: bool) -> object:
         listed += page.sessions
         cursor = page.next_cursor
         if cursor is None:
+            await check_conditions(backend, listed)
             if not ties:
                 listed.sort(key=lambda session: (-session.updated_us, session.id))
             return info.sessions, info.entries, info.ledger_rows, [session.id for session in listed]
