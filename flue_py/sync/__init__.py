@@ -234,6 +234,7 @@ class Store(Twin[AsyncStore]):
     create_session = adapting(AsyncStore.create_session, _session)
     open_session = adapting(AsyncStore.open_session, _session)
     get_session = adapting(AsyncStore.get_session, _session_or_none)
+    get_entry = blocking(AsyncStore.get_entry)
     find_session = adapting(AsyncStore.find_session, _session)
     list_sessions = blocking(AsyncStore.list_sessions)
     import_session = adapting(AsyncStore.import_session, _session)
