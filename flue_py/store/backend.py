@@ -586,6 +586,26 @@ class Backend:
         """
         return await self._runner.read(lambda tx: ops.entries.get_entries(tx, session_id, ids))
 
+    async def read_entries(
+        self,
+        session_id: str,
+        *,
+        kind: str | None = None,
+        after: str | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Return up to ``limit`` of the entries of `read_tree`, in its order or the reverse, of one kind or of all.
+
+        They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
+        `EntryNotFound` for an ``after`` that the session never saw. O(limit + what is retracted) in each lane of the
+        session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
+        which have an index.
+        """
+        return await self._runner.read(
+            lambda tx: ops.entry_pages.read_entries(tx, session_id, kind, after, newest_first, limit)
+        )
+
     async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
         """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.
 

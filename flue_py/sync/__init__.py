@@ -101,6 +101,7 @@ class Session(Twin[AsyncSession]):
     entry_costs = blocking(AsyncSession.entry_costs)
     get_entry = blocking(AsyncSession.get_entry)
     get_entries = blocking(AsyncSession.get_entries)
+    entries = blocking(AsyncSession.entries)
     children = blocking(AsyncSession.children)
     resolve_entry_id = blocking(AsyncSession.resolve_entry_id)
     get_tree = blocking(AsyncSession.get_tree)

@@ -77,6 +77,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "import_call": {"call": PaidCall(UsageTotals(), call_id="imported")},
         "get_entry": {"entry_id": first},
         "get_entries": {"ids": [first, last]},
+        "entries": {},
         "children": {"entry_id": first},
         "resolve_entry_id": {"prefix": first},
         "get_tree": {},
@@ -229,7 +230,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
     assert {(method, parameter) for method, parameter, _ in accepted} == {
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
-        *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries")),
+        *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),

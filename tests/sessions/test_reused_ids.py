@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "entry_costs": lambda session, entry: session.entry_costs(),
     "get_entry": lambda session, entry: session.get_entry(entry),
     "get_entries": lambda session, entry: session.get_entries([entry]),
+    "entries": lambda session, entry: session.entries(),
     "children": lambda session, entry: session.children(entry),
     "resolve_entry_id": lambda session, entry: session.resolve_entry_id(entry[:4]),
     "get_tree": lambda session, entry: session.get_tree(),
