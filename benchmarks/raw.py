@@ -47,6 +47,19 @@ class Raw:
         run("UPDATE sessions SET leaf = ?, seq = ? WHERE session = ?", (entry, seq + 1, session))
         run("COMMIT")
 
+    def append_to_each(self, texts: Sequence[str]) -> None:
+        """Append one entry to each of the first sessions, in one transaction."""
+        run = self.connection.execute
+        run("BEGIN IMMEDIATE")
+        for session, text in enumerate(texts):
+            leaf, seq = run("SELECT leaf, seq FROM sessions WHERE session = ?", (session,)).fetchone()
+            entry = run(
+                "INSERT INTO entries (session, seq, parent, tokens, body) VALUES (?, ?, ?, 100, ?)",
+                (session, seq, leaf, text),
+            ).lastrowid
+            run("UPDATE sessions SET leaf = ?, seq = ? WHERE session = ?", (entry, seq + 1, session))
+        run("COMMIT")
+
     def fill(self, bodies: Sequence[str], count: int) -> None:
         """Append many entries to session 0, in one transaction."""
         run = self.connection.execute

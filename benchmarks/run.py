@@ -19,6 +19,7 @@ from benchmarks.measuring import Line, Options, header, parser, table  # noqa: E
 NAMES = (
     "append",
     "many_sessions",
+    "atomic",
     "load",
     "fork",
     "usage",

@@ -27,6 +27,12 @@ class FluePeer:
         """Make or open a session, whose key is the name."""
         return FlueSession(await self._store.open_session(name, mode="get_or_create"))
 
+    async def append_together(self, sessions: Sequence[FlueSession], message: Message) -> None:
+        """Append a message to each session, in one transaction."""
+        async with self._store.atomic() as tx:
+            for session in sessions:
+                tx.append_message(session.own, message)
+
     async def close(self) -> None:
         """Close the store."""
         await self._stack.aclose()

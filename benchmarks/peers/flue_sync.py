@@ -27,6 +27,12 @@ class TwinPeer:
         """Make or open a session, whose key is the name."""
         return TwinSession(self._store.open_session(name, mode="get_or_create"))
 
+    async def append_together(self, sessions: Sequence[TwinSession], message: Message) -> None:
+        """Append a message to each session, in one transaction."""
+        with self._store.atomic() as tx:
+            for session in sessions:
+                tx.append_message(session.own, message)
+
     async def close(self) -> None:
         """Close the store."""
         self._stack.close()

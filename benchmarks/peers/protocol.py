@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Message: TypeAlias = dict[str, Any]
 Place: TypeAlias = str | int
@@ -50,6 +50,14 @@ class Peer(Protocol):
 
     async def close(self) -> None:
         """Close the store, with all that it still has to write."""
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A store that can append to several sessions as one; of others, a caller appends to each after the other."""
+
+    async def append_together(self, sessions: Sequence[Any], message: Message) -> None:
+        """Append a message to each session, to all or to none of them; it is on the disk when this returns."""
 
 
 class OpenPeer(Protocol):

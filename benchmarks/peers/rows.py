@@ -40,6 +40,7 @@ class Group:
 GROUPS = (
     Group("append", "append", (Row("append", "append, one session", "us", AHEAD),)),
     Group("at_once", "at_once", (Row("at_once", "100 sessions append at once", "/s", FAR_AHEAD),)),
+    Group("atomic", "atomic", (Row("atomic", "append to 10 sessions, all or none", "us", AHEAD),)),
     *(
         Group(
             f"append_{length}",

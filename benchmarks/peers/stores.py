@@ -8,11 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 COPIES = "has no fork: the messages up to the middle are read, and written as another session"
 SUMS = "keeps no usage: the messages after the middle are read, and summed"
+SINGLY = "cannot write to several sessions as one: this appends to one after the other"
 TAIL = "has no compaction: this reads the last 200 messages, and no summary"
 STATE = "the state is in memory, as a running graph has it; each append writes all of it as another checkpoint"
 ONE_CHECKPOINT = "the history is in one checkpoint; a thread that grew to it has one for each step"
 LANGGRAPH = {
     "append": STATE,
+    "atomic": SINGLY,
     "append_100": ONE_CHECKPOINT,
     "append_10000": ONE_CHECKPOINT,
     "append_100000": ONE_CHECKPOINT,
@@ -68,7 +70,7 @@ STORES = (
         "openai_sqlite",
         ("openai-agents",),
         "#2563eb",
-        notes={"fork": COPIES, "fork_bytes": COPIES, "usage": SUMS, "context": TAIL},
+        notes={"atomic": SINGLY, "fork": COPIES, "fork_bytes": COPIES, "usage": SUMS, "context": TAIL},
     ),
     Store(
         "openai_advanced",
@@ -77,6 +79,7 @@ STORES = (
         ("openai-agents",),
         "#0891b2",
         notes={
+            "atomic": SINGLY,
             "usage": "keeps usage by turn, and has no window: all turns are read, and the later half is summed",
             "context": TAIL,
         },
@@ -87,7 +90,7 @@ STORES = (
         "openai_sqlalchemy",
         ("openai-agents", "sqlalchemy", "aiosqlite"),
         "#7c3aed",
-        notes={"fork": COPIES, "fork_bytes": COPIES, "usage": SUMS, "context": TAIL},
+        notes={"atomic": SINGLY, "fork": COPIES, "fork_bytes": COPIES, "usage": SUMS, "context": TAIL},
     ),
     Store(
         "langgraph",
@@ -113,6 +116,7 @@ STORES = (
         ("google-adk", "sqlalchemy", "aiosqlite"),
         "#059669",
         notes={
+            "atomic": SINGLY,
             "fork": "has no fork: the events up to the middle are read, and appended to another session one by one",
             "usage": SUMS,
             "context": TAIL,
@@ -126,6 +130,7 @@ STORES = (
         "#9ca3af",
         is_raced=False,
         notes={
+            "atomic": SINGLY,
             "at_once": "a file per session; each fsync holds up the event loop",
             "fork": "a new file with the lines up to the middle",
             "fork_bytes": "a new file with the lines up to the middle",

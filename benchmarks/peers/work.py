@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from benchmarks.measuring import Samples, make_messages, settle
-from benchmarks.peers.protocol import Message, OpenPeer, Peer, PeerSession
+from benchmarks.peers.protocol import Message, OpenPeer, Peer, PeerSession, Together
 from benchmarks.peers.rows import Group
 
 TRANSCRIPT = Path(__file__).resolve().parents[2] / "tests" / "data" / "pi" / "large-session.jsonl.gz"
@@ -148,6 +148,29 @@ async def warm_up(session: PeerSession, messages: object, times: int) -> None:
         await session.append(next(messages))  # type: ignore[call-overload]
         if perf_counter() > end:
             break
+
+
+async def atomic(bench: Bench, group: Group) -> dict[str, Measured]:
+    """The same message to ten sessions, as one where the store can, else one after the other."""
+    messages = make_messages(1000)
+    with TemporaryDirectory(dir=bench.folder) as scratch:
+        peer = await bench.open_peer(Path(scratch))
+        sessions = [await peer.session(f"one of ten {number}") for number in range(10)]
+        pending = iter(messages)
+
+        async def append() -> None:
+            message = next(pending)
+            if isinstance(peer, Together):
+                await peer.append_together(sessions, message)
+                return
+            for session in sessions:
+                await session.append(message)
+
+        await append()
+        settle()
+        samples = await bench.sampled(append, bench.count(300, 5))
+        await peer.close()
+    return {group.name: Measured(samples, over=None if samples else bench.budget)}
 
 
 async def at_once(bench: Bench, group: Group) -> dict[str, Measured]:

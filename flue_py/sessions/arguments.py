@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from flue_py.core.budgets import Money
-from flue_py.core.entries import to_microseconds
+from flue_py.core.entries import checked_kind, to_microseconds
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, decode_object, encode_json
 from flue_py.core.limits import Limits
@@ -123,6 +123,14 @@ def checked_end(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InvalidArgument(f"limit: {shown(limit)} is not a whole number >= 1; leave it out to read everything")
     return limit
+
+
+def checked_kind_name(kind: str, what: str) -> str:
+    """Return the name of a kind of entries unchanged. Raises `InvalidArgument` if no entry can be of that kind."""
+    try:
+        return checked_kind(kind)
+    except InvalidEntry as error:
+        raise InvalidArgument(str(error).replace("kind", what, 1)) from error
 
 
 def checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:

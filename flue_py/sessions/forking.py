@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Self
 
-from flue_py.core.jsontext import JsonValue
+from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.log import Note
 from flue_py.core.sessions import (
     STORED,
@@ -19,6 +19,7 @@ from flue_py.core.sessions import (
     check_task_end,
 )
 from flue_py.core.spoken import message_text
+from flue_py.core.task_names import with_tasks
 from flue_py.core.turns import is_editable
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.sessions.arguments import checked_id, checked_leaf, checked_seen
@@ -136,6 +137,17 @@ class Forking(Handle):
         """Return the links to task sessions, in the order they were made. A link outlives its child."""
         async with self._turn:
             return await self._backend.task_links(self._ref)
+
+    async def read_metadata(self) -> JsonObject:
+        """Return the metadata with the names of task sessions, as the reference has them. O(links).
+
+        ``taskSessions`` has a ``session``, ``taskId`` and ``storageKey`` for each link, deleted ones among them: both
+        names are the session's id. A session that a parent links to has its ``parentSession``. They are made of the
+        links: what `set_metadata` writes under these names is shown as it is, and links that it lacks behind it.
+        """
+        info = await self.refresh()
+        links, parents = await self.task_links(), await self.task_parents()
+        return with_tasks(info.metadata, links, parents)
 
     async def task_parents(self) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""

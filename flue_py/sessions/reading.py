@@ -8,7 +8,18 @@ from flue_py.core.entries import Entry
 from flue_py.core.sessions import STORED, LeafChoice, Stored
 from flue_py.core.settings import PathSettings
 from flue_py.errors import AmbiguousId, EntryNotFound
-from flue_py.sessions.arguments import checked_end, checked_id, checked_ids, checked_leaf, checked_place, checked_prefix
+from flue_py.sessions.arguments import (
+    checked_end,
+    checked_flag,
+    checked_id,
+    checked_ids,
+    checked_kind_name,
+    checked_leaf,
+    checked_limit,
+    checked_place,
+    checked_prefix,
+    optional,
+)
 from flue_py.sessions.handle import Handle, KnownPath
 
 _AMBIGUOUS = 6
@@ -104,6 +115,28 @@ class Reading(Handle):
         asked = checked_ids(ids)
         async with self._turn:
             return await self._backend.get_entries(self._ref, asked)
+
+    async def entries(
+        self, *, kind: str | None = None, after: str | None = None, newest_first: bool = False, limit: int = 100
+    ) -> list[Entry]:
+        """Return a page of up to ``limit`` (1 to 1000) of the entries of `get_tree`: of all, or of one kind.
+
+        They come in its order, or from the end with ``newest_first``. A page begins behind ``after``, the id of the
+        last entry of the page before, which may have been retracted since; one that is not full is the last. Entries
+        that are added meanwhile are met at the end.
+
+        O(limit) for each branch the session made, however long it is. With ``kind``, O(entries behind ``after``),
+        though not their payloads; compactions and exclusions are found by an index. Raises `EntryNotFound` for an
+        ``after`` that the session never saw, `InvalidArgument` for what is no kind, and for another ``limit``.
+        """
+        optional(checked_kind_name, kind, "kind")
+        checked_place(after, "after")
+        checked_flag(newest_first, "newest_first")
+        checked_limit(limit)
+        async with self._turn:
+            return await self._backend.read_entries(
+                self._ref, kind=kind, after=after, newest_first=newest_first, limit=limit
+            )
 
     async def children(self, entry_id: str | None) -> list[Entry]:
         """Return the entries that the session sees whose parent is ``entry_id``, in the order of `get_tree`.

@@ -578,6 +578,14 @@ class Backend:
         """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
         return await self._runner.read(lambda tx: ops.entries.get_entry(tx, session_id, entry_id))
 
+    async def find_entry(self, entry_id: str) -> Entry | None:
+        """Return the entry with this id, whichever sessions see it and whoever has retracted it; None if there is none.
+
+        Raises `AmbiguousId` if several trees have an entry of this id; it names up to five sessions, one for each.
+        O(trees that have one).
+        """
+        return await self._runner.read(lambda tx: ops.entries.find_entry(tx, entry_id))
+
     async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
         """Return the entries with these ids, in the order given: None for one that the session does not see.
 
@@ -585,6 +593,26 @@ class Backend:
         statement for every 5,000 ids.
         """
         return await self._runner.read(lambda tx: ops.entries.get_entries(tx, session_id, ids))
+
+    async def read_entries(
+        self,
+        session_id: str,
+        *,
+        kind: str | None = None,
+        after: str | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Return up to ``limit`` of the entries of `read_tree`, in its order or the reverse, of one kind or of all.
+
+        They begin behind ``after``, which may have been retracted since; fewer than ``limit`` are the last. Raises
+        `EntryNotFound` for an ``after`` that the session never saw. O(limit + what is retracted) in each lane of the
+        session; of a kind, O(entries behind ``after``) without their payloads, but for compactions and exclusions,
+        which have an index.
+        """
+        return await self._runner.read(
+            lambda tx: ops.entry_pages.read_entries(tx, session_id, kind, after, newest_first, limit)
+        )
 
     async def children(self, session_id: str, entry_id: str | None) -> list[Entry]:
         """Return the entries that the session sees whose parent is ``entry_id``; for None, the roots.

@@ -83,6 +83,7 @@ class Session(Twin[AsyncSession]):
 
     fork = adapting(AsyncSession.fork, _session)
     create_task = adapting(AsyncSession.create_task, _session)
+    read_metadata = blocking(AsyncSession.read_metadata)
     end_task = blocking(AsyncSession.end_task)
     task_links = blocking(AsyncSession.task_links)
     task_parents = blocking(AsyncSession.task_parents)
@@ -100,6 +101,7 @@ class Session(Twin[AsyncSession]):
     entry_costs = blocking(AsyncSession.entry_costs)
     get_entry = blocking(AsyncSession.get_entry)
     get_entries = blocking(AsyncSession.get_entries)
+    entries = blocking(AsyncSession.entries)
     children = blocking(AsyncSession.children)
     resolve_entry_id = blocking(AsyncSession.resolve_entry_id)
     get_tree = blocking(AsyncSession.get_tree)
@@ -239,6 +241,7 @@ class Store(Twin[AsyncStore]):
     create_session = adapting(AsyncStore.create_session, _session)
     open_session = adapting(AsyncStore.open_session, _session)
     get_session = adapting(AsyncStore.get_session, _session_or_none)
+    get_entry = blocking(AsyncStore.get_entry)
     find_session = adapting(AsyncStore.find_session, _session)
     list_sessions = blocking(AsyncStore.list_sessions)
     import_session = adapting(AsyncStore.import_session, _session)

@@ -86,7 +86,13 @@ class Conversation(Twin[AsyncConversation]):
         self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
         way, original = parts_of(self)
-        return way.call(partial(original.take_turn, message, way.awaited(model), source=source))
+        waiting = self.store.backend.waiting
+
+        async def asked(context: list[JsonObject]) -> Sequence[Mapping[str, JsonValue]]:
+            # On an event loop in a thread: the model may block, and call the store.
+            return await waiting.call(partial(model, context))
+
+        return way.call(partial(original.take_turn, message, asked, source=source))
 
     take_turn.__doc__ = AsyncConversation.take_turn.__doc__
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import SelectorEventLoop, to_thread
+from asyncio import SelectorEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
@@ -30,9 +30,6 @@ class Way(Protocol):
 
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
         """Return the manager to be entered and left from here."""
-
-    def awaited(self, function: Callable[P, Result]) -> Callable[P, Coroutine[object, object, Result]]:
-        """Return an async function that calls a plain one of the caller's. It may block, and call the store."""
 
     def close(self, generator: AsyncGenerator[object, None]) -> None:
         """Close a generator, also when the store has been closed."""
@@ -63,12 +60,6 @@ class OnThisThread(Way):
                 raise
         else:
             run_here(_of(manager.__aexit__, None, None, None))
-
-    def awaited(self, function: Callable[P, Result]) -> Callable[P, Coroutine[object, object, Result]]:
-        async def called(*args: P.args, **kwargs: P.kwargs) -> Result:
-            return function(*args, **kwargs)
-
-        return called
 
     def close(self, generator: AsyncGenerator[object, None]) -> None:
         run_here(_of(generator.aclose))
@@ -142,13 +133,6 @@ class LoopThread(Way):
 
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> AbstractContextManager[Result]:
         return self._portal.wrap_async_context_manager(manager)
-
-    def awaited(self, function: Callable[P, Result]) -> Callable[P, Coroutine[object, object, Result]]:
-        async def called(*args: P.args, **kwargs: P.kwargs) -> Result:
-            # On another thread: here the loop would stand still, and a call of the store from it would never end.
-            return await to_thread(function, *args, **kwargs)
-
-        return called
 
     def close(self, generator: AsyncGenerator[object, None]) -> None:
         # Where the store has been closed, there is no event loop left to tell, nor any need to.

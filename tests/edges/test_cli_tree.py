@@ -81,7 +81,7 @@ def test_a_tree_shows_what_each_line_and_each_branch_cost(flue: Flue) -> None:
     assert sum("↳ fork" in line for line in lines) == 4
     assert lines.index("begun before the first entry") == len(lines) - 2
     assert "↳ fork" in lines[-1]
-    (task,) = (n for n, line in enumerate(lines) if "t1: Look it up (0 entries)" in line)
+    (task,) = (n for n, line in enumerate(lines) if "t1 (running): Look it" in line)
     assert "← leaf" in lines[task - 1]
     spent = flue.json("tree", made["fork"])
     assert [fork["title"] for fork in spent["forks"]] == ["A fork of the fork"]

@@ -168,6 +168,18 @@ def test_a_model_that_fails_or_is_interrupted_leaves_no_question(store: sync.Sto
         assert texts(talk.session.get_active_path())[-1] == "answer 2"
 
 
+def test_another_writer_is_seen_before_the_model_is_called(store: sync.Store) -> None:
+    talk = talk_in(store)
+    store.find_session("talk").append_message(user("from elsewhere"))
+
+    def model(context: list[JsonObject]) -> Sequence[Mapping[str, JsonValue]]:
+        return [assistant(f"{len(context)} messages")]
+
+    with pytest.raises(flue_py.LeafConflict):
+        talk.take_turn("question 3", model)
+    assert talk.take_turn("question 3", model)[0]["content"][0]["text"] == "6 messages"  # type: ignore[index, call-overload]
+
+
 def test_ctrl_c_in_a_model_leaves_no_question(tmp_path: Path) -> None:
     def model(_: list[JsonObject]) -> Sequence[Mapping[str, JsonValue]]:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Entries by their ids, and those below another one, by a handle and by the blocking twin."""
+"""Entries by their ids, those below another one, and pages of all, by a handle and by the blocking twin."""
 
 from __future__ import annotations
 
@@ -42,9 +42,36 @@ async def test_children_are_told_of_an_entry_and_of_the_beginning(session: Sessi
         await session.children(5)  # type: ignore[arg-type]
 
 
+@pytest.mark.anyio
+async def test_entries_are_read_page_by_page_from_either_end(session: Session) -> None:
+    ids = await hold_turns(session, 3)
+    page = await session.entries(limit=4)
+    assert [entry.id for entry in page] == ids[:4]
+    assert [entry.id for entry in await session.entries(after=ids[3], limit=4)] == ids[4:]
+    assert [entry.id for entry in await session.entries(newest_first=True, limit=2)] == ids[:3:-1]
+    await session.append_custom("note", 1)
+    assert [entry.data for entry in await session.entries(kind="note")] == [1]
+    assert await session.entries(kind="compaction") == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "given",
+    [{"kind": ""}, {"kind": 5}, {"kind": "a b"}, {"limit": 0}, {"limit": 1001}, {"limit": True}, {"newest_first": 1}],
+)
+async def test_a_page_of_what_cannot_be_is_refused(session: Session, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(given))):
+        await session.entries(**given)
+
+
 def test_the_blocking_twin_looks_up_alike() -> None:
     with flue_py.sync.open(":memory:") as store:
         session = store.create_session(key="k")
         first, second = session.append_messages([user("one"), assistant("two")]).entry_ids
         assert [entry and entry.id for entry in session.get_entries([second, "x"])] == [second, None]
+        found = store.get_entry(second)
+        assert found is not None
+        assert (found.id, found.session_id) == (second, session.id)
+        assert store.get_entry("missing") is None
         assert [entry.id for entry in session.children(first)] == [second]
+        assert [entry.id for entry in session.entries(newest_first=True)] == [second, first]

@@ -13,6 +13,7 @@ import flue_py
 from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, JsonObject, NewEntry, Session, Store
 from flue_py.core.limits import Limits
 from flue_py.core.usage import UsageTotals
+from flue_py.transfer import export_session
 from tests.sessions.talk import assistant, hold_turns, path_of, say, text_of, texts, user
 
 pytestmark = pytest.mark.anyio
@@ -495,3 +496,24 @@ async def test_a_paid_answer_is_kept_whatever_its_usage_says(session: Session, s
     total = (await store.usage(session)).total
     assert (total.input, total.output, total.reasoning, total.total_tokens) == (5, 2, 2, 7)
     assert (await store.verify()).problems == []
+
+
+async def test_metadata_name_task_sessions_as_the_reference_does(store: Store, session: Session) -> None:
+    assert await session.read_metadata() == {}
+    await session.set_metadata({"a": 1})
+    one, two = [await session.create_task(task_id=name) for name in ("t1", "t2")]
+    named = [{"session": each.id, "taskId": name, "storageKey": each.id} for each, name in ((one, "t1"), (two, "t2"))]
+    assert await session.read_metadata() == {"a": 1, "taskSessions": named}
+    # They are stored once: as links.
+    assert session.metadata == {"a": 1}
+    assert (await one.read_metadata()) == {"parentSession": session.id, "taskId": "t1", "depth": 1}
+    await one.set_metadata({"b": 2})
+    assert (await one.read_metadata()) == {"b": 2, "parentSession": session.id, "taskId": "t1"}
+    await store.delete_session_tree(two)
+    assert (await session.read_metadata())["taskSessions"] == named
+    # What is written under these names stays, and no link is named twice.
+    await session.set_metadata({"taskSessions": [named[1], "odd"], "parentSession": "mine"})
+    assert await session.read_metadata() == {"taskSessions": [named[1], "odd", named[0]], "parentSession": "mine"}
+    document = (await export_session(session, "flue")).value
+    assert isinstance(document, dict)
+    assert document["metadata"] == await session.read_metadata()

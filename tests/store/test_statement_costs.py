@@ -113,6 +113,24 @@ async def test_a_part_costs_the_same_however_much_comes_before_it(name: str, com
     assert abs(many - few) <= 2
 
 
+PAGES: dict[str, Read] = {
+    "the first entries": lambda backend, session: backend.read_entries(session, limit=20),
+    "the last entries": lambda backend, session: backend.read_entries(session, limit=20, newest_first=True),
+    "the last compactions": lambda backend, session: backend.read_entries(
+        session, kind="compaction", limit=20, newest_first=True
+    ),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_of_entries_costs_a_few_halvings_more_of_a_long_session(name: str) -> None:
+    few, many = [await steps_of_part(PAGES[name], count, compacted=True) for count in (40, 2000)]
+
+    assert few > 10
+    assert many < 1.5 * few
+
+
 CALLS: dict[str, Read] = {
     "a report of a call": lambda backend, session: backend.record_call(session, PaidCall(NO_USAGE, call_id="new")),
     "looking a call up": lambda backend, session: backend.find_calls("", [CallId("", "new")]),

@@ -9,6 +9,7 @@ from flue_py.cli.choosing import ENTRY, session_argument
 from flue_py.cli.output import Answer, look
 from flue_py.cli.running import command
 from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import TaskLink
 from flue_py.render.lines import Line, one_line
 from flue_py.render.rows import entry_row, session_row, task_row
 from flue_py.render.views import entry_block, facts_lines, session_facts
@@ -42,7 +43,7 @@ async def _session(store: Store, session: Session) -> Answer:
         facts.append(("set to", "/".join(part for part in (settings.provider, settings.model) if part)))
         facts.append(("thinking", thinking))
         facts += [("task of", f"{link.parent_id} as {link.task_id}") for link in parents]
-        facts += [("task", f"{link.child_id} as {link.task_id}") for link in tasks]
+        facts += [("task", _told(link)) for link in tasks]
         return facts_lines(facts, look())
 
     def row() -> JsonObject:
@@ -59,3 +60,9 @@ async def _session(store: Store, session: Session) -> Answer:
         }
 
     return Answer(lines, row)
+
+
+def _told(link: TaskLink) -> str:
+    """Return a task on one line: its session, what the parent calls it, and how it ended."""
+    said = f"{link.child_id} as {link.task_id}" + (f", {link.status}" if link.status is not None else "")
+    return said if link.summary is None else f"{said}: {one_line(link.summary)}"

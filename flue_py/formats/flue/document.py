@@ -47,34 +47,6 @@ class SessionDocument:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReference:
-    """What a parent's metadata says of one task session: its storage key, its name, and the task's id."""
-
-    storage_key: str
-    session: str
-    task_id: str
-
-
-def task_references(metadata: Mapping[str, JsonValue]) -> tuple[TaskReference, ...]:
-    """Return the task sessions that a document's metadata names, in order.
-
-    An item without a storage key is passed over, as the reference does when it deletes.
-    """
-    listed = metadata.get("taskSessions")
-    found = (item for item in listed if isinstance(item, dict)) if isinstance(listed, list) else ()
-    return tuple(
-        TaskReference(key, _text(item.get("session")), _text(item.get("taskId")))
-        for item in found
-        if isinstance(key := item.get("storageKey"), str)
-    )
-
-
-def session_of(storage_key: str) -> str:
-    """Return the session that the document of a storage key becomes: it has the name of its file."""
-    return storage_key.rpartition("/")[2].removesuffix(".json")
-
-
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else ""
 

@@ -12,8 +12,9 @@ import pydantic_core
 from flue_py.core.ids import derived_id
 from flue_py.core.jsontext import JsonObject, JsonValue, encode_json
 from flue_py.core.sessions import NewSession
+from flue_py.core.task_names import session_of, task_references
 from flue_py.errors import InvalidEntry, UnreadableFile
-from flue_py.formats.flue.document import VERSION, parse_session_document, session_of, task_references
+from flue_py.formats.flue.document import VERSION, parse_session_document
 from flue_py.formats.kit.parsed import ParsedSession, TaskOf
 from flue_py.formats.kit.rows import Notes, is_name
 from flue_py.formats.kit.streaming import DocumentReader

@@ -49,7 +49,7 @@ _ADVICE = {
 }
 ID_ATTEMPTS = 8
 """How often an id is asked for again that is taken."""
-_GENERATED = {"entries.tree_id, entries.id": "ids", "sessions.id": "session_ids", "budgets.id": "ids"}
+_GENERATED = {"entries.id, entries.tree_id": "ids", "sessions.id": "session_ids", "budgets.id": "ids"}
 """What is unique, and the argument of `open` that it is drawn from."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.05
 BUSY_POLL_MS = 50

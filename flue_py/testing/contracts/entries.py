@@ -1,18 +1,42 @@
-"""The contract: entries by their ids, and those below another one."""
+"""The contract: entries by their ids, those below another one, and all of them page by page."""
 
 from __future__ import annotations
 
 import pytest
 
+from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.errors import EntryNotFound, SessionNotFound
+from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
 from flue_py.store.backend import Backend
-from flue_py.testing.samples import UNKNOWN, add, ids_of, new_session, path_of, placed, talk, user
+from flue_py.testing.samples import UNKNOWN, add, compaction, ids_of, new_session, path_of, placed, talk, user
 
 
 async def child_ids(backend: Backend, session_id: str, entry_id: str | None) -> list[str]:
     """Return the ids of the entries below one."""
     return ids_of(await backend.children(session_id, entry_id))
+
+
+async def pages(
+    backend: Backend, session_id: str, *, kind: str | None = None, newest_first: bool = False, limit: int = 3
+) -> list[str]:
+    """Return the ids of all entries, read page by page; no page but the last is short."""
+    found: list[str] = []
+    while True:
+        after = found[-1] if found else None
+        page = await backend.read_entries(session_id, kind=kind, after=after, newest_first=newest_first, limit=limit)
+        found += ids_of(page)
+        if len(page) < limit:
+            return found
+
+
+async def assert_pages_are_the_tree(backend: Backend, session_id: str) -> None:
+    """Check the pages of every kind, either way, of several lengths."""
+    tree = await backend.read_tree(session_id)
+    for kind in (None, *sorted({entry.kind for entry in tree}), "none-such"):
+        ids = [entry.id for entry in tree if kind in (None, entry.kind)]
+        for limit in (1, 2, 3, 7, 1000):
+            assert await pages(backend, session_id, kind=kind, limit=limit) == ids
+            assert await pages(backend, session_id, kind=kind, limit=limit, newest_first=True) == ids[::-1]
 
 
 class EntryContract:
@@ -73,6 +97,42 @@ class EntryContract:
         assert [entry.id for entry in found if entry is not None] == asked[:150]
         assert len(found) == len(asked)
 
+    # -- in any session -------------------------------------------------------------------------------------------
+
+    async def test_an_entry_is_found_whichever_session_has_it(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        other = await new_session(backend, *talk(2))
+        path, elsewhere = await path_of(backend, session.id), await path_of(backend, other.id)
+        for entry in (*path, *elsewhere):
+            assert await backend.find_entry(entry.id) == entry
+        for missing in (UNKNOWN, "", "\0", "\ud800"):
+            assert await backend.find_entry(missing) is None
+        await backend.retract(session.id, path[1].id)
+        assert await backend.find_entry(path[1].id) == path[1]
+        fork = await backend.fork(session.id, path[0].id, NewSession())
+        await backend.delete_tree(session.id)
+        assert await backend.find_entry(path[1].id) is None
+        found = await backend.find_entry(path[0].id)
+        assert found == await backend.get_entry(fork.id, path[0].id)
+        assert found is not None
+        assert found.session_id is None
+
+    async def test_an_id_that_two_trees_have_is_ambiguous(self, backend: Backend) -> None:
+        first = await new_session(backend, placed(user("one"), "same"))
+        second = await new_session(backend, placed(user("two"), "same"))
+        fork = await backend.fork(second.id, STORED, NewSession())
+        with pytest.raises(AmbiguousId, match="entry 'same' is in several histories") as caught:
+            await backend.find_entry("same")
+        assert caught.value.matches == tuple(sorted((first.id, second.id)))
+        await backend.delete_tree(second.id)
+        with pytest.raises(AmbiguousId) as caught:
+            await backend.find_entry("same")
+        assert caught.value.matches == tuple(sorted((first.id, fork.id)))
+        await backend.delete_tree(first.id)
+        found = await backend.find_entry("same")
+        assert found is not None
+        assert found.message.content == "two"
+
     # -- below another one ----------------------------------------------------------------------------------------
 
     async def test_the_children_of_an_entry_are_those_that_name_it_as_their_parent(self, backend: Backend) -> None:
@@ -126,6 +186,78 @@ class EntryContract:
         assert await child_ids(backend, fork.id, first) == [second]
         with pytest.raises(EntryNotFound):
             await backend.children(session.id, second)
+
+    # -- page by page ---------------------------------------------------------------------------------------------
+
+    async def test_pages_of_entries_are_the_tree_in_its_order(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(5))
+        first, *_, last = ids_of(await path_of(backend, session.id))
+        for number in range(3):
+            await backend.move(session.id, first)
+            await add(backend, session.id, NewEntry.custom("note", number), *talk(number + 1), compaction(first))
+            await backend.append(session.id, [NewEntry.custom("note", "branch")], expected=last, on_conflict="branch")
+        await add(backend, session.id, NewEntry.exclusion(first), NewEntry.custom("other", None))
+        await assert_pages_are_the_tree(backend, session.id)
+        assert await pages(backend, (await new_session(backend)).id) == []
+
+    async def test_pages_of_what_was_imported_at_once_come_in_the_order_it_came(self, backend: Backend) -> None:
+        session = await new_session(backend, placed(user(), "root"))
+        shape = [("c", "root"), ("b", "c"), ("a", "root"), ("d", "a"), ("e", "b"), ("f", None), ("g", "a"), ("h", "e")]
+        entries = [placed(user(), entry_id, parent) for entry_id, parent in shape]
+        await backend.import_entries(session.id, entries, leaf="d", expected="root")
+        assert await pages(backend, session.id, limit=2) == ["root", *(entry_id for entry_id, _ in shape)]
+        await assert_pages_are_the_tree(backend, session.id)
+
+    async def test_pages_begin_with_what_a_session_inherited(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(4), NewEntry.custom("note", 1))
+        path = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, path[3], NewSession())
+        await add(backend, fork.id, *talk(2), NewEntry.custom("note", 2))
+        again = await backend.fork(fork.id, STORED, NewSession())
+        await add(backend, session.id, *talk(2))
+        await add(backend, again.id, *talk(2))
+        await backend.move(again.id, path[0])
+        await add(backend, again.id, *talk(1))
+        for seen in (session, fork, again):
+            await assert_pages_are_the_tree(backend, seen.id)
+        await backend.delete_tree(session.id)
+        await backend.delete_tree(fork.id)
+        await assert_pages_are_the_tree(backend, again.id)
+
+    async def test_pages_leave_out_what_is_retracted_and_go_on_behind_it(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(6))
+        ids = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, STORED, NewSession())
+        for entry_id in (ids[5], ids[4], ids[3]):
+            await backend.retract(session.id, entry_id)
+        more = await add(backend, session.id, *talk(2))
+        await backend.retract(fork.id, ids[5])
+        own = await add(backend, fork.id, *talk(1))
+        assert await pages(backend, session.id) == [*ids[:3], *more]
+        assert await pages(backend, fork.id) == [*ids[:5], *own]
+        for seen in (session, fork):
+            await assert_pages_are_the_tree(backend, seen.id)
+        assert ids_of(await backend.read_entries(session.id, after=ids[4])) == list(more)
+        assert ids_of(await backend.read_entries(session.id, after=ids[4], newest_first=True)) == ids[2::-1]
+        assert ids_of(await backend.read_entries(fork.id, after=ids[5])) == list(own)
+
+    async def test_entries_that_are_added_meanwhile_are_met_at_the_end(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(3))
+        first, second, third = ids_of(await path_of(backend, session.id))
+        assert ids_of(await backend.read_entries(session.id, limit=2)) == [first, second]
+        await backend.move(session.id, first)
+        (late,) = await add(backend, session.id, user())
+        assert ids_of(await backend.read_entries(session.id, after=second, limit=2)) == [third, late]
+
+    async def test_a_page_behind_what_the_session_never_saw_is_refused(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        first, second = ids_of(await path_of(backend, session.id))
+        fork = await backend.fork(session.id, first, NewSession())
+        for after in (UNKNOWN, "", second):
+            with pytest.raises(EntryNotFound):
+                await backend.read_entries(fork.id, after=after)
+        with pytest.raises(SessionNotFound):
+            await backend.read_entries(UNKNOWN)
 
     async def test_looking_up_in_a_session_that_is_not_there_is_refused(self, backend: Backend) -> None:
         with pytest.raises(SessionNotFound):

@@ -42,6 +42,7 @@ from flue_py.store.seam import Sources
 from flue_py.testing import samples, strategies
 from flue_py.testing.checks import check_window
 from flue_py.testing.machine.batches import STEPS, BatchMaker
+from flue_py.testing.machine.listing import check_conditions
 from flue_py.testing.model import StoreModel
 from flue_py.testing.samples import entries_of, ids_of, path_of, placed, projected, snapshot
 from flue_py.testing.sources import OpenBackend, StepSources
@@ -594,8 +595,11 @@ async def _read_entry_costs(session_id: str, backend: Backend) -> object:
 def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Callable[[Backend], Awaitable[object]]]:
     return {
         "entry": lambda backend: backend.get_entry(session_id, entry_id),
+        "anywhere": lambda backend: backend.find_entry(entry_id),
         "entries": lambda backend: backend.get_entries(session_id, [entry_id, GHOSTS[0], leaf or entry_id, entry_id]),
         "children": lambda backend: backend.children(session_id, entry_id),
+        "entries after": lambda backend: backend.read_entries(session_id, after=entry_id, limit=3),
+        "messages before": lambda backend: _messages_before(backend, session_id, entry_id),
         "ids like": lambda backend: backend.match_entry_ids(session_id, entry_id[:4], 3),
         "path since": lambda backend: _ids_since(backend, session_id, entry_id),
         "usage since": lambda backend: backend.read_usage(session_id, entry_id),
@@ -619,6 +623,10 @@ async def _context_ids(backend: Backend, session_id: str, leaf: str) -> list[str
     return [item.entry_id for item in projected(await backend.read_context(session_id, leaf=leaf))]
 
 
+async def _messages_before(backend: Backend, session_id: str, after: str) -> list[Entry]:
+    return await backend.read_entries(session_id, kind="message", after=after, newest_first=True, limit=3)
+
+
 async def _end_ids(backend: Backend, session_id: str, leaf: str, limit: int) -> list[str]:
     return ids_of(entries_of(await backend.read_path_end(session_id, limit, leaf=leaf)))
 
@@ -636,6 +644,7 @@ async def _told_of_store(backend: Backend, *, ties: bool) -> object:
         listed += page.sessions
         cursor = page.next_cursor
         if cursor is None:
+            await check_conditions(backend, listed)
             if not ties:
                 listed.sort(key=lambda session: (-session.updated_us, session.id))
             return info.sessions, info.entries, info.ledger_rows, [session.id for session in listed]
@@ -653,11 +662,15 @@ async def _check_reads(backend: Backend, session_id: str) -> None:
     assert (await backend.read_messages(session_id)).messages == [item.data for item in context]
     assert await backend.get_entries(session_id, list(by_id)) == tree
     assert await backend.children(session_id, None) == [entry for entry in tree if entry.parent_id is None]
+    half = len(tree) // 2 + 1
+    first = await backend.read_entries(session_id, limit=half)
+    last = await backend.read_entries(session_id, newest_first=True, limit=half)
+    assert (first, last) == (tree[:half], tree[::-1][:half])
     for limit in (1, 3, len(path) + 1):
         end = entries_of(await backend.read_path_end(session_id, limit))
         assert end == path[len(path) - len(end) :]
-        last = (await backend.read_context_end(session_id, limit)).items
-        assert list(last) == context[len(context) - len(last) :]
+        items = (await backend.read_context_end(session_id, limit)).items
+        assert list(items) == context[len(context) - len(items) :]
     assert await backend.match_entry_ids(session_id, "", len(tree) + 1) == sorted(by_id)
     await check_window(backend, session_id, None)
     if path:
