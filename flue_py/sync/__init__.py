@@ -141,13 +141,19 @@ class Session(Twin[AsyncSession]):
         Otherwise as `flue_py.Session.watch`.
         """
         changes = self._original.watch(after=after)
+        has_begun = False
 
         async def following() -> Change | None:
             return await anext(changes, None)
 
         try:
             while (change := self._way.call(following)) is not None:
+                has_begun = True
                 yield change
+        except StoreClosed:
+            # It may be closed while a change is looked at, and that ends the changes as well.
+            if not has_begun:
+                raise
         finally:
             self._way.close(changes)
 
