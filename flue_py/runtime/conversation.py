@@ -7,7 +7,7 @@ back. It calls no model; `take_turn` is given one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.sessions import Moved
 from flue_py.core.spoken import message_text
 from flue_py.core.turns import Turn, begins_turn, kept_turns, numbered_turns
-from flue_py.errors import InvalidArgument, LeafConflict
+from flue_py.errors import InvalidArgument, LeafConflict, shown
 from flue_py.render.conversation import Listed, said_lines, saved_transcript
 from flue_py.render.lines import counted, one_line, text_of
 from flue_py.render.rows import entry_row, session_row, task_row
@@ -186,8 +186,11 @@ class Conversation:
         The user message is stored before the model is called. If the call fails or is cancelled, the message is
         retracted, and the error raised. Raises `LeafConflict` if another writer has changed the session: nothing
         is appended, and the next turn builds on what is there now. If that happens while the model answers, the
-        answers become a branch, so that what was paid for is kept.
+        answers become a branch, so that what was paid for is kept. Raises `InvalidArgument`, with nothing stored, for
+        a model that cannot be called, and for one that answers with anything but a list of messages.
         """
+        if not callable(model):
+            raise InvalidArgument(f"model: {shown(model)} is not a function")
         asking = {"role": "user", "content": message} if isinstance(message, str) else message
         try:
             asked = await self.session.append_message(asking, source=source)
@@ -195,7 +198,7 @@ class Conversation:
             await self.session.refresh()
             raise
         try:
-            answers = [dict(answer) for answer in await model(await self.session.build_context(leaf=asked.entry_id))]
+            answers = _messages_of(await model(await self.session.build_context(leaf=asked.entry_id)))
         except BaseException:
             for entry_id in reversed(asked.entry_ids):
                 await self.session.remove_leaf_message(entry_id)
@@ -251,3 +254,12 @@ async def _model_of(session: Session) -> str:
     answer = await session.latest_assistant()
     name = None if answer is None else answer.fields.get("model")
     return name if isinstance(name, str) else ""
+
+
+def _messages_of(answered: Iterable[Mapping[str, JsonValue]]) -> list[JsonObject]:
+    """Return what a model answered. Raises `InvalidArgument` for anything but a list of messages."""
+    is_list = isinstance(answered, Iterable) and not isinstance(answered, (str, bytes))
+    messages = list(answered) if is_list else []
+    if not is_list or not all(isinstance(each, Mapping) for each in messages):
+        raise InvalidArgument(f"model: answered {shown(answered)}; return a list of messages, the answer last")
+    return [dict(each) for each in messages]

@@ -376,7 +376,8 @@ def _opening(
         target = args[0] if args else kwargs.get("target")
         if opening.needs_event_loop(target, kwargs.get("engine"), kwargs.get("threads")):
             return _on_loop_thread(opener(*args, **kwargs), _shown(target))
-        kwargs["threads"] = False
+        if kwargs.get("threads") is None:
+            kwargs["threads"] = False
         return _on_this_thread(opener(*args, **kwargs), _shown(target))
 
     return update_wrapper(blocking_opener, opener)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import TypeAlias
 
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -85,6 +86,8 @@ class Conversation(Twin[AsyncConversation]):
     def take_turn(
         self, message: str | Mapping[str, JsonValue], model: Model, *, source: str = "prompt"
     ) -> list[JsonObject]:
+        if not callable(model) or iscoroutinefunction(model):
+            raise InvalidArgument(f"model: {shown(model)} is not a plain function; flue_py.runtime takes async ones")
         way, original = parts_of(self)
         waiting = self.store.backend.waiting
 

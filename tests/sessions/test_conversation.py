@@ -253,6 +253,20 @@ async def test_deleting_spares_the_session_in_hand_and_all_means_completed(
 # -- turns ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("answered", [None, 5, "text", b"x", ["text"], {"role": "assistant"}])
+async def test_a_model_that_answers_with_no_messages_is_told_so(talk: Conversation, answered: object) -> None:
+    before = await talk.session.build_context()
+
+    async def model(_: list[JsonObject]) -> object:
+        return answered
+
+    with pytest.raises(InvalidArgument, match="a list of messages"):
+        await talk.take_turn("q", model)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="is not a function"):
+        await talk.take_turn("q", answered)  # type: ignore[arg-type]
+    assert await talk.session.build_context() == before
+
+
 async def test_a_turn_stores_the_question_first_and_then_the_answers(talk: Conversation) -> None:
     seen: list[int] = []
 

@@ -273,3 +273,21 @@ def test_what_is_copied_is_a_store_of_sync() -> None:
             sync.copy_store(store, None)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument, match="are the same store"):
             sync.copy_store(store, store)
+
+
+def test_a_model_that_is_async_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    async def model(_: list[JsonObject]) -> list[JsonObject]:
+        return [assistant("never")]
+
+    with sync.open(tmp_path / "s.db") as store:
+        session = store.create_session()
+        with pytest.raises(InvalidArgument, match="not a plain function"):
+            sync.Conversation(store, session).take_turn("q", model)  # type: ignore[arg-type]
+        assert session.changes() == []
+
+
+@pytest.mark.parametrize("threads", ["no", 0, 1, []])
+def test_threads_are_checked_as_they_are_elsewhere(threads: object, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="threads"), sync.open(tmp_path / "s.db", threads=threads):  # type: ignore[arg-type]
+        pass
+    assert list(tmp_path.iterdir()) == []
