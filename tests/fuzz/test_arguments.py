@@ -39,7 +39,6 @@ def usual_of_session(first: str, last: str) -> Usual:
     return {
         "append_message": {"message": USER},
         "append_messages": {"messages": []},
-        "append_shell": {"command": "ls", "output": "", "exit_code": 0},
         "append_compaction": {"summary": "s", "first_kept_entry_id": first, "tokens_before": 1},
         "append_branch_summary": {"summary": "s", "from_id": first},
         "append_custom": {"kind": "note"},
@@ -103,6 +102,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "budgeted": {"tokens": 1},
         "changes": {},
         "watch": {"after": 0},
+        "append_shell": {"command": "ls", "output": "", "exit_code": 0},
         "refresh": {},
     }
 
