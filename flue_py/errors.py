@@ -258,12 +258,13 @@ class CallConflict(FixTheCall, ValueError):
 
 
 class AmbiguousId(FixTheCall, LookupError):
-    """An id prefix that fits more than one id."""
+    """An id prefix that fits more than one id; or an entry's id, which ``matches`` several sessions that are no kin."""
 
-    def __init__(self, prefix: str, matches: tuple[str, ...]) -> None:
+    def __init__(self, prefix: str, matches: tuple[str, ...], message: str | None = None) -> None:
         self.prefix = prefix
         self.matches = matches
-        super().__init__(f"{shown(prefix)} fits several ids ({', '.join(matches[:5])}...); give more characters")
+        fits = f"{shown(prefix)} fits several ids ({', '.join(matches[:5])}...); give more characters"
+        super().__init__(message or fits)
 
 
 class TaskDepthExceeded(FixTheCall, ValueError):

@@ -109,6 +109,9 @@ class AdkSession:
     async def context(self) -> int:
         return len((await self._read(GetSessionConfig(num_recent_events=200))).events)
 
+    async def last(self, count: int) -> int:
+        return len((await self._read(GetSessionConfig(num_recent_events=count))).events)
+
     async def _read(self, config: GetSessionConfig | None = None) -> Session:
         found = await self._service.get_session(app_name=APP, user_id=USER, session_id=self._own.id, config=config)
         assert found is not None

@@ -69,3 +69,6 @@ class FlueSession:
 
     async def context(self) -> int:
         return len(await self.own.build_context())
+
+    async def last(self, count: int) -> int:
+        return len(await self.own.build_context(limit=count))

@@ -69,3 +69,6 @@ class TwinSession:
 
     async def context(self) -> int:
         return len(self.own.build_context())
+
+    async def last(self, count: int) -> int:
+        return len(self.own.build_context(limit=count))

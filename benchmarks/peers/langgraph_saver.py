@@ -94,6 +94,9 @@ class LangGraphSession:
     async def context(self) -> int:
         return len(await self._read())
 
+    async def last(self, count: int) -> int:
+        return len((await self._read())[-count:])
+
     async def _known_state(self) -> list[Any]:
         if self._state is None:
             self._state = await self._read()

@@ -82,3 +82,6 @@ class AdvancedSession:
 
     async def context(self) -> int:
         return len(await self.own.get_items(limit=200))
+
+    async def last(self, count: int) -> int:
+        return len(await self.own.get_items(limit=count))

@@ -67,3 +67,6 @@ class OpenAISession:
 
     async def context(self) -> int:
         return len(await self.own.get_items(limit=200))
+
+    async def last(self, count: int) -> int:
+        return len(await self.own.get_items(limit=count))

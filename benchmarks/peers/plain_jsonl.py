@@ -69,6 +69,9 @@ class FileSession:
     async def context(self) -> int:
         return len(self._read()[-201:])
 
+    async def last(self, count: int) -> int:
+        return len(self._read()[-count:])
+
     def _read(self) -> list[Message]:
         with self._path.open(encoding="utf-8") as file:
             return [json.loads(line) for line in file]

@@ -41,6 +41,9 @@ class PeerSession(Protocol):
     async def context(self) -> int:
         """Read what the model sees after `compact`, decoded; return how many messages."""
 
+    async def last(self, count: int) -> int:
+        """Read the last messages, decoded; return how many."""
+
 
 class Peer(Protocol):
     """A store that is open."""

@@ -73,6 +73,7 @@ GROUPS = (
     ),
     Group("usage", "usage", (Row("usage", "usage since the middle of 10,000", "ms", FAR_AHEAD),), 10_000),
     Group("context", "context", (Row("context", "context: 200 kept of 100,000", "ms"),), 100_000),
+    Group("tail", "tail", (Row("tail", "the last 20 of 5,000", "ms"),), 5_000),
     Group("size", "size", (Row("size", "size of 1,000 messages of 600 bytes", "KiB"),), rounds=ONCE),
     Group("size_short", "size_short", (Row("size_short", "size of 1,000 short messages", "KiB"),), rounds=ONCE),
     Group("size_pi", "size_pi", (Row("size_pi", "size of a real pi transcript", "KiB"),), rounds=ONCE),

@@ -10,6 +10,7 @@ COPIES = "has no fork: the messages up to the middle are read, and written as an
 SUMS = "keeps no usage: the messages after the middle are read, and summed"
 SINGLY = "cannot write to several sessions as one: this appends to one after the other"
 TAIL = "has no compaction: this reads the last 200 messages, and no summary"
+WHOLE = "has no such read: everything is read, and the end of it is kept"
 STATE = "the state is in memory, as a running graph has it; each append writes all of it as another checkpoint"
 ONE_CHECKPOINT = "the history is in one checkpoint; a thread that grew to it has one for each step"
 LANGGRAPH = {
@@ -21,6 +22,7 @@ LANGGRAPH = {
     "fork": "a checkpoint below the middle one, which is read and written again",
     "fork_bytes": "a checkpoint below the middle one, which is read and written again",
     "usage": SUMS,
+    "tail": WHOLE,
     "context": "a graph compacts by replacing its messages: the newest checkpoint has only what is left",
 }
 
@@ -136,6 +138,7 @@ STORES = (
             "fork_bytes": "a new file with the lines up to the middle",
             "usage": SUMS,
             "context": "the whole file is read to find the summary",
+            "tail": WHOLE,
         },
     ),
 )

@@ -24,6 +24,7 @@ from benchmarks.peers.rows import Group
 
 TRANSCRIPT = Path(__file__).resolve().parents[2] / "tests" / "data" / "pi" / "large-session.jsonl.gz"
 KEPT = 200
+LAST = 20
 NAME = "3f2b8c1e-9a47-4d05-b6e2-71c0d8f4a593"
 """A session's name as programs make them. Some stores repeat it in each row."""
 SUMMARY = "What was done so far. " * 25
@@ -285,6 +286,26 @@ async def context(bench: Bench, group: Group) -> dict[str, Measured]:
         samples += await bench.sampled(lambda session=session: in_context(session), 1)  # type: ignore[misc]
     await peer.close()
     return {group.name: Measured(samples[1:] or samples)}
+
+
+async def tail(bench: Bench, group: Group) -> dict[str, Measured]:
+    """The last twenty messages, each time by a handle that has read nothing."""
+    peer = await bench.open_peer(await bench.history(bench.length(group.length)))
+    samples: Samples = []
+    end = perf_counter() + bench.budget
+    await (await peer.session("other")).load()
+    while len(samples) < bench.count(200, 2) and perf_counter() < end:
+        session = await peer.session("long")
+        samples += await bench.sampled(lambda session=session: in_tail(session), 1)  # type: ignore[misc]
+    await peer.close()
+    return {group.name: Measured(samples[1:] or samples)}
+
+
+async def in_tail(session: PeerSession) -> None:
+    """Read the last messages, and compare how much came."""
+    found = await session.last(LAST)
+    if found != LAST:
+        raise AssertionError(f"{found} messages were read, not the last {LAST}")
 
 
 async def in_context(session: PeerSession) -> None:

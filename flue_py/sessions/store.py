@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from flue_py.core.budgets import Money
 from flue_py.core.calls import program_of
-from flue_py.core.entries import NewEntry, checked_source
+from flue_py.core.entries import Entry, NewEntry, checked_source
 from flue_py.core.imported import check_imported_session, checked_imported_entries
 from flue_py.core.jsontext import JsonValue, decode_object
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
@@ -173,6 +173,15 @@ class Store(StoreUsage, StoreBudgets):
         check_label(scope, "scope")
         info = await self._backend.get_session(str(checked_session(id)), scope)
         return None if info is None else self._session(info)
+
+    async def get_entry(self, entry_id: str) -> Entry | None:
+        """Return the entry with this id, whichever session of the store has it; None if there is none.
+
+        It may be on any branch, or retracted. Its ``session_id`` is the session that added it, None if that is deleted;
+        who keeps users apart compares that session's scope. Ids that the store draws are never in two histories; ids
+        that were imported may be: `AmbiguousId`, whose ``matches`` are sessions to read it with. One point read.
+        """
+        return await self._backend.find_entry(checked_id(entry_id, "entry_id"))
 
     async def find_session(self, name: str, *, scope: str | None = None) -> Session:
         """Return a handle on the session that a person means by ``name``: its id or key, or the beginning of one.

@@ -578,6 +578,14 @@ class Backend:
         """Return an entry that the session sees, or None. Raises nothing of its own. O(lanes the session builds on)."""
         return await self._runner.read(lambda tx: ops.entries.get_entry(tx, session_id, entry_id))
 
+    async def find_entry(self, entry_id: str) -> Entry | None:
+        """Return the entry with this id, whichever sessions see it and whoever has retracted it; None if there is none.
+
+        Raises `AmbiguousId` if several trees have an entry of this id; it names up to five sessions, one for each.
+        O(trees that have one).
+        """
+        return await self._runner.read(lambda tx: ops.entries.find_entry(tx, entry_id))
+
     async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
         """Return the entries with these ids, in the order given: None for one that the session does not see.
 

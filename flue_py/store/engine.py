@@ -112,7 +112,8 @@ async def open_engine(
         raise InvalidArgument(f"engine: {shown(target)} is not an AsyncEngine of SQLAlchemy")
     url = _parsed_url(target) if isinstance(target, str) else target.url
     _require_known(url.drivername)
-    require_asyncio(url.render_as_string(hide_password=True))
+    with _url_refused():
+        require_asyncio(url.render_as_string(hide_password=True))
     if url.drivername == POSTGRES:
         if find_spec("asyncpg") is None:
             raise MissingExtra("postgres", "postgresql+asyncpg://")

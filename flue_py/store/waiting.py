@@ -159,7 +159,9 @@ class OnCaller(Waiting):
 
     def __init__(self) -> None:
         self._has_loop = True
-        self._busy: int | None = None
+        self.busy: int | None = None
+        """The thread that runs a transaction, which may call functions of the caller. It is set and reset by a mere
+        assignment: an interrupt comes at calls only, and one before a reset would shut that thread out for good."""
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         return _Turn(self)
@@ -196,17 +198,9 @@ class OnCaller(Waiting):
         """Say that all coroutines are driven by `run_here`, so that a pause has to block the thread."""
         self._has_loop = False
 
-    def begin(self) -> None:
-        """Note that this thread runs a transaction, which may call functions of the caller, until `end`."""
-        self._busy = get_ident()
-
-    def end(self) -> None:
-        """Note that the transaction is over."""
-        self._busy = None
-
     def require_outside(self) -> None:
         """Raise `InvalidArgument` for a call from a function that a transaction calls: it would wait for itself."""
-        if self._busy == get_ident():
+        if self.busy == get_ident():
             raise InvalidArgument(
                 "a function that the store calls in a transaction, such as for metadata=, clock= or ids=, called the "
                 "store, which would wait for itself; make that call before or after"

@@ -141,13 +141,19 @@ class Session(Twin[AsyncSession]):
         Otherwise as `flue_py.Session.watch`.
         """
         changes = self._original.watch(after=after)
+        has_begun = False
 
         async def following() -> Change | None:
             return await anext(changes, None)
 
         try:
             while (change := self._way.call(following)) is not None:
+                has_begun = True
                 yield change
+        except StoreClosed:
+            # It may be closed while a change is looked at, and that ends the changes as well.
+            if not has_begun:
+                raise
         finally:
             self._way.close(changes)
 
@@ -235,6 +241,7 @@ class Store(Twin[AsyncStore]):
     create_session = adapting(AsyncStore.create_session, _session)
     open_session = adapting(AsyncStore.open_session, _session)
     get_session = adapting(AsyncStore.get_session, _session_or_none)
+    get_entry = blocking(AsyncStore.get_entry)
     find_session = adapting(AsyncStore.find_session, _session)
     list_sessions = blocking(AsyncStore.list_sessions)
     import_session = adapting(AsyncStore.import_session, _session)

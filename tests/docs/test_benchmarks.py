@@ -48,7 +48,12 @@ PRINTED = {
     ),
     "fork": ("fork at the middle of 200 (raw: an append here)", "fork at the middle of 200, bytes"),
     "usage": ("usage since the middle of 100", "usage since the middle of 200"),
-    "context": ("context of 1,000 entries, 200 kept",),
+    "context": (
+        "context of 1,000 entries, 200 kept",
+        "path: the last 20 of 100 (raw: of 20)",
+        "path: the last 20 of 100 (raw: 20 without a limit)",
+        "context: the last 20 of 100 (raw: of 20)",
+    ),
     "size": (
         "size of 100 messages of 600 bytes",
         "size of 100 messages of 600 bytes: an entry in entries",

@@ -113,6 +113,7 @@ def usual_of_store(session_id: str) -> Usual:
         "create_session": {},
         "open_session": {"key": "k"},
         "get_session": {"id": session_id},
+        "get_entry": {"entry_id": "zz"},
         "find_session": {"name": session_id},
         "list_sessions": {},
         "append_messages": {"session": session_id, "messages": []},

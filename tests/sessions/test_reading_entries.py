@@ -69,5 +69,9 @@ def test_the_blocking_twin_looks_up_alike() -> None:
         session = store.create_session(key="k")
         first, second = session.append_messages([user("one"), assistant("two")]).entry_ids
         assert [entry and entry.id for entry in session.get_entries([second, "x"])] == [second, None]
+        found = store.get_entry(second)
+        assert found is not None
+        assert (found.id, found.session_id) == (second, session.id)
+        assert store.get_entry("missing") is None
         assert [entry.id for entry in session.children(first)] == [second]
         assert [entry.id for entry in session.entries(newest_first=True)] == [second, first]

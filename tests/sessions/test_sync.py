@@ -175,6 +175,17 @@ def test_a_watcher_that_outlives_its_store_ends_quietly(target: str) -> None:
     assert list(changes) == []
 
 
+def test_watching_ends_when_the_store_is_closed_while_a_change_is_looked_at(target: str) -> None:
+    with sync.open(target) as store:
+        session = store.create_session()
+        session.append_message(user("a"))
+        changes = session.watch(after=0)
+        assert next(changes).revision == 1
+    assert list(changes) == []
+    with pytest.raises(flue_py.StoreClosed):
+        next(session.watch(after=0))
+
+
 def test_threads_may_share_a_session(store: sync.Store) -> None:
     session = store.create_session()
     threads = [threading.Thread(target=session.append_message, args=(user(str(n)),)) for n in range(10)]

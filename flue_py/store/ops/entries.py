@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from flue_py.core.entries import Entry
 from flue_py.core.sessions import is_storable
+from flue_py.errors import AmbiguousId, shown
 from flue_py.store.collector import collector_held
 from flue_py.store.ops.attachments import Payloads
 from flue_py.store.ops.paths import creators_of, entry_of
@@ -18,6 +19,7 @@ from flue_py.store.sql import read as read_sql
 from flue_py.store.sql.rows import StoredEntry
 
 _IDS_AT_ONCE = 5_000
+_SHOWN = 5
 
 
 def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
@@ -27,6 +29,22 @@ def get_entry(tx: Transaction, session_id: str, entry_id: str) -> Entry | None:
         return None
     rows = tx.rows(read_sql.ENTRY_BY_ID, tree_id=state.tree_id, session_key=state.key, entry_id=entry_id)
     return next(iter(_entries(tx, state, _seen(tx, state, rows))), None)
+
+
+def find_entry(tx: Transaction, entry_id: str) -> Entry | None:
+    """Return an entry of any session (see `Backend.find_entry`)."""
+    if not is_storable(entry_id):
+        return None
+    found = [each for (each,) in tx.rows(read_sql.SESSIONS_OF_ENTRY, entry_id=entry_id, count=_SHOWN + 1)]
+    if len(found) > 1:
+        of = ", ".join(found[:_SHOWN])
+        message = f"entry {shown(entry_id)} is in several histories, of the sessions {of}; read it with one of these"
+        raise AmbiguousId(entry_id, tuple(found[:_SHOWN]), message)
+    if not found:
+        return None
+    state = read_state(tx, found[0])
+    row = tx.first(read_sql.FOUND_ENTRY, tree_id=state.tree_id, entry_id=entry_id)
+    return None if row is None else _entries(tx, state, [row])[0]
 
 
 def get_entries(tx: Transaction, session_id: str, ids: Sequence[str]) -> list[Entry | None]:

@@ -24,7 +24,7 @@ from flue_py.store.sql.parts import (
     columns,
 )
 from flue_py.store.sql.rows import Compaction, StoredBody, StoredEntry, Sums, state_of, sums_of
-from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeLaneDepth
+from flue_py.store.sql.takes import Held, Id, SessionRevisionLast, TreeEntry, TreeLaneDepth
 
 TreeSession = TypedDict("TreeSession", {"tree_id": int, "session_key": int})
 TreeSessionEntry = TypedDict("TreeSessionEntry", {"tree_id": int, "session_key": int, "entry_id": str})
@@ -32,6 +32,7 @@ TreeSessionIds = TypedDict("TreeSessionIds", {"tree_id": int, "session_key": int
 TreeSessionLaneDepth = TypedDict(
     "TreeSessionLaneDepth", {"tree_id": int, "session_key": int, "lane_id": int, "depth": int}
 )
+OfEntry = TypedDict("OfEntry", {"entry_id": str, "count": int})
 EntryId = TypedDict("EntryId", {"entry_id": str, "id": str})
 LaneRange = TypedDict("LaneRange", {"tree_id": int, "lane_id": int, "low": int, "high": int})
 Stretch = TypedDict("Stretch", {"tree_id": int, "lane_id": int, "depth": int, "low_depth": int})
@@ -80,6 +81,14 @@ _NOT_RETRACTED = (
 )
 ENTRY_BY_ID = statement(TreeSessionEntry, StoredEntry)(
     f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id{_NOT_RETRACTED}"
+)
+# Of each tree that has an entry of this id, a session: the one that added it, or any.
+SESSIONS_OF_ENTRY = statement(OfEntry, tuple[str])(
+    "SELECT COALESCE(c.id, (SELECT MIN(s.id) FROM sessions s WHERE s.tree_id = e.tree_id)) AS found FROM entries e"
+    " LEFT JOIN sessions c ON c.session_key = e.session_key WHERE e.id = :entry_id ORDER BY found LIMIT :count"
+)
+FOUND_ENTRY = statement(TreeEntry, StoredEntry)(
+    f"SELECT {ENTRY} FROM entries e WHERE e.tree_id = :tree_id AND e.id = :entry_id"
 )
 ENTRIES_OF_IDS = statement(TreeSessionIds, StoredEntry)(f"SELECT {ENTRY} FROM {ENTRIES_BY_ID}{_NOT_RETRACTED}")
 CHILD_ENTRIES = statement(TreeSessionLaneDepth, StoredEntry)(f"SELECT {ENTRY} FROM {CHILDREN}{_NOT_RETRACTED}")

@@ -76,11 +76,11 @@ class CallerRunner(RunnerOnFile):
         operation = Operation(work)
         with self._writing:
             self._require_open()
-            self.waiting.begin()
             try:
+                self.waiting.busy = threading.get_ident()
                 self._file.write((operation,))
             finally:
-                self.waiting.end()
+                self.waiting.busy = None
             self._file.look_after_log()
         return operation.outcome()
 

@@ -10,7 +10,8 @@ import contextlib
 import sqlite3
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import TypeVar
 
 from flue_py.errors import StoreClosed, WrongEventLoop
@@ -57,8 +58,7 @@ class _InMemory(RunnerOnSqlite):
         self._close = weakref.finalize(self, self._connection.close)
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute("PRAGMA temp_store = MEMORY")
-        with self._transaction("BEGIN IMMEDIATE"):
-            create_tables(self._connection)
+        self._run("BEGIN IMMEDIATE", partial(create_tables, self._connection))
         self._states: dict[str, SessionState] = {}
         self._closed = False
         self._changes = 0
@@ -80,28 +80,27 @@ class _InMemory(RunnerOnSqlite):
         if len(self._states) > MAX_KNOWN_STATES:
             self._states.clear()
         try:
-            with self._transaction("BEGIN IMMEDIATE"):
-                return work(SqliteTransaction(self._connection, self._states))
+            return self._run("BEGIN IMMEDIATE", partial(work, SqliteTransaction(self._connection, self._states)))
         except BaseException:
             self._states.clear()
             raise
 
     def _read(self, work: Callable[[Transaction], Result]) -> Result:
-        with self._transaction("BEGIN"):
-            return work(SqliteTransaction(self._connection))
+        return self._run("BEGIN", partial(work, SqliteTransaction(self._connection)))
 
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
+    def _run(self, begin: str, work: Callable[[], Result]) -> Result:
+        """Run work in a transaction. No generator: an interrupt would leave it open until its traceback is let go."""
         try:
             # An interrupt of the thread that calls may have come between a beginning and its end.
             roll_back(self._connection)
             try:
                 self._connection.execute(begin)
-                yield
+                result = work()
                 self._connection.execute("COMMIT")
             except BaseException:
                 roll_back(self._connection)
                 raise
+            return result
         except sqlite3.IntegrityError:
             raise
         except (sqlite3.Error, MemoryError) as error:
@@ -172,26 +171,26 @@ class CallerMemoryRunner(_InMemory):
         self._turn = threading.Lock()
 
     async def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        with self._in_turn():
+        def written() -> Result:
             result = self._write_again(work)
             self._changes += 1
             return result
 
-    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
-        with self._in_turn():
-            return self._read(work)
+        return self._in_turn(written)
 
-    @contextlib.contextmanager
-    def _in_turn(self) -> Iterator[None]:
+    async def read(self, work: Callable[[Transaction], Result], *, loose: bool = False) -> Result:
+        return self._in_turn(partial(self._read, work))
+
+    def _in_turn(self, function: Callable[[], Result]) -> Result:
         self._opener.require_here(LOCATION)
         self.waiting.require_outside()
         with self._turn:
             self._require_open()
-            self.waiting.begin()
             try:
-                yield
+                self.waiting.busy = threading.get_ident()
+                return function()
             finally:
-                self.waiting.end()
+                self.waiting.busy = None
 
     async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         self._require_open()

@@ -126,6 +126,8 @@ class Reader:
         return self._file.connect() if connection is None else connection
 
     def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+        # An interrupt of the thread that calls may have come before the end of the last one.
+        roll_back(connection)
         try:
             connection.execute("BEGIN")
             return work(SqliteTransaction(connection))

@@ -6,7 +6,7 @@ import pytest
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.sessions import STORED, NewSession
-from flue_py.errors import EntryNotFound, SessionNotFound
+from flue_py.errors import AmbiguousId, EntryNotFound, SessionNotFound
 from flue_py.store.backend import Backend
 from flue_py.testing.samples import UNKNOWN, add, compaction, ids_of, new_session, path_of, placed, talk, user
 
@@ -96,6 +96,42 @@ class EntryContract:
         found = await backend.get_entries(session.id, asked)
         assert [entry.id for entry in found if entry is not None] == asked[:150]
         assert len(found) == len(asked)
+
+    # -- in any session -------------------------------------------------------------------------------------------
+
+    async def test_an_entry_is_found_whichever_session_has_it(self, backend: Backend) -> None:
+        session = await new_session(backend, *talk(2))
+        other = await new_session(backend, *talk(2))
+        path, elsewhere = await path_of(backend, session.id), await path_of(backend, other.id)
+        for entry in (*path, *elsewhere):
+            assert await backend.find_entry(entry.id) == entry
+        for missing in (UNKNOWN, "", "\0", "\ud800"):
+            assert await backend.find_entry(missing) is None
+        await backend.retract(session.id, path[1].id)
+        assert await backend.find_entry(path[1].id) == path[1]
+        fork = await backend.fork(session.id, path[0].id, NewSession())
+        await backend.delete_tree(session.id)
+        assert await backend.find_entry(path[1].id) is None
+        found = await backend.find_entry(path[0].id)
+        assert found == await backend.get_entry(fork.id, path[0].id)
+        assert found is not None
+        assert found.session_id is None
+
+    async def test_an_id_that_two_trees_have_is_ambiguous(self, backend: Backend) -> None:
+        first = await new_session(backend, placed(user("one"), "same"))
+        second = await new_session(backend, placed(user("two"), "same"))
+        fork = await backend.fork(second.id, STORED, NewSession())
+        with pytest.raises(AmbiguousId, match="entry 'same' is in several histories") as caught:
+            await backend.find_entry("same")
+        assert caught.value.matches == tuple(sorted((first.id, second.id)))
+        await backend.delete_tree(second.id)
+        with pytest.raises(AmbiguousId) as caught:
+            await backend.find_entry("same")
+        assert caught.value.matches == tuple(sorted((first.id, fork.id)))
+        await backend.delete_tree(first.id)
+        found = await backend.find_entry("same")
+        assert found is not None
+        assert found.message.content == "two"
 
     # -- below another one ----------------------------------------------------------------------------------------
 

@@ -595,6 +595,7 @@ async def _read_entry_costs(session_id: str, backend: Backend) -> object:
 def _questions(session_id: str, leaf: str | None, entry_id: str) -> dict[str, Callable[[Backend], Awaitable[object]]]:
     return {
         "entry": lambda backend: backend.get_entry(session_id, entry_id),
+        "anywhere": lambda backend: backend.find_entry(entry_id),
         "entries": lambda backend: backend.get_entries(session_id, [entry_id, GHOSTS[0], leaf or entry_id, entry_id]),
         "children": lambda backend: backend.children(session_id, entry_id),
         "entries after": lambda backend: backend.read_entries(session_id, after=entry_id, limit=3),

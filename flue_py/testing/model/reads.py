@@ -42,8 +42,8 @@ from flue_py.core.sessions import (
 from flue_py.core.settings import PathSettings
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
-from flue_py.errors import EntryNotFound, InvalidArgument, SessionNotFound
-from flue_py.testing.model.rows import BudgetNote, PayerNote, ReservationNote, Session
+from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, SessionNotFound
+from flue_py.testing.model.rows import BudgetNote, PayerNote, ReservationNote, Row, Session
 
 
 class Sources(Protocol):
@@ -219,6 +219,18 @@ class ModelReads:
     async def get_entry(self, session_id: str, entry_id: str) -> Entry | None:
         session = self._session(session_id)
         return session.tree[entry_id].entry if session.sees(entry_id) else None
+
+    async def find_entry(self, entry_id: str) -> Entry | None:
+        trees = {id(session.tree): session.tree for session in self._sessions.values()}
+        rows = [(number, tree[entry_id]) for number, tree in trees.items() if entry_id in tree]
+        if len(rows) > 1:
+            raise AmbiguousId(entry_id, tuple(sorted(self._holder(*each) for each in rows))[:5])
+        return rows[0][1].entry if rows else None
+
+    def _holder(self, tree: int, row: Row) -> str:
+        """Return the session that added an entry, or any of its tree where that is gone."""
+        ids = {session.number: each for each, session in self._sessions.items() if id(session.tree) == tree}
+        return ids.get(row.creator) or min(ids.values())
 
     async def get_entries(self, session_id: str, ids: Sequence[str]) -> list[Entry | None]:
         return [await self.get_entry(session_id, entry_id) for entry_id in ids]
