@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from flue_py.core.entries import NewEntry
 from flue_py.core.jsontext import JsonObject
-from flue_py.errors import InvalidArgument
+from flue_py.errors import InvalidArgument, shown
 
 SHELL_SOURCE = "shell"
 SHELL_TOOL = "bash"
+
+_LARGEST_EXIT_CODE = 2**32
 
 
 def shell_exchange(
@@ -22,8 +24,10 @@ def shell_exchange(
         raise InvalidArgument("command: should be the text of a command")
     if not isinstance(output, str):
         raise InvalidArgument(f"output: should be a text, not {type(output).__name__}")
-    if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
-        raise InvalidArgument(f"exit_code: should be a whole number or None, not {type(exit_code).__name__}")
+    if exit_code is not None and (
+        isinstance(exit_code, bool) or not isinstance(exit_code, int) or abs(exit_code) > _LARGEST_EXIT_CODE
+    ):
+        raise InvalidArgument(f"exit_code: {shown(exit_code)} is not the exit code of a command, or None")
     said: JsonObject = {"role": "user", "content": [{"type": "text", "text": command}]}
     called: JsonObject = {
         "role": "assistant",

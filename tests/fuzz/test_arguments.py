@@ -39,7 +39,6 @@ def usual_of_session(first: str, last: str) -> Usual:
     return {
         "append_message": {"message": USER},
         "append_messages": {"messages": []},
-        "append_shell": {"command": "ls", "output": "", "exit_code": 0},
         "append_compaction": {"summary": "s", "first_kept_entry_id": first, "tokens_before": 1},
         "append_branch_summary": {"summary": "s", "from_id": first},
         "append_custom": {"kind": "note"},
@@ -103,6 +102,7 @@ def usual_of_session(first: str, last: str) -> Usual:
         "budgeted": {"tokens": 1},
         "changes": {},
         "watch": {"after": 0},
+        "append_shell": {"command": "ls", "output": "", "exit_code": 0},
         "refresh": {},
     }
 
@@ -232,6 +232,7 @@ def test_what_is_no_id_is_never_taken_for_one(tmp_path: Path) -> None:
         ("append_custom", "data"), ("append_compaction", "details"), ("append_branch_summary", "details"),
         *(("list_sessions", f"{bound}_{what}") for bound in ("min", "max") for what in LISTED),
         *((read, "limit") for read in ("get_active_path", "build_context", "build_context_entries", "entries")),
+        ("append_shell", "exit_code"),
         ("append_compaction", "tokens_before"), ("rewind", "turns"), ("changes", "after"), ("changes", "limit"),
         ("list_sessions", "limit"), ("watch", "after"), ("html_report", "warn_at"), ("html_report", "cutover_at"),
         ("context_snapshots", "warn_at"), ("context_snapshots", "cutover_at"),
