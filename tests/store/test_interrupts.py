@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -14,7 +13,7 @@ import pytest
 from flue_py import sync
 
 STEPS = 2000
-BELOW = str(Path("flue_py", "store", "sqlite"))
+PLACES = (str(Path("flue_py", "store", "sqlite")), "contextlib.py")
 
 
 class Interrupts:
@@ -25,23 +24,13 @@ class Interrupts:
         self.came = False
 
     def look(self, frame: FrameType, event: str, _: object) -> None:
-        if event not in {"call", "c_return"} or BELOW not in frame.f_code.co_filename:
+        if event not in {"call", "c_return"} or not any(each in frame.f_code.co_filename for each in PLACES):
             return
         self._left -= 1
         if self._left == 0:
             sys.setprofile(None)
             self.came = True
             raise KeyboardInterrupt
-
-
-@contextmanager
-def interrupted(place: int) -> Iterator[Interrupts]:
-    interrupts = Interrupts(place)
-    sys.setprofile(interrupts.look)
-    try:
-        yield interrupts
-    finally:
-        sys.setprofile(None)
 
 
 def user(text: str) -> dict[str, str]:
@@ -60,19 +49,22 @@ def test_a_store_goes_on_after_an_interrupt_anywhere(target: str, what: str, tmp
         }
         for place in range(1, STEPS):
             acknowledged = session.refresh().leaf_id
-            with interrupted(place) as interrupts:
-                try:
-                    calls[what]()
-                except KeyboardInterrupt:
-                    # While the traceback is held, nothing that an interrupt left is let go.
-                    session.refresh()
-                    kept = session.append_message(user("b")).leaf_id
-                    other = threading.Thread(target=store.create_session, daemon=True)
-                    other.start()
-                    other.join(30)
-                    assert not other.is_alive()
-                else:
-                    kept = session.leaf_id
+            interrupts = Interrupts(place)
+            sys.setprofile(interrupts.look)
+            try:
+                calls[what]()
+            except KeyboardInterrupt:
+                # While the traceback is held, nothing that an interrupt left is let go.
+                session.refresh()
+                kept = session.append_message(user("b")).leaf_id
+                other = threading.Thread(target=store.create_session, daemon=True)
+                other.start()
+                other.join(30)
+                assert not other.is_alive()
+            else:
+                kept = session.leaf_id
+            finally:
+                sys.setprofile(None)
             assert kept == session.refresh().leaf_id
             assert acknowledged is not None
             assert kept is not None
