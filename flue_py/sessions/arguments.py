@@ -104,6 +104,13 @@ def checked_flag(value: bool, what: str) -> bool:
     return value
 
 
+def checked_function(function: T, what: str) -> T:
+    """Return a function that is to be called, or None, unchanged. Raises `InvalidArgument` for anything else."""
+    if function is not None and not callable(function):
+        raise InvalidArgument(f"{what}: {shown(function)} is not a function")
+    return function
+
+
 def checked_limits(limits: Limits) -> Limits:
     """Return ``limits`` unchanged. Raises `InvalidArgument` for anything else."""
     if not isinstance(limits, Limits):

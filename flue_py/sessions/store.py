@@ -39,6 +39,7 @@ from flue_py.sessions.arguments import (
     checked_cost,
     checked_count,
     checked_flag,
+    checked_function,
     checked_id,
     checked_messages,
     checked_metadata,
@@ -286,8 +287,7 @@ class Store(StoreUsage, StoreBudgets):
         `call_conflicts` tells where the numbers are others. ``on_oddity`` is called with what of the usage was not
         counted as it was reported, and why, as `Appended.oddities` have it. O(entries).
         """
-        if on_oddity is not None and not callable(on_oddity):
-            raise InvalidArgument(f"on_oddity: {shown(on_oddity)} cannot be called")
+        checked_function(on_oddity, "on_oddity")
         check_imported_session(new)
         entries = checked_imported_entries(entries, program_of(decode_object(new.metadata_text)))
         checked_place(leaf, "leaf")
@@ -424,8 +424,7 @@ class Store(StoreUsage, StoreBudgets):
         target = checked_path(path, "path")
         checked_flag(overwrite, "overwrite")
         checked_flag(verify, "verify")
-        if progress is not None and not callable(progress):
-            raise InvalidArgument(f"progress: {shown(progress)} is not a function")
+        checked_function(progress, "progress")
         copying = self._backend.backup(target, overwrite=overwrite, verified=verify, progress=progress)
         return await self._backend.waiting.finish(copying)
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from flue_py.core.limits import Limits
 from flue_py.core.trees import GonePayer, TreeCopy, TreeHead
 from flue_py.errors import FlueError, SessionNotFound, StoreUnavailable, UnreadableFile
-from flue_py.sessions.arguments import HasId, checked_flag, checked_limits, checked_path, checked_session
+from flue_py.sessions.arguments import (
+    HasId,
+    checked_flag,
+    checked_function,
+    checked_limits,
+    checked_path,
+    checked_session,
+)
 from flue_py.sessions.opening import open as open_store
 from flue_py.sessions.store import Store
 from flue_py.store.files.private import Part
@@ -182,6 +189,7 @@ async def read_bundle(
     has changed nothing. O(bundle).
     """
     source = checked_path(path, "path")
+    checked_function(progress, "progress")
     limits = store.limits if limits is None else checked_limits(limits)
     with temporary_folder() as folder:
         threads = store.backend.waiting.needs_loop

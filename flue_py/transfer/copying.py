@@ -12,7 +12,7 @@ from flue_py.core.budget_copies import BudgetRow, BudgetState
 from flue_py.core.sessions import Problem, StoreInfo
 from flue_py.core.trees import Standing, TreeCopy, TreeHead
 from flue_py.errors import InvalidArgument, SessionExists
-from flue_py.sessions.arguments import checked_flag
+from flue_py.sessions.arguments import checked_flag, checked_function
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
 
@@ -125,6 +125,7 @@ async def copy_store(
         if not isinstance(store, Store):
             raise InvalidArgument(f"{what}: should be an open store, not {type(store).__name__}")
     checked_flag(verify, "verify")
+    checked_function(progress, "progress")
     if source is target or _is_same(await source.info(), await target.info()):
         raise InvalidArgument("source and target are the same store; name another target")
     copying = _Copying(source.backend, target.backend, progress or _ignore_progress)

@@ -20,7 +20,7 @@ from flue_py.core.sessions import check_new_name
 from flue_py.errors import SessionExists, UnreadableFile
 from flue_py.formats.kit.report import LineNote
 from flue_py.formats.kit.streaming import SessionPart
-from flue_py.sessions.arguments import checked_flag, checked_path
+from flue_py.sessions.arguments import checked_flag, checked_function, checked_path
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 from flue_py.transfer.importing.calls import book_calls, with_settled
@@ -62,6 +62,7 @@ async def import_file(
     """
     place = checked_path(path, "path")
     checked_flag(finish, "finish")
+    checked_function(progress, "progress")
     with ImportSource(Path(place), checked_format(format), take_all=finish, limits=store.limits) as source:
         await store.backend.waiting.call(source.start)
         return await import_source(store, source, scope=scope, progress=progress)
