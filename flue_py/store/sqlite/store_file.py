@@ -6,6 +6,7 @@ What runs transactions on it, on threads or without, decides who calls when. Eve
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,7 +124,11 @@ class Reader:
             self._connection.close()
 
     def _connected(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
-        return self._file.connect() if connection is None else connection
+        if connection is None:
+            connection = self._file.connect()
+            # A reader that an interrupt kept from going back is dropped: its connection must not stay open.
+            weakref.finalize(self, connection.close).atexit = False
+        return connection
 
     def _read_snapshot(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         # An interrupt of the thread that calls may have come before the end of the last one.
