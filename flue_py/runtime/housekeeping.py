@@ -12,7 +12,7 @@ from os.path import exists, join
 
 from flue_py.core.sessions import Deletion, SessionInfo
 from flue_py.errors import InvalidArgument, shown
-from flue_py.runtime.everything import all_sessions
+from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.store import Store
 
 DEFAULT_AGE = "30d"
@@ -98,4 +98,4 @@ async def delete_all(
 
 
 async def _chosen(store: Store, scope: str | None, chosen: Callable[[SessionInfo], bool]) -> list[SessionInfo]:
-    return [info for info in await all_sessions(store, scope=scope) if info.kind != "task" and chosen(info)]
+    return [info for info in await all_sessions(store.backend, scope=scope) if info.kind != "task" and chosen(info)]

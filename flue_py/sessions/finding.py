@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flue_py.core.sessions import SessionInfo
+from flue_py.core.sessions import SessionInfo, SessionKind
 from flue_py.errors import AmbiguousId, InvalidArgument, SessionNotFound, shown
 from flue_py.store.backend import Backend
 
@@ -23,6 +23,20 @@ async def find_named(backend: Backend, name: str, scope: str | None) -> SessionI
     if found is None:
         raise SessionNotFound(name, detail=f"no session has the id or key {shown(name)}, or one that begins with it")
     return found
+
+
+async def all_sessions(
+    backend: Backend, *, scope: str | None = None, kind: SessionKind | None = None
+) -> list[SessionInfo]:
+    """Return every session, or those of a scope or kind, most recently active first. O(sessions)."""
+    found: list[SessionInfo] = []
+    cursor = None
+    while True:
+        page = await backend.list_sessions(scope=scope, kind=kind, limit=_PAGE, cursor=cursor)
+        found += page.sessions
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
 
 
 def _spellings(name: str) -> list[str]:
@@ -55,19 +69,9 @@ async def _with_beginning_of_id(backend: Backend, name: str, scope: str | None) 
 
 async def _with_beginning_of_key(backend: Backend, name: str, scope: str | None) -> SessionInfo | None:
     """Look through all keys: a key is unique within a scope only, and people do not think of scopes."""
-    whole: list[SessionInfo] = []
-    begun: list[SessionInfo] = []
-    cursor = None
-    while True:
-        page = await backend.list_sessions(scope=scope, kind=None, limit=_PAGE, cursor=cursor)
-        for info in page.sessions:
-            if info.key == name:
-                whole.append(info)
-            elif name and info.key is not None and info.key.startswith(name):
-                begun.append(info)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    everything = await all_sessions(backend, scope=scope)
+    whole = [info for info in everything if info.key == name]
+    begun = [info for info in everything if name and info.key is not None and info.key.startswith(name)]
     found = whole or begun
     if len(found) > 1:
         raise AmbiguousId(name, tuple(info.id for info in found[:_AMBIGUOUS]))

@@ -35,7 +35,6 @@ PUBLIC = (
     "flue_py.runtime.commands",
     "flue_py.runtime.harness",
     "flue_py.runtime.housekeeping",
-    "flue_py.runtime.everything",
 )
 """The modules that pages name."""
 

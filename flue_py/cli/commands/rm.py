@@ -13,8 +13,8 @@ from flue_py.core.sessions import Deletion
 from flue_py.render.lines import counted
 from flue_py.render.rows import deletion_row
 from flue_py.render.views import deletion_lines
-from flue_py.runtime.everything import all_sessions
 from flue_py.runtime.housekeeping import find_completed
+from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.store import Store
 
 
@@ -27,7 +27,9 @@ async def rm(store: Store, session: str) -> Plan:
     SESSION changes meanwhile, it is kept.
     If SESSION is "all", and no session has that id or key, all completed sessions are deleted.
     """
-    if session.lower() == "all" and not any(session in (info.id, info.key) for info in await all_sessions(store)):
+    if session.lower() == "all" and not any(
+        session in (info.id, info.key) for info in await all_sessions(store.backend)
+    ):
         return await plan_for(store, find_completed(store))
     found = await store.find_session(session)
     seen = found.revision

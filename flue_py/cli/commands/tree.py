@@ -21,7 +21,7 @@ from flue_py.render.lines import Line, clip, counted
 from flue_py.render.rows import session_row, task_row, tree_row
 from flue_py.render.tree import begun_lines, plan_lines, task_lines
 from flue_py.render.views import session_name, spent, spent_tokens
-from flue_py.runtime.everything import all_sessions
+from flue_py.sessions.finding import all_sessions
 from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
@@ -111,7 +111,7 @@ def _spent(info: SessionInfo) -> str:
 
 async def _forks_of(store: Store, info: SessionInfo, seen: set[str]) -> dict[str | None, list[SessionInfo]]:
     """Return the forks, and forks of forks, that begin at an entry the session sees, oldest first. O(forks)."""
-    forks = {each.id: each for each in await all_sessions(store, kind="fork")}
+    forks = {each.id: each for each in await all_sessions(store.backend, kind="fork")}
     origins: dict[str, str] = {}
 
     def origin_of(session_id: str) -> str:
