@@ -10,6 +10,7 @@ import contextlib
 import sqlite3
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import TypeVar
@@ -106,6 +107,18 @@ class _InMemory(RunnerOnSqlite):
         except (sqlite3.Error, MemoryError) as error:
             raise translate(error, LOCATION) from error
 
+    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
+        self._require_open()
+        while not self._closed:
+            seen = self._changes
+            yield
+            while not self._closed and self._changes == seen:
+                await self._wait()
+
+    @abstractmethod
+    async def _wait(self) -> None:
+        """Wait until something may have changed."""
+
     def _require_open(self) -> None:
         self._opener.require_here(LOCATION)
         if self._closed:
@@ -131,13 +144,8 @@ class MemoryRunner(_InMemory):
         self._require_open()
         return self._read(work)
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
-        self._require_open()
-        while not self._closed:
-            seen = self._changes
-            yield
-            while not self._closed and self._changes == seen:
-                await self._changed.wait()
+    async def _wait(self) -> None:
+        await self._changed.wait()
 
     def _notify(self) -> None:
         """Wake those who wait for a change."""
@@ -192,13 +200,8 @@ class CallerMemoryRunner(_InMemory):
             finally:
                 self.waiting.busy = None
 
-    async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
-        self._require_open()
-        while not self._closed:
-            seen = self._changes
-            yield
-            while not self._closed and self._changes == seen:
-                await self.waiting.pause(POLL_SECONDS)
+    async def _wait(self) -> None:
+        await self.waiting.pause(POLL_SECONDS)
 
     async def close(self) -> None:
         if not self._opener.is_here:
