@@ -44,8 +44,7 @@ class Contexts(Reading):
             return [item.data for item in await self._context_end(limit, leaf)]
         async with self._turn:
             read = await self._backend.read_messages(self._ref, leaf=leaf)
-            if isinstance(leaf, Stored):
-                self._note(read.stored_leaf_id, read.revision)
+            self._note_read(read, leaf)
             return read.messages
 
     async def _context_end(self, limit: int, leaf: LeafChoice) -> Sequence[ContextEntry]:
@@ -53,8 +52,7 @@ class Contexts(Reading):
         checked_end(limit)
         async with self._turn:
             read = await self._backend.read_context_end(self._ref, limit, leaf=leaf)
-            if isinstance(leaf, Stored):
-                self._note(read.stored_leaf_id, read.revision)
+            self._note_read(read, leaf)
             return read.items
 
     async def latest_compaction(self, *, leaf: LeafChoice = STORED) -> Entry | None:

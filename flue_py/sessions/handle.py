@@ -12,12 +12,13 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.operations import Left, Outcome
-from flue_py.core.projection import ContextEntry
+from flue_py.core.projection import ContextEntry, ContextRead
 from flue_py.core.sessions import (
     NOTHING_SEEN,
     Appended,
     Expected,
     LeafChoice,
+    MessagesRead,
     Moved,
     Navigated,
     PathRead,
@@ -208,7 +209,7 @@ class Handle:
         if info.leaf_id == self._leaf_id:
             self._revision = info.revision
 
-    def _note_read(self, read: PathRead, leaf: LeafChoice) -> None:
+    def _note_read(self, read: PathRead | MessagesRead | ContextRead, leaf: LeafChoice) -> None:
         if isinstance(leaf, Stored):
             self._note(read.stored_leaf_id, read.revision)
 
