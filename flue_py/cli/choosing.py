@@ -115,8 +115,8 @@ def _asked(ctx: click.Context, ask: Callable[[Store], Awaitable[list[Found]]]) -
 async def _answer(place: Place, ask: Callable[[Store], Awaitable[list[Found]]]) -> list[Found]:
     import flue_py
 
-    read_only, threads = is_only_readable(place.target), False if place.is_file else None
-    async with flue_py.open(place.target, busy_timeout=1, read_only=read_only, threads=threads) as store:
+    read_only = is_only_readable(place.target)
+    async with flue_py.open(place.target, busy_timeout=1, read_only=read_only, threads=place.threads) as store:
         return await ask(store)
 
 

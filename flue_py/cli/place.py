@@ -35,6 +35,11 @@ class Place:
         """Whether it is a file rather than the URL of a server."""
         return "://" not in self.target
 
+    @property
+    def threads(self) -> bool | None:
+        """How to open it: a file without threads, since a command does one thing after the other."""
+        return False if self.is_file else None
+
 
 def is_only_readable(target: str) -> bool:
     """Return whether a target is an existing file that cannot be written: read-only, or on a full disk."""

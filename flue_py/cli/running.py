@@ -126,6 +126,6 @@ def run(
 
 
 async def _with_store(place: Place, work: Callable[[Store], Awaitable[Result]]) -> Result:
-    read_only, threads = is_only_readable(place.target), False if place.is_file else None
-    async with flue_py.open(place.target, read_only=read_only, threads=threads) as store:
+    read_only = is_only_readable(place.target)
+    async with flue_py.open(place.target, read_only=read_only, threads=place.threads) as store:
         return await work(store)
