@@ -13,17 +13,11 @@ from flue_py.errors import InvalidArgument, shown
 from flue_py.runtime import commands
 from flue_py.runtime.conversation import REPLAYED_TURNS
 from flue_py.runtime.conversation import Conversation as AsyncConversation
-from flue_py.sessions.session import Session as AsyncSession
 from flue_py.sync import Session, Store
 from flue_py.sync.twins import Twin, adapting, blocking, parts_of
-from flue_py.sync.ways import Way
 
 Model: TypeAlias = Callable[[list[JsonObject]], Sequence[Mapping[str, JsonValue]]]
 """Takes the context, and returns the messages to append: answers and tool results, the last answer at the end."""
-
-
-def _session(way: Way, session: AsyncSession) -> Session:
-    return Session(way, session)
 
 
 class Conversation(Twin[AsyncConversation]):
@@ -99,8 +93,8 @@ class Conversation(Twin[AsyncConversation]):
 
     take_turn.__doc__ = AsyncConversation.take_turn.__doc__
 
-    fork = adapting(AsyncConversation.fork, _session)
-    find = adapting(AsyncConversation.find, _session)
+    fork = adapting(AsyncConversation.fork, Session)
+    find = adapting(AsyncConversation.find, Session)
     switch = blocking(AsyncConversation.switch)
 
 
