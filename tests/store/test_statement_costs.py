@@ -137,21 +137,10 @@ CALLS: dict[str, Read] = {
 }
 
 
-async def steps_of_call(read: Read, messages: int) -> int:
-    runner = CountingRunner()
-    backend = Backend(runner, counted_sources())
-    session = await new_session(backend, *talk(messages))
-    runner.hundreds = 0
-    for _ in range(20):
-        await read(backend, session.id)
-    await backend.close()
-    return runner.hundreds
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_that_brings_its_id_costs_the_same_however_many_entries_there_are(name: str) -> None:
-    few, many = [await steps_of_call(CALLS[name], count) for count in (40, 2000)]
+    few, many = [await steps_of_part(CALLS[name], count, compacted=False) for count in (40, 2000)]
 
     assert few > 1
     assert abs(many - few) <= 4
