@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -154,22 +155,22 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
 
 
 class _FastReader:
-    """The reader of pydantic_core, from the moment that there was enough to read to pay for its import."""
+    """The reader of pydantic_core, once it is loaded, or there was enough to read to pay for its import."""
 
-    __slots__ = ("_left", "_read")
+    __slots__ = ("_left", "read")
 
     def __init__(self) -> None:
         self._left = _PAYS_FOR_IMPORT
-        self._read: Callable[..., object] | None = None
+        self.read: Callable[..., object] | None = None
 
     def reader_for(self, text: str | bytes) -> Callable[..., object] | None:
         """Return the reader; None if the standard library is to read this text."""
-        if self._read is None:
+        if self.read is None:
             self._left -= len(text)
-            if self._left > 0:
+            if self._left > 0 and "pydantic_core" not in sys.modules:
                 return None
-            self._read = pydantic_core.from_json
-        return self._read
+            self.read = pydantic_core.from_json
+        return self.read
 
 
 _FAST = _FastReader()
@@ -177,7 +178,7 @@ _FAST = _FastReader()
 
 def decode_json(text: str | bytes) -> JsonValue:
     """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` if it is not JSON."""
-    read = _FAST.reader_for(text)
+    read = _FAST.read or _FAST.reader_for(text)
     try:
         if read is not None:
             return cast("JsonValue", read(text, allow_inf_nan=False))
@@ -201,6 +202,24 @@ def decode_object(text: str | bytes) -> JsonObject:
     if not isinstance(value, dict):
         raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")
     return value
+
+
+def decode_intact(data: bytes, digest: bytes) -> JsonObject | None:
+    """Return the JSON object in a payload's UTF-8; None if the payload does not have this digest, so is damaged.
+
+    It does what `payload_digest` and `decode_object` do, in one call: a read of a context makes it for each message.
+    """
+    if blake2b(data, digest_size=16).digest() != digest:
+        return None
+    read = _FAST.read
+    if read is not None:
+        try:
+            value = read(data, allow_inf_nan=False)
+        except (ValueError, TypeError):
+            return decode_object(data)
+        if type(value) is dict:
+            return value
+    return decode_object(data)
 
 
 def payload_digest(text: str | bytes) -> bytes:
