@@ -50,8 +50,9 @@ def to_json(value: object) -> bytes:
 def encode_json(value: object, what: str, *, is_json: bool = False) -> tuple[str, int]:
     """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
 
-    ``what`` names the value in errors; ``is_json`` says that `flue_py.core.plain.is_json` holds of it. Raises `InvalidEntry` for what JSON cannot hold: other types, NaN and
-    infinities, keys that are not strings, nesting deeper than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
+    ``what`` names the value in errors; ``is_json`` says that `flue_py.core.plain.is_json` holds of it. Raises
+    `InvalidEntry` for what JSON cannot hold: other types, NaN and infinities, keys that are not strings, nesting deeper
+    than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
     """
     try:
         text = to_json(value).decode()

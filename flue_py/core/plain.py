@@ -105,12 +105,9 @@ def is_json(value: object, depth: int) -> bool:
     if kind is dict and depth < MAX_JSON_DEPTH:
         for key, item in cast("dict[object, object]", value).items():
             inside = type(item)
-            if type(key) is not str:
-                return False
             # Most values are text or numbers: those are seen here, without a call for each.
-            if inside in SCALARS or (inside is float and isfinite(cast("float", item))):
-                continue
-            if not is_json(item, depth + 1):
+            is_plain = inside in SCALARS or (inside is float and isfinite(cast("float", item)))
+            if type(key) is not str or not (is_plain or is_json(item, depth + 1)):
                 return False
         return True
     if kind is list and depth < MAX_JSON_DEPTH:

@@ -15,7 +15,17 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, decode_object, encode_json
 from flue_py.core.limits import Limits
 from flue_py.core.listing import ORDERS, Ordering, Scalar, SessionOrder
-from flue_py.core.sessions import NOTHING_SEEN, STORED, LeafChoice, OnConflict, Seen, Stored, check_label, check_scope, is_storable
+from flue_py.core.sessions import (
+    NOTHING_SEEN,
+    STORED,
+    LeafChoice,
+    OnConflict,
+    Seen,
+    Stored,
+    check_label,
+    check_scope,
+    is_storable,
+)
 from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
