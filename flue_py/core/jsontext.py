@@ -47,16 +47,20 @@ def to_json(value: object) -> bytes:
     return pydantic_core.to_json(value, inf_nan_mode="constants")
 
 
-def encode_json(value: object, what: str) -> tuple[str, int]:
+def encode_json(value: object, what: str, *, is_json: bool = False) -> tuple[str, int]:
     """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
 
-    ``what`` names the value in errors. Raises `InvalidEntry` for what JSON cannot hold: other types, NaN and
-    infinities, keys that are not strings, nesting deeper than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
+    ``what`` names the value in errors; ``is_json`` says that `flue_py.core.plain.is_json` holds of it. Raises
+    `InvalidEntry` for what JSON cannot hold: other types, NaN and infinities, keys that are not strings, nesting deeper
+    than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
     """
     try:
         text = to_json(value).decode()
     except Exception:  # noqa: BLE001 - pydantic_core refuses for several reasons; the careful pass names which
         return _encode_carefully(value, what)
+    # In so short a text no integer has too many digits.
+    if is_json and len(text) <= MAX_DIGITS:
+        return text, 0
     # Only these tokens can be wrong in what the fast encoder accepts: NaN and infinities become bare words,
     # and it quietly accepts tuples, bytes, sets and dates, which would come back as something else.
     if "NaN" in text or "Infinity" in text or not _is_plain(value, 0):
