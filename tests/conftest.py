@@ -84,8 +84,8 @@ def pytest_collection(session: pytest.Session) -> None:
     modules = sorted({path for folder in folders if folder.is_dir() for path in folder.rglob("test_*.py")})
     for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         if path.is_relative_to(root):
-            # Whatever cannot be imported is collected, too, and reported there.
-            with suppress(Exception):
+            # Whatever cannot be imported, or is to be skipped, is collected, too, and reported there.
+            with suppress(Exception, pytest.skip.Exception):
                 importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
-from sys import exc_info
+from sys import exc_info, get_asyncgen_hooks, set_asyncgen_hooks
 from threading import Thread, current_thread
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
@@ -52,7 +52,8 @@ class OnThisThread(Way):
 
     @contextmanager
     def entering(self, manager: AbstractAsyncContextManager[Result]) -> Iterator[Result]:
-        entered = run_here(_of(manager.__aenter__))
+        with _own_generators():
+            entered = run_here(_of(manager.__aenter__))
         try:
             yield entered
         except BaseException:
@@ -72,6 +73,19 @@ class OnThisThread(Way):
     def stop(self) -> None:
         """Refuse what is called from here on."""
         self._is_stopped = True
+
+
+@contextmanager
+def _own_generators() -> Iterator[None]:
+    """Keep the generators that begin here from an event loop that happens to run on this thread: it would close them
+    at its own end, and with one of them a store that is still in use.
+    """
+    hooks = get_asyncgen_hooks()
+    set_asyncgen_hooks(None, None)
+    try:
+        yield
+    finally:
+        set_asyncgen_hooks(*hooks)
 
 
 async def _of(function: Callable[P, Awaitable[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:

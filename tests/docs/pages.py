@@ -36,6 +36,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
@@ -47,6 +48,23 @@ RUNS_AFTER = {
     "docs/how-to/inspect-with-sqlite3.md": "docs/tutorial.md",
 }
 """Pages whose folder is the one that another page's programs have left."""
+
+RUNS_WITH = {
+    "docs/adapters/adk.md": "google.adk",
+    "docs/adapters/langgraph.md": "langgraph.graph",
+    "docs/adapters/openai-agents.md": "agents",
+    "docs/adapters/pydantic-ai.md": "pydantic_ai",
+}
+"""Pages whose programs need a module of an extra; they run where it is installed."""
+
+
+def is_runnable(page: str) -> bool:
+    """Return whether what the programs of a page need is installed."""
+    try:
+        return page not in RUNS_WITH or find_spec(RUNS_WITH[page]) is not None
+    except ModuleNotFoundError:
+        return False
+
 
 NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/flue-py demo"): (
@@ -372,7 +390,7 @@ def main(arguments: list[str]) -> int:
     write = "--write" in arguments
     named = [argument for argument in arguments if not argument.startswith("--")]
     failures = 0
-    for page in named or all_pages():
+    for page in named or [page for page in all_pages() if is_runnable(page)]:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 fresh = run_page(page, Path(folder).resolve(), measure=measure)

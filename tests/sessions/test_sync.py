@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import subprocess
 import sys
@@ -277,3 +278,16 @@ def test_a_store_is_opened_without_what_only_imports_and_exports_need(tmp_path: 
     assert done.stdout.splitlines() == ["[]", "True True"]
     with pytest.raises(AttributeError, match="nothing"):
         _ = sync.nothing  # type: ignore[attr-defined]
+
+
+def test_a_store_outlives_the_event_loop_in_which_it_was_opened(tmp_path: Path) -> None:
+    ending = contextlib.ExitStack()
+
+    async def main() -> flue_py.sync.Store:
+        return ending.enter_context(flue_py.sync.open(tmp_path / "sessions.db"))
+
+    with ending:
+        store = asyncio.run(main())
+        session = store.create_session()
+        session.append_message({"role": "user", "content": "Hello"})
+        assert len(session.build_context()) == 1

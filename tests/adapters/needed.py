@@ -1,0 +1,18 @@
+"""The frameworks that adapters are for: not installed for most runs, and never missing in CI's environment for one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def needs(extra: str, *modules: str) -> None:
+    """Skip the module of tests that calls this, unless the framework can be imported, with the reason.
+
+    Where ``FLUE_PY_REQUIRE_FRAMEWORK`` names the extra, a missing module fails instead.
+    """
+    for module in modules:
+        if os.environ.get("FLUE_PY_REQUIRE_FRAMEWORK") == extra:
+            __import__(module)
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install 'flue-py[{extra}]'")
