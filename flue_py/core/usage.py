@@ -260,6 +260,22 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
     return (2 * PICODOLLARS_PER_DOLLAR * dividend + divisor) // (2 * divisor)
 
 
+def picodollars_as_printed(amount: float) -> int | None:
+    """Return what `usd_to_picodollars` does, of dollars that print with so few places that nothing is rounded.
+
+    None for all others.
+    """
+    dollars, _, places = repr(amount).partition(".")
+    if len(dollars) > _SURELY_STORED or len(places) > _PLACES or not (dollars.isdigit() and places.isdigit()):
+        return None
+    return int(dollars + places.ljust(_PLACES, "0"))
+
+
+_PLACES = 12
+_SURELY_STORED = 6
+"""Dollars of so many digits are less than `MAX_DOLLARS`."""
+
+
 def _exact_amount(amount: object) -> Decimal | None:
     """Return a number as the decimal it prints as, or None if it is not a number."""
     if isinstance(amount, bool) or not isinstance(amount, (float, int, str, Decimal)):
