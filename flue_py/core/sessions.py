@@ -13,6 +13,7 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.shapes import Shape
 from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
@@ -373,7 +374,7 @@ class ConvertedMessage:
     """
 
     index: int
-    shape: Literal["openai-chat", "openai-responses", "anthropic"]
+    shape: Shape
     entry_ids: tuple[str, ...]
 
 
