@@ -389,7 +389,7 @@ def entry_of_message(
     usage: ``oddities`` say what cannot be counted. Raises `InvalidEntry` naming the field, also if a required one is
     missing (see `flue_py.core.messages.check_complete`).
     """
-    if isinstance(message, Mapping):
+    if isinstance(message, (dict, Mapping)):
         value: Mapping[str, JsonValue] = message
     elif isinstance(message, models.MESSAGE_CLASSES):
         value = models.message_json(message)
@@ -397,9 +397,14 @@ def entry_of_message(
         raise InvalidEntry(f"{where}: should be an object or a message model, not {type(message).__name__}")
     if calls:
         return _answer_of_calls(value, source, where, calls)
-    value, odd = _with_kept_usage(value, where)
-    text, replaced = encode_json(value, where)
-    role = models.validate_message(value, where)
+    odd: tuple[str, ...] = ()
+    role = models.accepted_role(value)
+    if role is None:
+        value, odd = _with_kept_usage(value, where)
+        text, replaced = encode_json(value, where)
+        role = models.validate_message(value, where)
+    else:
+        text, replaced = encode_json(value, where, is_json=True)
     models.check_complete(value, where)
     paid: tuple[PaidCall, ...] = ()
     preview = None

@@ -46,7 +46,7 @@ def frozen(cls: type[Made]) -> type[Made]:
 
 def _init(cls: type, found: _Fields) -> FunctionType:
     """Return ``__init__``, compiled of its source, as the standard library does it: a loop would be slow to call."""
-    known: dict[str, object] = {"_set": _set, "_factory": _FACTORY}
+    known: dict[str, object] = {"_factory": _FACTORY}
     parameters, lines = ["self"], []
     for each in found:
         name, given = each.name, each.name
@@ -59,7 +59,9 @@ def _init(cls: type, found: _Fields) -> FunctionType:
             given = f"_make_{name}() if {name} is _factory else {name}"
         else:
             parameters.append(name)
-        lines.append(f" _set(self, {name!r}, {given})")
+        # That of the slot itself: ``object.__setattr__`` would look it up by its name each time.
+        known[f"_set_{name}"] = getattr(cls, name).__set__
+        lines.append(f" _set_{name}(self, {given})")
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n" + ("\n".join(lines) or " pass"), known)  # noqa: S102 - own fields

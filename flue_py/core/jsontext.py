@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -46,16 +47,20 @@ def to_json(value: object) -> bytes:
     return pydantic_core.to_json(value, inf_nan_mode="constants")
 
 
-def encode_json(value: object, what: str) -> tuple[str, int]:
+def encode_json(value: object, what: str, *, is_json: bool = False) -> tuple[str, int]:
     """Return ``value`` as compact JSON text in its own key order, and how many lone surrogates were replaced.
 
-    ``what`` names the value in errors. Raises `InvalidEntry` for what JSON cannot hold: other types, NaN and
-    infinities, keys that are not strings, nesting deeper than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
+    ``what`` names the value in errors; ``is_json`` says that `flue_py.core.plain.is_json` holds of it. Raises
+    `InvalidEntry` for what JSON cannot hold: other types, NaN and infinities, keys that are not strings, nesting deeper
+    than `MAX_JSON_DEPTH`, cycles. Cost: O(size).
     """
     try:
         text = to_json(value).decode()
     except Exception:  # noqa: BLE001 - pydantic_core refuses for several reasons; the careful pass names which
         return _encode_carefully(value, what)
+    # In so short a text no integer has too many digits.
+    if is_json and len(text) <= MAX_DIGITS:
+        return text, 0
     # Only these tokens can be wrong in what the fast encoder accepts: NaN and infinities become bare words,
     # and it quietly accepts tuples, bytes, sets and dates, which would come back as something else.
     if "NaN" in text or "Infinity" in text or not _is_plain(value, 0):
@@ -151,22 +156,22 @@ def replace_lone_surrogates(text: str) -> tuple[str, int]:
 
 
 class _FastReader:
-    """The reader of pydantic_core, from the moment that there was enough to read to pay for its import."""
+    """The reader of pydantic_core, once it is loaded, or there was enough to read to pay for its import."""
 
-    __slots__ = ("_left", "_read")
+    __slots__ = ("_left", "read")
 
     def __init__(self) -> None:
         self._left = _PAYS_FOR_IMPORT
-        self._read: Callable[..., object] | None = None
+        self.read: Callable[..., object] | None = None
 
     def reader_for(self, text: str | bytes) -> Callable[..., object] | None:
         """Return the reader; None if the standard library is to read this text."""
-        if self._read is None:
+        if self.read is None:
             self._left -= len(text)
-            if self._left > 0:
+            if self._left > 0 and "pydantic_core" not in sys.modules:
                 return None
-            self._read = pydantic_core.from_json
-        return self._read
+            self.read = pydantic_core.from_json
+        return self.read
 
 
 _FAST = _FastReader()
@@ -174,7 +179,7 @@ _FAST = _FastReader()
 
 def decode_json(text: str | bytes) -> JsonValue:
     """Return the value of stored JSON text, or of its UTF-8. Raises `CorruptStore` if it is not JSON."""
-    read = _FAST.reader_for(text)
+    read = _FAST.read or _FAST.reader_for(text)
     try:
         if read is not None:
             return cast("JsonValue", read(text, allow_inf_nan=False))
@@ -198,6 +203,24 @@ def decode_object(text: str | bytes) -> JsonObject:
     if not isinstance(value, dict):
         raise CorruptStore(f"a stored payload is a {type(value).__name__}, not an object; run verify() to find it")
     return value
+
+
+def decode_intact(data: bytes, digest: bytes) -> JsonObject | None:
+    """Return the JSON object in a payload's UTF-8; None if the payload does not have this digest, so is damaged.
+
+    It does what `payload_digest` and `decode_object` do, in one call: a read of a context makes it for each message.
+    """
+    if blake2b(data, digest_size=16).digest() != digest:
+        return None
+    read = _FAST.read
+    if read is not None:
+        try:
+            value = read(data, allow_inf_nan=False)
+        except (ValueError, TypeError):
+            return decode_object(data)
+        if type(value) is dict:
+            return value
+    return decode_object(data)
 
 
 def payload_digest(text: str | bytes) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from flue_py.core.calls import REPORTED, PaidCall
@@ -86,8 +87,14 @@ def call_row(
         call.outcome,
         int(call.is_unknown),
         call.agent,
-        sum(1 << place for place, part in enumerate(PARTS) if part in call.told),
+        _bits_of(call.told),
     )
+
+
+@lru_cache(maxsize=256)
+def _bits_of(told: frozenset[str]) -> int:
+    """Return a number with a bit for each number that was reported, by its place in `PARTS`."""
+    return sum(1 << place for place, part in enumerate(PARTS) if part in told)
 
 
 def calls_of(entries: Iterable[NewEntry], scope: str) -> list[CallRow]:

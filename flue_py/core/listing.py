@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 from flue_py.core.frozen import frozen
 from flue_py.core.sessions import SessionInfo, SessionKind, is_storable
+from flue_py.core.task_names import OF_PARENT
 from flue_py.errors import InvalidArgument, shown
 
 SessionOrder: TypeAlias = Literal["activity", "updated", "created", "title", "messages", "entries", "tokens", "cost"]
@@ -82,7 +83,7 @@ class SessionFilter:
 
     @property
     def needle(self) -> str:
-        """A text that metadata have in them, as JSON text, which are what is asked for; "" where there is none."""
+        """A text that stored metadata have in them which are what is asked for; "" where there is none."""
         found = [
             f'"{part}"'
             for pair in self.metadata or ()
@@ -90,6 +91,11 @@ class SessionFilter:
             if isinstance(part, str) and _PLAIN.fullmatch(part)
         ]
         return max(found, key=len, default="")
+
+    @property
+    def asks_links(self) -> bool:
+        """Whether links may say what is asked for of metadata, whatever is stored."""
+        return any(key in OF_PARENT for key, _ in self.metadata or ())
 
     def has_metadata(self, info: SessionInfo) -> bool:
         """Return whether a session's metadata are what is asked for."""

@@ -317,14 +317,23 @@ def validate_message(value: Mapping[str, JsonValue], where: str = "message") -> 
     Raises `InvalidEntry` exactly where `parse_message` does, in the same words. Cost: O(size), a few
     microseconds for a common message.
     """
+    role = accepted_role(value)
+    return parse_message(value, where).role if role is None else role
+
+
+def accepted_role(value: Mapping[str, JsonValue]) -> str | None:
+    """Return the role of a message that `parse_message` accepts as it stands, and None of one that needs a closer look.
+
+    That one is refused, or holds what only equals JSON (a tuple, another mapping, an enum); any other holds JSON's own
+    types alone, and no NaN. O(size).
+    """
     if type(value) is dict:
         role = value.get("role")
         if type(role) is str and (role in _MESSAGE_SHAPES or _can_be_stored(role)):
             shape = _MESSAGE_SHAPES.get(role, _OTHER_MESSAGE_SHAPE)
             if _is_acceptable(cast("dict[object, object]", value), shape, 0):
                 return role
-    # Refused, or of a type that only equals JSON (a tuple, another mapping, an enum): the careful pass decides.
-    return parse_message(value, where).role
+    return None
 
 
 def check_complete(value: Mapping[str, JsonValue], where: str = "message") -> None:

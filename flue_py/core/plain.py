@@ -104,7 +104,10 @@ def is_json(value: object, depth: int) -> bool:
         return True
     if kind is dict and depth < MAX_JSON_DEPTH:
         for key, item in cast("dict[object, object]", value).items():
-            if type(key) is not str or not (type(item) in SCALARS or is_json(item, depth + 1)):
+            inside = type(item)
+            # Most values are text or numbers: those are seen here, without a call for each.
+            is_plain = inside in SCALARS or (inside is float and isfinite(cast("float", item)))
+            if type(key) is not str or not (is_plain or is_json(item, depth + 1)):
                 return False
         return True
     if kind is list and depth < MAX_JSON_DEPTH:

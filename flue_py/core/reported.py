@@ -89,6 +89,8 @@ def answered_calls(calls: Sequence[PaidCall], message: Mapping[str, JsonValue]) 
 
 def all_oddities(kept: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
     """Return oddities of what is kept as text and of what was read, one for each place."""
+    if not kept:
+        return tuple(read)
     places = {odd.partition(": ")[0] for odd in kept}
     return (*kept, *(odd for odd in read if odd.partition(": ")[0] not in places))
 

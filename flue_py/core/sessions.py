@@ -13,6 +13,8 @@ from flue_py.core.calls import CallDifference
 from flue_py.core.entries import Entry, from_microseconds, is_moment
 from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonObject, decode_object
+from flue_py.core.shapes import Shape
+from flue_py.core.task_names import NO_TASK_NAMES, TaskNames
 from flue_py.core.usage import known_cost, picodollars_to_usd
 from flue_py.errors import InvalidArgument, InvalidEntry, SessionNotFound, shown
 
@@ -68,7 +70,8 @@ class SessionInfo:
     the cost because it is unknown. Of ``unknown_calls`` among them the tokens are unknown, too. ``title`` was
     given by a person, ``auto_title`` made by a program. ``active_us`` is the time of the newest entry that it added, by
     the entries' own times, so that an imported session was last active when its file says; of a session that has added
-    none, a fork for one, it is that of its creation.
+    none, a fork for one, it is that of its creation. ``task_names`` are what links say of it, which is not compared: it
+    is no part of the row.
     """
 
     id: str
@@ -97,6 +100,7 @@ class SessionInfo:
     active_us: int = 0
     unknown_calls: int = 0
     session_key: int = field(default=0, compare=False, repr=False)
+    task_names: TaskNames = field(default=NO_TASK_NAMES, compare=False, repr=False)
 
     @property
     def ref(self) -> SessionRef:
@@ -105,8 +109,14 @@ class SessionInfo:
 
     @property
     def metadata(self) -> JsonObject:
-        """The session's metadata, decoded afresh."""
-        return decode_object(self.metadata_text)
+        """The session's metadata, decoded afresh, with the names of task sessions that its links say.
+
+        ``taskSessions`` has a ``session``, ``taskId`` and ``storageKey`` for each link to a task session, deleted ones
+        among them: both names are the session's id. A session that is linked to has its ``parentSession`` (of several,
+        the first by id) and the ``taskId`` there, and a task the ``depth`` at which it is nested. None of that is
+        stored: ``metadata_text`` is the text that is. What was stored under these names stands before it.
+        """
+        return self.task_names.added_to(decode_object(self.metadata_text))
 
     @property
     def created_at(self) -> datetime:
@@ -373,7 +383,7 @@ class ConvertedMessage:
     """
 
     index: int
-    shape: Literal["openai-chat", "openai-responses", "anthropic"]
+    shape: Shape
     entry_ids: tuple[str, ...]
 
 

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 from flue_py.core.jsontext import JsonValue
 from flue_py.errors import InvalidEntry
 
-Shape: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic"]
-"""Whose form a message is in, by the name of the format that lists of such messages have."""
+Shape: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
+"""Whose form a message is in; lists of the first three are formats of this name, too."""
 
 _CHAT_FIELDS = frozenset({
     "tool_calls", "function_call", "tool_call_id", "refusal", "audio", "annotations", "reasoning_content",
@@ -44,8 +44,13 @@ _WHOLE_ANSWERS = {
     "choices": "a whole completion; append its choices[0].message",
     "output": "a whole response; append the items in it, with append_messages()",
     "messages": "a whole request; append the messages in it, with append_messages()",
-    "parts": "Gemini's form, which is not converted; write it as content, see docs/reference/messages.md",
+    "candidates": "a whole answer of Gemini; append its candidates[0].content",
+    "contents": "a whole request to Gemini; append the contents in it, with append_messages()",
 }
+_GEMINI_PARTS = frozenset({
+    "text", "functionCall", "function_call", "functionResponse", "function_response", "inlineData", "inline_data",
+    "fileData", "file_data", "executableCode", "executable_code", "codeExecutionResult", "code_execution_result",
+})  # fmt: skip
 
 
 def shape_of(message: Mapping[str, JsonValue], where: str = "message") -> Shape | None:
@@ -56,7 +61,9 @@ def shape_of(message: Mapping[str, JsonValue], where: str = "message") -> Shape 
     role = message.get("role")
     if role == "toolResult":
         return None
-    if (role is None and "type" not in message) or role == "model":
+    if "parts" in message and _is_content(message, role):
+        return "gemini"
+    if role is None and "type" not in message:
         _refuse_whole_answer(message, where)
     content = message.get("content")
     by_parts = _shape_of_parts(content, where) if type(content) is list else None
@@ -68,6 +75,18 @@ def shape_of(message: Mapping[str, JsonValue], where: str = "message") -> Shape 
     if by_parts == "openai-chat" and by_fields == "openai-responses":  # both have refusals and files
         return by_fields
     raise InvalidEntry(f"{where}.content: holds parts of {by_parts} in a message of {by_fields}; send one form")
+
+
+def _is_content(message: Mapping[str, JsonValue], role: JsonValue) -> bool:
+    """Return whether a message is a content of Gemini's: it has parts in place of a content."""
+    parts = message.get("parts")
+    if not isinstance(parts, list) or "content" in message:
+        return False
+    if role == "model":
+        return True
+    if role not in ("user", "function", "system", None):
+        return False
+    return any(isinstance(part, dict) and "type" not in part and not _GEMINI_PARTS.isdisjoint(part) for part in parts)
 
 
 def _shape_of_fields(message: Mapping[str, JsonValue], role: JsonValue, by_parts: Shape | None) -> Shape | None:
@@ -127,6 +146,8 @@ def check_is_ours(message: Mapping[str, JsonValue], where: str = "message") -> N
 def _mark_of(message: Mapping[str, JsonValue]) -> str:
     """Return the path below a message of what makes it a provider's."""
     content = message.get("content")
+    if _is_content(message, message.get("role")):
+        return ".parts"
     for number, part in enumerate(content if isinstance(content, list) else ()):
         if _shape_of_parts([part], "") is not None:
             return f".content[{number}].type"

@@ -99,12 +99,12 @@ def message_text(value: Mapping[str, JsonValue]) -> str:
 
     Thinking, tool calls, images and other parts are left out. Never raises: a value that is not a message has no text.
     """
-    content: object = value.get("content") if isinstance(value, Mapping) else None
+    content: object = value.get("content") if isinstance(value, (dict, Mapping)) else None
     if isinstance(content, str):
         return content
     if not isinstance(content, (list, tuple)):
         return ""
-    parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+    parts = [part for part in content if isinstance(part, (dict, Mapping)) and part.get("type") == "text"]
     return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 

@@ -260,6 +260,19 @@ def usd_to_picodollars(amount: float | str | Decimal, where: str = "cost") -> in
     return (2 * PICODOLLARS_PER_DOLLAR * dividend + divisor) // (2 * divisor)
 
 
+def picodollars_as_printed(amount: float) -> int | None:
+    """Return what `usd_to_picodollars` does, of dollars that print with so few places that nothing is rounded.
+
+    None for all others.
+    """
+    picodollars = round(amount * PICODOLLARS_PER_DOLLAR) if 0 <= amount < _TOLD_APART else 0
+    return picodollars if picodollars / PICODOLLARS_PER_DOLLAR == amount else None
+
+
+_TOLD_APART = 4_000
+"""Up to here no two numbers of whole picodollars are the same float, so that the one which is it is what it prints."""
+
+
 def _exact_amount(amount: object) -> Decimal | None:
     """Return a number as the decimal it prints as, or None if it is not a number."""
     if isinstance(amount, bool) or not isinstance(amount, (float, int, str, Decimal)):

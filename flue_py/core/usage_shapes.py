@@ -34,6 +34,7 @@ from flue_py.core.usage import (
     NO_USAGE,
     Usage,
     UsageTotals,
+    picodollars_as_printed,
     usd_to_picodollars,
 )
 from flue_py.errors import shown
@@ -157,6 +158,12 @@ _MAKES_BOTH = {_Kind.THOUGHTS: ("output", "reasoning"), _Kind.CACHE_WRITE_1H: ("
 """What kinds of numbers tell of: a part tells of what it is a part of."""
 
 
+@lru_cache(maxsize=256)
+def _told_by(kinds: tuple[_Kind, ...]) -> frozenset[str]:
+    """Return the numbers of tokens (`PARTS`) that were reported by numbers of these kinds."""
+    return frozenset(name for kind in kinds for name in _MAKES_BOTH.get(kind) or (_MAKES[kind],))
+
+
 @frozen
 class ReportedUsage:
     """What a usage object says of a call.
@@ -179,7 +186,7 @@ class ReportedUsage:
 
 def read_reported(value: JsonValue | Mapping[str, JsonValue], where: str = "usage") -> ReportedUsage:
     """Return what a usage object says, in any known shape. Never raises. O(fields)."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         odd = () if value is None else (f"{where}: {shown(value)} is not a usage object; nothing of it is counted",)
         return ReportedUsage(oddities=odd)
     reading = _Reading(where)
@@ -285,7 +292,7 @@ class _Reading:
             known = _FIELDS.get(spelling)
             if isinstance(known, _Field):
                 self._take(known, reported, name)
-            elif known is not None and isinstance(reported, Mapping):
+            elif known is not None and isinstance(reported, (dict, Mapping)):
                 self._take_parts(known, reported, name)
             elif spelling in _DOLLARS:
                 self._take_cost(reported, name)
@@ -316,7 +323,7 @@ class _Reading:
             self._at_most("reasoning", reasoning, "output", output),
             cost,
             self._is_known,
-            frozenset(name for kind in counts for name in _MAKES_BOTH.get(kind) or (_MAKES[kind],)),
+            _told_by(tuple(counts)),
             tuple(self._oddities),
         )
 
@@ -337,15 +344,14 @@ class _Reading:
                 self._take(field, reported, f"{name}.{part}")
 
     def _take_cost(self, reported: JsonValue, name: str) -> None:
-        if not isinstance(reported, Mapping):
+        if not isinstance(reported, (dict, Mapping)):
             self._take_dollars("total", reported, name)
             return
         for part in COST_FIELDS:
-            self._take_dollars(part, reported.get(part), name, part)
+            if (amount := reported.get(part)) is not None:
+                self._take_dollars(part, amount, name, part)
 
     def _take_dollars(self, part: str, amount: JsonValue, *place: str) -> None:
-        if amount is None:
-            return
         dollars = _picodollars(amount)
         if dollars is None:
             where = ".".join(place)
@@ -358,8 +364,7 @@ class _Reading:
         """Return the cost: the total, or the sum of its parts; None if none was reported."""
         if not self._dollars:
             return None
-        parts = sum(amount for part, amount in self._dollars.items() if part != "total")
-        cost = self._dollars.get("total", parts)
+        cost = self._dollars["total"] if "total" in self._dollars else sum(self._dollars.values())
         if cost > MAX_AMOUNT:
             self._odd("cost", "its parts come to more than can be stored; it is not counted")
             self._dollars.clear()
@@ -367,7 +372,7 @@ class _Reading:
         return cost
 
     def _costs(self, total: int | None) -> list[int]:
-        return [*(self._dollars.get(part, 0) for part in COST_FIELDS[:-1]), total or 0]
+        return [*[self._dollars.get(part, 0) for part in COST_FIELDS[:-1]], total or 0]
 
     def _less(self, name: str, whole: int, part: int, what: str) -> int:
         if part > whole:
@@ -415,6 +420,8 @@ def _steps(steps: list[JsonValue] | tuple[JsonValue, ...], where: str) -> Iterat
 
 def _whole_number(value: JsonValue) -> int | None:
     """Return a number of tokens that can be stored, or None."""
+    if type(value) is int:
+        return value if 0 <= value <= MAX_AMOUNT else None
     if isinstance(value, float) and isfinite(value) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
@@ -428,7 +435,10 @@ def _picodollars(value: JsonValue) -> int | None:
         return None
     if not 0 <= value <= MAX_DOLLARS:
         return None
-    return usd_to_picodollars(value) if value else 0
+    if not value:
+        return 0
+    printed = picodollars_as_printed(value) if type(value) is float else None
+    return usd_to_picodollars(value) if printed is None else printed
 
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d[mh](?:[A-Z]|$))")

@@ -15,7 +15,17 @@ from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import JsonValue, decode_object, encode_json
 from flue_py.core.limits import Limits
 from flue_py.core.listing import ORDERS, Ordering, Scalar, SessionOrder
-from flue_py.core.sessions import LeafChoice, OnConflict, Seen, Stored, check_label, check_scope, is_storable
+from flue_py.core.sessions import (
+    NOTHING_SEEN,
+    STORED,
+    LeafChoice,
+    OnConflict,
+    Seen,
+    Stored,
+    check_label,
+    check_scope,
+    is_storable,
+)
 from flue_py.core.usage import MAX_AMOUNT, usd_to_picodollars
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
 
@@ -72,6 +82,8 @@ def checked_leaf(leaf: LeafChoice, what: str = "leaf") -> LeafChoice:
 
 def checked_seen(leaf: LeafChoice, revision: int | None) -> Seen:
     """Return what a caller has seen of a session. Raises `InvalidArgument` unless both can be that."""
+    if leaf is STORED and revision is None:
+        return NOTHING_SEEN
     checked_leaf(leaf, "expected_leaf")
     return Seen(leaf, None if revision is None else checked_revision(revision, "expected_revision"))
 

@@ -41,7 +41,7 @@ from flue_py.sessions.arguments import (
     HasId,
     checked_session,
 )
-from flue_py.sessions.handle import Handle, is_of, take_over, take_over_revision, turns_of
+from flue_py.sessions.handle import Handle, is_of, take_over, take_over_revision, take_over_task, turns_of
 from flue_py.sessions.incoming import Incoming
 from flue_py.sessions.session import Session
 from flue_py.store.backend import Backend
@@ -247,6 +247,9 @@ class Collector:
         for each, outcome in zip(self._planned, committed.outcomes, strict=True):
             if each.made is not None and isinstance(outcome, SessionInfo):
                 take_over(each.made, outcome)
+                if isinstance(each.operation, CreateTask):
+                    for handle in handles.get(each.operation.session_id, {}).values():
+                        take_over_task(handle, each.operation.task_id, outcome)
             elif not isinstance(each.operation, (CreateSession, ForkSession, CreateTask)):
                 for handle in handles.get(each.operation.session_id, {}).values():
                     take_over(handle, outcome)

@@ -53,7 +53,10 @@ class Editing(Handle):
         """Replace the metadata, and return the session's row.
 
         With ``merge`` only the top-level keys given are replaced, in one transaction: of two handles that merge at
-        the same time, neither loses what the other gave. Raises `InvalidArgument`, `InvalidEntry`.
+        the same time, neither loses what the other gave. What links say is passed over, so that `metadata` may be
+        changed and given back: a ``parentSession``, ``taskId`` or ``depth`` that the link has, too, and such items of
+        ``taskSessions``. Anything else under these names is stored, and stands before what links say. Raises
+        `InvalidArgument`, `InvalidEntry`.
         """
         checked_flag(merge, "merge")
         if metadata is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Self
 
-from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.jsontext import JsonValue
 from flue_py.core.log import Note
 from flue_py.core.sessions import (
     STORED,
@@ -19,7 +19,6 @@ from flue_py.core.sessions import (
     check_task_end,
 )
 from flue_py.core.spoken import message_text
-from flue_py.core.task_names import with_tasks
 from flue_py.core.turns import is_editable
 from flue_py.errors import EntryNotFound, InvalidArgument
 from flue_py.sessions.arguments import checked_id, checked_leaf, checked_seen
@@ -97,18 +96,17 @@ class Forking(Handle):
     ) -> Self:
         """Return a task session of its own history, linked to this one; the same ``task_id``, the same session.
 
-        Its metadata gets ``parentSession`` (this session's id), ``taskId`` and ``depth``; the link says ``running``
-        until `end_task`. It is deleted with its parent. Raises `TaskDepthExceeded` at more than 4 levels (see `Limits`)
-        below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
+        Its metadata name its ``parentSession`` (this session's id), ``taskId`` and ``depth``, whatever is given under
+        these names; those of this session name it among their ``taskSessions`` (see `SessionInfo.metadata`). The link
+        says ``running`` until `end_task`. The task is deleted with its parent. Raises `TaskDepthExceeded` at more than
+        4 levels (see `Limits`) below a session that is no task, `SessionExists`, `IdempotencyConflict`. O(1).
         """
         check_name(idempotency_key, "idempotency_key")
         seen = checked_seen(expected_leaf, expected_revision)
         new = new_task(self._info, self._limits, task_id=task_id, key=key, title=title, metadata=metadata, cwd=cwd)
         depth = self._limits.task_depth
-        async with self._turn:
-            info = await self._backend.create_task(
-                self._ref, task_id, new, expected=seen, idempotency_key=idempotency_key, max_depth=depth
-            )
+        create = partial(self._backend.create_task, self._ref, task_id, new, expected=seen, max_depth=depth)
+        info = await self._commit(partial(create, idempotency_key=idempotency_key), partial(self._note_task, task_id))
         return type(self)(self._backend, info, self._limits, self._pricer)
 
     async def end_task(
@@ -137,17 +135,6 @@ class Forking(Handle):
         """Return the links to task sessions, in the order they were made. A link outlives its child."""
         async with self._turn:
             return await self._backend.task_links(self._ref)
-
-    async def read_metadata(self) -> JsonObject:
-        """Return the metadata with the names of task sessions, as the reference has them. O(links).
-
-        ``taskSessions`` has a ``session``, ``taskId`` and ``storageKey`` for each link, deleted ones among them: both
-        names are the session's id. A session that a parent links to has its ``parentSession``. They are made of the
-        links: what `set_metadata` writes under these names is shown as it is, and links that it lacks behind it.
-        """
-        info = await self.refresh()
-        links, parents = await self.task_links(), await self.task_parents()
-        return with_tasks(info.metadata, links, parents)
 
     async def task_parents(self) -> list[TaskLink]:
         """Return the links that point to this session, by parent id."""

@@ -135,7 +135,10 @@ class Handle:
 
     @property
     def metadata(self) -> JsonObject:
-        """The metadata, decoded afresh, as of the last `refresh` or `set_metadata`."""
+        """The metadata, decoded afresh, as of the last `refresh`, `set_metadata` or `create_task`.
+
+        With the names of task sessions that its links say, as `SessionInfo.metadata` has them.
+        """
         return self._info.metadata
 
     @property
@@ -217,6 +220,9 @@ class Handle:
         if moved is not None and (not moved.replayed or moved.revision > self._revision):
             self._note(moved.to_id, moved.revision)
 
+    def _note_task(self, task_id: str, child: SessionInfo) -> None:
+        self._info = replace(self._info, task_names=self._info.task_names.with_task(task_id, child.id))
+
     def _note_outcome(self, outcome: Outcome) -> None:
         if isinstance(outcome, Appended):
             self._note_append(outcome)
@@ -249,6 +255,11 @@ async def turns_of(handles: Iterable[Handle]) -> AsyncIterator[None]:
 def take_over(handle: Handle, outcome: Outcome) -> None:
     """Let a handle know what an operation on its session came to, or which session it is a handle on."""
     handle._note_outcome(outcome)  # noqa: SLF001 - as above
+
+
+def take_over_task(handle: Handle, task_id: str, child: SessionInfo) -> None:
+    """Let a handle know of a task session that its session was given."""
+    handle._note_task(task_id, child)  # noqa: SLF001 - as above
 
 
 def take_over_revision(handle: Handle, left: Left | None) -> None:

@@ -53,7 +53,9 @@ def incoming_message(
     message: Mapping[str, JsonValue] | Message, source: str | None, calls: Sequence[Mapping[str, JsonValue]] = ()
 ) -> Incoming:
     """Return one message as entries (see `incoming_messages`), its answer with the calls that made it."""
-    return _incoming([message], ["message"], source, calls)
+    if isinstance(message, (dict, Mapping)) and wire.shape_of(message) is not None:
+        return _incoming([message], ["message"], source, calls)
+    return as_incoming([entry_of_message(message, source, calls=calls)])
 
 
 def incoming_messages(messages: Sequence[Mapping[str, JsonValue] | Message], source: str | None) -> Incoming:

@@ -334,9 +334,8 @@ class EngineRunner(RunnerOnFile):
         if self._closed:
             raise StoreClosed(f"{self.location} has been closed; open it again")
 
-    def _require_in_place(self) -> None:
-        if self._file is not None:
-            self._file.require_in_place()
+    def _require_in_place(self) -> int:
+        return 0 if self._file is None else self._file.require_in_place()
 
     async def _in_task(self, work: Coroutine[Any, Any, Result], progress: _Progress) -> Result:
         """Run a coroutine, which a caller who is cancelled can give up until it has begun: then it runs to its end."""
@@ -458,8 +457,8 @@ class EngineRunner(RunnerOnFile):
 
     def _commit(self, connection: Connection) -> None:
         """Commit to files that others can find, as the writer of a file by its path does."""
-        self._require_in_place()
-        if self._file is not None and self._file.log_has_shrunk():
+        size = self._require_in_place()
+        if self._file is not None and self._file.log_has_shrunk(size):
             self._file.lose_log()
         try:
             connection.exec_driver_sql("COMMIT")
@@ -469,14 +468,13 @@ class EngineRunner(RunnerOnFile):
                 raise
             raise unknown from error
         try:
-            self._require_in_place()
-            self._require_whole_log()
+            self._require_whole_log(self._require_in_place())
         except StoreUnavailable as error:
             raise lost_while_committing(error) from error
 
-    def _require_whole_log(self) -> None:
+    def _require_whole_log(self, size: int | None = None) -> None:
         if self._file is not None and self._keeper is not None:
-            self._file.require_whole_log(self._keeper)
+            self._file.require_whole_log(self._keeper, size)
 
     async def wakeups(self, session_id: str) -> AsyncGenerator[None, None]:
         """Wake after a commit here, or after a poll interval: another process may have written."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, cast
@@ -65,6 +66,17 @@ class Statement(Generic[P, R]):
         return parameters
 
     @cached_property
+    def positional(self) -> str:
+        """The statement with ``?`` for its parameters: sqlite3 takes half as long for those as for names."""
+        return _PARAMETER.sub("?", self.sql)
+
+    @cached_property
+    def in_order(self) -> Callable[[Parameters], Sequence[object]]:
+        """What puts parameters in the order in which `positional` has them."""
+        names = _PARAMETER.findall(self.sql)
+        return itemgetter(*names) if len(names) > 1 else lambda parameters: [parameters[name] for name in names]
+
+    @cached_property
     def numbered(self) -> str:
         """The statement for PostgreSQL, with ``$1::bigint`` for its parameters, in the order of `parameters`.
 
@@ -99,11 +111,6 @@ class Insert(Statement[..., Nothing], Generic[Written]):
         super().__init__(row, Nothing, into + tail, into + (tail if postgres_tail is None else postgres_tail))
         self.parameters = columns
         self.types = {first: "bigint"} | {name: database_type(kind) for name, kind in row.__annotations__.items()}
-
-    @cached_property
-    def positional(self) -> str:
-        """The statement with ``?`` for its parameters, in the order of `parameters`: sqlite3's fastest way."""
-        return _PARAMETER.sub("?", self.sql)
 
 
 def _maker(gives: type[R] | Reader[R]) -> Reader[R] | None:

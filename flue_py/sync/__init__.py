@@ -83,7 +83,6 @@ class Session(Twin[AsyncSession]):
 
     fork = adapting(AsyncSession.fork, _session)
     create_task = adapting(AsyncSession.create_task, _session)
-    read_metadata = blocking(AsyncSession.read_metadata)
     end_task = blocking(AsyncSession.end_task)
     task_links = blocking(AsyncSession.task_links)
     task_parents = blocking(AsyncSession.task_parents)

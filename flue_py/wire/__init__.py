@@ -1,4 +1,4 @@
-"""Messages between a provider's form and ours: OpenAI chat, OpenAI Responses, Anthropic.
+"""Messages between a provider's form and ours: OpenAI chat, OpenAI Responses, Anthropic, Gemini.
 
     converted = wire.convert(message, wire.shape_of(message), names := {})
     printed = wire.to_provider(converted[0].message, "anthropic")

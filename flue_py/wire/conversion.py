@@ -1,4 +1,4 @@
-"""Messages of OpenAI chat, OpenAI Responses and Anthropic, one at a time, from and to ours.
+"""Messages of OpenAI chat, OpenAI Responses, Anthropic and Gemini, one at a time, from and to ours.
 
 `shape_of` finds the form of a message by features that only one provider has. `convert` makes ours of it, with what an
 export needs to give the original back; `to_provider` is the way back. Whole lists, with each result behind its call,
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.shapes import Shape
 from flue_py.errors import InvalidArgument, InvalidEntry, shown
-from flue_py.wire import anthropic, openai_chat, openai_responses
+from flue_py.wire import anthropic, gemini, openai_chat, openai_responses
 from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import ExportNote, Leftovers
 
@@ -64,8 +64,8 @@ def to_provider(message: JsonObject, shape: Shape, beside: Mapping[str, JsonValu
     """Return one of our messages as a provider takes it, and notes on what was left out or changed.
 
     With ``beside``, from `convert` or from the entry's `Entry.extra_fields`, the original comes back, field for field.
-    A Responses answer is an item for each of its parts; of results of tools that Anthropic has in one message, each is
-    a message of its own. Raises `InvalidArgument` for an unknown shape. O(size).
+    A Responses answer is an item for each of its parts; of results of tools that Anthropic and Gemini have in one
+    message, each is a message of its own. Raises `InvalidArgument` for an unknown shape. O(size).
     """
     form = _form(shape)
     found = (beside or {}).get(form.extra)
@@ -97,6 +97,10 @@ def _from_item(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
 
 def _from_anthropic(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
     yield from anthropic.messages_from_anthropic(value, names, own=_OURS)
+
+
+def _from_gemini(value: JsonObject, names: Mapping[str, str]) -> _Pairs:
+    yield from gemini.messages_from_gemini(value, own=_OURS)
 
 
 # --- Checking -----------------------------------------------------------------------------------------------------
@@ -221,6 +225,10 @@ def _write_anthropic(message: JsonObject, left: Leftovers) -> list[JsonObject]:
     return [anthropic.printed_anthropic(message, left)]
 
 
+def _write_gemini(message: JsonObject, left: Leftovers) -> list[JsonObject]:
+    return [gemini.printed_content(message, left)]
+
+
 _FORMS: Mapping[str, _Form] = {
     "openai-chat": _Form(openai_chat.EXTRA, _check_chat, _from_chat, _write_chat, openai_chat.chat_difference),
     "openai-responses": _Form(
@@ -233,6 +241,7 @@ _FORMS: Mapping[str, _Form] = {
     "anthropic": _Form(
         anthropic.EXTRA, _check_anthropic, _from_anthropic, _write_anthropic, anthropic.anthropic_difference
     ),
+    "gemini": _Form(gemini.EXTRA, gemini.check_content, _from_gemini, _write_gemini, gemini.gemini_difference),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 import flue_py
 from flue_py.core.entries import Entry
 from flue_py.core.jsontext import encode_json
-from flue_py.core.sessions import SessionInfo, TaskLink
+from flue_py.core.sessions import SessionInfo
+from flue_py.core.task_names import TaskNames
 from flue_py.formats.flue.document import parse_session_document
 from flue_py.formats.flue.write import export_flue
 from flue_py.formats.kit.exported import SessionTree
@@ -77,7 +79,8 @@ def test_a_document_goes_back_as_it_was() -> None:
 
 def test_task_sessions_are_named_in_the_metadata() -> None:
     info, entries, leaf = tree()
-    out: Any = export_flue(SessionTree(info, entries, leaf, tasks=[TaskLink("s", 0, "t1", "child")])).value
+    info = replace(info, task_names=TaskNames((("t1", "child"),)))
+    out: Any = export_flue(SessionTree(info, entries, leaf)).value
     assert out["metadata"] == {
         "mood": "calm",
         "taskSessions": [{"session": "child", "taskId": "t1", "storageKey": "child"}],

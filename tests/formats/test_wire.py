@@ -43,6 +43,19 @@ LISTS: list[tuple[Shape, list[JsonObject]]] = [
             {"role": "user", "content": [RESULT]},
         ],
     ),
+    (
+        "gemini",
+        [
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "hm", "thought": True},
+                    {"functionCall": {"id": "c1", "name": "read", "args": {"path": "a"}}, "thoughtSignature": "QUJD"},
+                ],
+            },
+            {"role": "user", "parts": [{"functionResponse": {"id": "c1", "name": "read", "response": {"no": 1}}}]},
+        ],
+    ),
 ]
 
 
@@ -67,13 +80,13 @@ def test_what_another_provider_has_no_place_for_is_told(shape: Shape) -> None:
         "content": [{"type": "thinking", "thinking": "hm", "thinkingSignature": "s"}, {"type": "text", "text": "Yes."}],
     }
     printed = wire.to_provider(message, shape)
-    assert [each["role"] for each in printed.messages] == ["assistant"]
+    assert [each["role"] for each in printed.messages] == ["model" if shape == "gemini" else "assistant"]
     assert [str(note).startswith("left out: reasoning") for note in printed.notes] == [True]
 
 
 def test_an_unknown_shape_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"shape: 'gemini' is not one of openai-chat, .*anthropic"):
-        wire.to_provider({"role": "user", "content": "x"}, "gemini")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"shape: 'bedrock' is not one of openai-chat, .*gemini"):
+        wire.to_provider({"role": "user", "content": "x"}, "bedrock")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", wire.__all__)

@@ -52,7 +52,6 @@ def usual_of_session(first: str, last: str) -> Usual:
         "fork": {},
         "create_task": {"task_id": "t"},
         "end_task": {"status": "done"},
-        "read_metadata": {},
         "task_links": {},
         "name": {},
         "task_parents": {},

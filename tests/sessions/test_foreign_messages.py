@@ -16,6 +16,9 @@ from flue_py.core.jsontext import JsonObject
 from flue_py.core.messages import AssistantMessage, ToolResultMessage
 from flue_py.core.sessions import ConvertedMessage
 from flue_py.sessions.incoming import incoming_messages
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.gemini import gemini_list
+from flue_py.wire.lists.said import said_in
 from tests.formats.test_list_round_trips import anthropic_lists, chat_lists, responses_lists, same
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +59,27 @@ ANTHROPIC: list[JsonObject] = [
         ],
     },
     {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
+]
+GEMINI: list[JsonObject] = [
+    {"role": "user", "parts": [{"text": "q"}, {"inlineData": {"mimeType": "image/png", "data": "QUJD"}}]},
+    {
+        "role": "model",
+        "parts": [
+            {"text": "hm", "thought": True},
+            {"functionCall": {"name": "read", "args": {"path": "a"}}, "thoughtSignature": "c2ln"},
+            {"functionCall": {"name": "read", "args": {}}},
+        ],
+    },
+    {
+        "role": "user",
+        "parts": [
+            {"functionResponse": {"name": "read", "response": {"error": "no such file"}}},
+            {"functionResponse": {"name": "read", "response": {"lines": [1, 2.0]}}},
+            {"text": "and now?"},
+        ],
+    },
+    {"role": "model", "parts": [{"text": "done", "thoughtSignature": "c2ln"}]},
+    {"parts": [{"fileData": {"mimeType": "application/pdf", "fileUri": "https://example.org/a.pdf"}}]},
 ]
 RESPONSES: list[JsonObject] = [
     {"role": "user", "content": [{"type": "input_text", "text": "q"}, {"type": "input_image", "image_url": "x:y"}]},
@@ -106,6 +130,35 @@ async def test_an_anthropic_message_may_become_several_of_ours(session: Session)
     assert await roles(session) == ["user", "assistant", "toolResult", "toolResult", "user", "assistant"]
     assert (await session.exclude(ids[2])).entry_ids == (ids[1], ids[2])
     assert [entry.id for entry in await session.turns()] == [ids[0], ids[4]]
+
+
+async def test_a_content_of_gemini_may_become_several_of_ours(session: Session) -> None:
+    appended = await session.append_messages(GEMINI)
+    assert [(each.shape, len(each.entry_ids)) for each in appended.converted] == [
+        ("gemini", count) for count in (1, 1, 3, 1, 1)
+    ]
+    assert await roles(session) == ["user", "assistant", "toolResult", "toolResult", "user", "assistant", "user"]
+    called, first, second = (await session.get_active_path())[1:4]
+    calls = called.fields["content"]
+    assert isinstance(calls, list)
+    assert calls[1:] == [
+        {
+            "type": "toolCall", "id": "call:read:0", "name": "read", "arguments": {"path": "a"},
+            "thoughtSignature": "c2ln",
+        },
+        {"type": "toolCall", "id": "call:read:1", "name": "read", "arguments": {}},
+    ]  # fmt: skip
+    assert (first.fields["toolCallId"], first.fields["isError"]) == ("call:read:0", True)
+    assert (second.fields["toolCallId"], second.fields["content"]) == ("call:read:1", '{"lines": [1, 2.0]}')
+    assert (await session.exclude(first.id)).entry_ids == (called.id, first.id)
+
+
+async def test_a_response_that_comes_alone_answers_its_call(store: Store, session: Session) -> None:
+    for content in GEMINI:
+        await session.append_message(content)
+    assert (await store.verify()).problems == []
+    assert gemini_list(said_in(await session.build_context_entries()), left := Leftovers()).messages == GEMINI
+    assert left.notes() == ()
 
 
 async def test_an_item_of_responses_becomes_a_message(session: Session) -> None:
@@ -215,7 +268,22 @@ async def test_messages_of_ours_are_taken_as_they_are(session: Session) -> None:
         ({"role": "assistant", "content": [{"type": "tool_use"}], "tool_calls": [CALL]}, "content: holds parts"),
         ({"object": "chat.completion", "choices": [{"message": {}}]}, "choices: is a whole completion"),
         ({"object": "response", "output": []}, "output: is a whole response"),
-        ({"role": "model", "parts": [{"text": "x"}]}, "parts: is Gemini's form"),
+        ({"candidates": [{"content": {}}]}, "candidates: is a whole answer of Gemini"),
+        ({"contents": [{"parts": []}]}, "contents: is a whole request to Gemini"),
+        ({"role": "model", "parts": [{"text": 5}]}, r"parts\[0\].text: should be a string"),
+        ({"role": "model", "parts": ["x"]}, r"parts\[0\]: should be an object"),
+        (
+            {"role": "model", "parts": [{"text": "x", "functionCall": {"name": "f"}}]},
+            r"parts\[0\]: has text and function",
+        ),
+        ({"role": "model", "parts": [{"functionCall": {}}]}, r"parts\[0\].functionCall.name: should be"),
+        (
+            {"role": "model", "parts": [{"function_call": {"name": "f", "id": 5}}]},
+            r"parts\[0\].functionCall.id: should",
+        ),
+        ({"role": "model", "parts": [{"functionResponse": {"name": "f"}}]}, r"parts\[0\].functionResponse: stands in"),
+        ({"role": "user", "parts": [{"functionCall": {"name": "f"}}]}, r"parts\[0\].functionCall: stands in"),
+        ({"role": "user", "parts": [{"inlineData": "x"}, {"text": ""}]}, r"parts\[0\].inlineData: should be an object"),
     ],
 )
 async def test_what_cannot_be_converted_is_refused_with_the_path_of_the_field(
@@ -325,7 +393,7 @@ async def test_tools_that_the_api_defines_are_calls_with_results_too(session: Se
 ODD = st.sampled_from([None, True, 5, "", "x", [], ["x"], {}, [{}], {"type": []}, [{"type": {}}], [[]]])
 
 
-@given(data=st.data(), message=st.sampled_from([*CHAT, *ANTHROPIC, *RESPONSES, *TOOLS]))
+@given(data=st.data(), message=st.sampled_from([*CHAT, *ANTHROPIC, *RESPONSES, *TOOLS, *GEMINI]))
 def test_whatever_stands_in_a_field_is_taken_or_refused_by_an_error_of_ours(
     data: st.DataObject, message: JsonObject
 ) -> None:
@@ -357,6 +425,7 @@ def test_whatever_stands_in_a_field_is_taken_or_refused_by_an_error_of_ours(
         (ANTHROPIC[1], "message.content[0].type", "anthropic"),
         (ANTHROPIC[2], "message.content[0].type", "anthropic"),
         ({"role": "assistant", "content": "a", "stop_reason": "end_turn"}, "message.stop_reason", "anthropic"),
+        (GEMINI[2], "message.parts", "gemini"),
         (RESPONSES[2], "message.type", "openai-responses"),
         (RESPONSES[6], "message.content[0].type", "openai-responses"),
     ],
@@ -366,7 +435,7 @@ def test_the_builder_of_one_entry_refuses_a_message_of_a_provider(message: JsonO
         NewEntry.message(message)
     assert str(refused.value).startswith(f"{path}: is of the form {form}, ")
     # An entry that is taken from a file is kept as it is there.
-    if "role" in message:
+    if "role" in message and "content" in message:
         assert json.loads(entry_of_message(message).payload) == message
 
 

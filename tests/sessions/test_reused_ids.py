@@ -63,7 +63,6 @@ CALLS: dict[str, Callable[[Session, str], Awaitable[object]]] = {
     "resolve_entry_id": lambda session, entry: session.resolve_entry_id(entry[:4]),
     "get_tree": lambda session, entry: session.get_tree(),
     "labels": lambda session, entry: session.labels(),
-    "read_metadata": lambda session, entry: session.read_metadata(),
     "task_links": lambda session, entry: session.task_links(),
     "task_parents": lambda session, entry: session.task_parents(),
     "html_report": lambda session, entry: session.html_report(),

@@ -11,6 +11,7 @@ import pytest
 
 import flue_py
 from flue_py import AmbiguousId, EntryNotFound, InvalidArgument, InvalidEntry, JsonObject, NewEntry, Session, Store
+from flue_py.core.jsontext import decode_object
 from flue_py.core.limits import Limits
 from flue_py.core.usage import UsageTotals
 from flue_py.transfer import export_session
@@ -499,21 +500,47 @@ async def test_a_paid_answer_is_kept_whatever_its_usage_says(session: Session, s
 
 
 async def test_metadata_name_task_sessions_as_the_reference_does(store: Store, session: Session) -> None:
-    assert await session.read_metadata() == {}
+    other = await store.get_session(session.id)
+    assert other is not None
     await session.set_metadata({"a": 1})
     one, two = [await session.create_task(task_id=name) for name in ("t1", "t2")]
     named = [{"session": each.id, "taskId": name, "storageKey": each.id} for each, name in ((one, "t1"), (two, "t2"))]
-    assert await session.read_metadata() == {"a": 1, "taskSessions": named}
+    shown = {"a": 1, "taskSessions": named}
+    # The handle knows what it did itself, and others by their next refresh.
+    assert session.metadata == session.info.metadata == shown
+    assert other.metadata == {}
+    assert (await other.refresh()).metadata == other.metadata == shown
+    assert (await session.create_task(task_id="t1")).id == one.id
+    assert session.metadata == shown
     # They are stored once: as links.
-    assert session.metadata == {"a": 1}
-    assert (await one.read_metadata()) == {"parentSession": session.id, "taskId": "t1", "depth": 1}
+    assert decode_object(session.info.metadata_text) == {"a": 1}
+    assert one.metadata == {"parentSession": session.id, "taskId": "t1", "depth": 1}
+    assert (await one.end_task("done")).metadata == one.metadata
     await one.set_metadata({"b": 2})
-    assert (await one.read_metadata()) == {"b": 2, "parentSession": session.id, "taskId": "t1"}
+    assert one.metadata == {"b": 2, "parentSession": session.id, "taskId": "t1", "depth": 1}
     await store.delete_session_tree(two)
-    assert (await session.read_metadata())["taskSessions"] == named
+    await session.refresh()
+    assert session.metadata["taskSessions"] == named
+    async with store.atomic() as tx:
+        three = tx.create_task(session, task_id="t3")
+    named.append({"session": three.id, "taskId": "t3", "storageKey": three.id})
+    assert session.metadata["taskSessions"] == named
+    assert three.metadata == {"parentSession": session.id, "taskId": "t3", "depth": 1}
+
+
+async def test_metadata_that_are_given_back_store_nothing_twice(store: Store, session: Session) -> None:
+    child = await session.create_task(task_id="t", metadata={"a": 1})
+    below = await child.create_task(task_id="u")
+    shown = child.metadata
+    for merge in (False, True):
+        await child.set_metadata({**shown, "b": 2}, merge=merge)
+        assert (child.metadata, child.info.metadata_text) == ({**shown, "b": 2}, '{"a":1,"b":2}')
     # What is written under these names stays, and no link is named twice.
-    await session.set_metadata({"taskSessions": [named[1], "odd"], "parentSession": "mine"})
-    assert await session.read_metadata() == {"taskSessions": [named[1], "odd", named[0]], "parentSession": "mine"}
-    document = (await export_session(session, "flue")).value
+    mine = [{"session": "named by others", "taskId": "x", "storageKey": below.id}, "odd"]
+    await child.set_metadata({"taskSessions": mine, "parentSession": "mine"})
+    assert child.metadata == {"taskSessions": mine, "parentSession": "mine"}
+    document = (await export_session(child, "flue")).value
     assert isinstance(document, dict)
-    assert document["metadata"] == await session.read_metadata()
+    assert document["metadata"] == child.metadata
+    await child.go_back(to=2)
+    assert (child.metadata, child.info.metadata_text) == ({**shown, "b": 2}, '{"a":1,"b":2}')

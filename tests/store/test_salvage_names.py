@@ -292,6 +292,7 @@ async def test_ids_that_the_engine_noted_in_metadata_follow_and_those_of_users_s
         noted = {"format": "codex", "leaf": leaf, "leafId": leaf, "tasks": {"t": leaf}, "below": "kept"}
         assert found[session_id] == {
             "imported": noted, "mine": {"see": [bad_session, bad_entry]}, "parentSession": session_id,
+            "taskSessions": [{"session": task.id, "taskId": "t", "storageKey": task.id}],
         }  # fmt: skip
         assert (found[task.id]["parentSession"], found[task.id]["imported"]) == (session_id, {"below": leaf})
         assert found[plain.id] == {"parentSession": bad_session}
@@ -300,11 +301,7 @@ async def test_ids_that_the_engine_noted_in_metadata_follow_and_those_of_users_s
         assert (session_id, None, f"metadata name others in mine: {stay} as they were") in details
         assert (plain.id, None, f"metadata name others in parentSession: {stay} as they were") in details
         assert (session_id, leaf, f"extra fields name others in of: {stay}") in details
-        assert (
-            task.id,
-            None,
-            "metadata name others in parentSession, imported: what they named has new ids",
-        ) in details
+        assert (task.id, None, "metadata name others in imported: what they named has new ids") in details
         assert (await backend.verify()).problems == []
     finally:
         await backend.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from flue_py.core.jsontext import JsonObject
 from flue_py.core.kinds import BRANCH_SUMMARY, COMPACTION, MESSAGE
 from flue_py.core.sessions import SessionInfo
-from flue_py.core.task_names import with_tasks
 from flue_py.formats.flue.document import session_document
 from flue_py.formats.kit.exported import Exported, SessionTree, exported_json
 from flue_py.wire.leftovers import Leftovers
@@ -33,7 +32,6 @@ def export_flue(session: SessionTree) -> Exported:
         if value:
             left.note(what)
     metadata, updated_us = _as_it_came(info, leaf_id)
-    metadata = with_tasks(metadata, session.tasks)
     document = session_document(
         session.entries, leaf_id, metadata=metadata, created_us=info.created_us, updated_us=updated_us
     )

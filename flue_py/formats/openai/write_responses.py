@@ -2,65 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.projection import ContextEntry
-from flue_py.formats.kit.conversation import Said, answered, speakers_only
 from flue_py.formats.kit.exported import Exported, exported_json
 from flue_py.formats.openai.read_responses import FORMAT
-from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
-from flue_py.wire.differences import restored
 from flue_py.wire.leftovers import Leftovers
-from flue_py.wire.openai_responses import EXTRA, printed_items
-
-_ALSO = frozenset({"developer"})
-_PI_ID = re.compile(r"[^|]+\|(fc|ctc)_[^|]*")
+from flue_py.wire.lists.openai_responses import responses_list
+from flue_py.wire.lists.said import said_in
 
 
 def export_openai_responses(context: Iterable[ContextEntry]) -> Exported:
-    """Return what the model sees as Responses items, every call with an output.
-
-    Reasoning goes out where OpenAI gave it, as the item that came. Outputs stay where they are: the format does not
-    ask for them right behind the calls. Cost: O(messages).
-    """
+    """Return what the model sees as Responses items (see `responses_list`). Cost: O(messages)."""
     left = Leftovers()
-    items: list[JsonValue] = []
-    called: dict[str, str] = {}
-    for said in answered(speakers_only(context, left, also=_ALSO), left, in_place=True):
-        printed = map(_without_pi_id, _printed(said, left))
-        items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]
-    return exported_json(FORMAT, items, left)
-
-
-def _printed(said: Said, left: Leftovers) -> list[JsonObject]:
-    if EXTRA not in said.extra:
-        return printed_items(said.message, Leftovers() if said.is_made_up else left)
-    printed = printed_items(said.message, Leftovers())
-    return [restored(printed[0] if len(printed) == 1 else {}, said.extra[EXTRA])]
-
-
-def _without_pi_id(item: JsonObject) -> JsonObject:
-    """Return an item with the id of its call alone, where pi has put the id of the item behind it."""
-    call_id = item.get("call_id")
-    if not isinstance(call_id, str) or _PI_ID.fullmatch(call_id) is None:
-        return item
-    call_id, _, item_id = call_id.rpartition("|")
-    is_call = str(item.get("type")).endswith("_call")
-    return {**item, "call_id": call_id, **({"id": item_id} if is_call else {})}
-
-
-def _paired(item: JsonObject, called: dict[str, str], *, is_made_up: bool) -> JsonObject:
-    """Return an item; an output that was made up as what its call asks for. ``called`` are the calls before it."""
-    kind, call_id = item.get("type"), item.get("call_id")
-    if not isinstance(call_id, str):
-        return item
-    if not is_made_up:
-        if isinstance(kind, str) and kind.endswith("_call"):
-            called[call_id] = kind
-        return item
-    if called.get(call_id) == TOOL_SEARCH_CALL:
-        found: JsonObject = {"status": "completed", "execution": "client", "tools": []}
-        return {"type": TOOL_SEARCH_OUTPUT, "call_id": call_id, **found}
-    return {**item, "type": "custom_tool_call_output"} if called.get(call_id) == "custom_tool_call" else item
+    return exported_json(FORMAT, [*responses_list(said_in(context), left)], left)

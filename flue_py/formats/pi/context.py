@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from flue_py.core.jsontext import JsonObject, JsonValue
 from flue_py.core.spoken import message_text
-from flue_py.formats.kit.conversation import bash_text
+from flue_py.wire.lists.said import bash_text
 
 
 def messages_for_model(context: Iterable[JsonObject]) -> list[JsonObject]:

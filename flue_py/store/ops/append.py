@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from os import urandom
 from typing import Any
 
 from flue_py.core.calls import CallDifference
 from flue_py.core.entries import NewEntry
+from flue_py.core.frozen import frozen
 from flue_py.core.jsontext import payload_digest
 from flue_py.core.ledger import call_row, default_call_id
 from flue_py.core.listing import slot_of
@@ -74,7 +74,7 @@ def append(
     return planned.write(tx)
 
 
-@dataclass(frozen=True)
+@frozen
 class PlannedAppend:
     """An append that was checked and placed, and not yet written. ``result`` is what it will have done.
 
@@ -110,6 +110,8 @@ class PlannedAppend:
     @property
     def request(self) -> RequestRow | None:
         """The result as it is stored under the idempotency key, where there is one."""
+        if self.idempotency_key is None:
+            return None
         return request_row(self.state, self.idempotency_key, "append", self.digest, told_of(self.result))
 
 
@@ -140,8 +142,7 @@ def plan_append(
     below, parent = place(tx, state, leaf_of(expected) if on_branch else STORED)
     _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
-    named = [new.id for new in entries if isinstance(new.id, str)]
-    if len(named) > 1:
+    if len(entries) > 1 and len(named := [new.id for new in entries if isinstance(new.id, str)]) > 1:
         batch.look_up(named)
     ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
     replaced = sum(new.surrogates_replaced for new in entries)
@@ -292,28 +293,31 @@ class EntryBatch:
         """Add one entry below ``parent`` and return its place."""
         entry_id = self._sources.entry_id() if new.id is None else self._checked_id(new.id)
         lane_id, depth, parent_lane, fork_depth = self._choose_place(parent)
-        own = new.usage if new.counted else NO_USAGE
-        before = NO_USAGE if parent is None else parent.totals
-        totals = before if own is NO_USAGE else before.plus(own)
         at = self.now_us if new.created_us is None else new.created_us
-        calls = self._book(new, entry_id, at)
+        if parent is None:
+            parent_id, totals, paid = None, NO_USAGE, NOTHING_PAID
+        else:
+            parent_id, totals, paid = parent.id, parent.totals, parent.paid
+        if new.counted and new.usage is not NO_USAGE:
+            totals = totals.plus(new.usage)
+        calls = self._book(new, entry_id, at) if new.calls else []
         self._paying.append((parent, calls))
-        above = NOTHING_PAID if parent is None else parent.paid
-        paid = above if not calls else above.plus(paid_by(calls))
-        stored = pack(new.payload)
-        for blob in stored.blobs:
+        if calls:
+            paid = paid.plus(paid_by(calls))
+        payload, packed, blob_name, blobs, cuts = pack(new.payload)
+        for blob in blobs:
             self.blobs[blob.sha256] = blob
-        for cut in stored.cuts:
-            self.attachments.append((self.state.tree_id, lane_id, depth, *cut))
+        state = self.state
+        for cut in cuts:
+            self.attachments.append((state.tree_id, lane_id, depth, *cut))
         self.rows.append((
-            self.state.tree_id, lane_id, depth, entry_id, None if parent is None else parent.id,
-            new.kind, new.role, new.source, self.state.key, self.revision, len(self.ids), at, int(new.counted),
-            *totals, *paid, payload_digest(new.payload), stored.blob, stored.packed, new.extra, stored.payload,
+            state.tree_id, lane_id, depth, entry_id, parent_id, new.kind, new.role, new.source, state.key,
+            self.revision, len(self.ids), at, int(new.counted), *totals, *paid, payload_digest(new.payload),
+            blob_name, packed, new.extra, payload,
         ))  # fmt: skip
         self._count(new, entry_id, at)
         self._filled.add((lane_id, depth))
-        owner = self.state.key
-        position = Position(entry_id, lane_id, depth, totals, paid, owner, parent_lane, fork_depth, has_child=False)
+        position = Position(entry_id, lane_id, depth, totals, paid, state.key, parent_lane, fork_depth, False)
         self._placed[entry_id] = position
         return position
 
@@ -331,26 +335,29 @@ class EntryBatch:
             tx.insert(INSERT_ATTACHMENT, self.attachments)
         if self.lanes:
             tx.insert(INSERT_LANE, [(tree_id, *lane) for lane in self.lanes])
-        gone = take_back(tx, self._replaced)
-        reported = insert_calls(tx, tree_id, self.calls, self._conflict, self.drawn)
-        self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
-        if len(reported) < len(self._reported):
-            self._renew_sums({call.identity for call in reported})
-        self.check_sums()
+        replaces = self._write_calls(tx) if self.calls else False
         tx.insert(INSERT_ENTRY, self.rows)
-        # A session that has spent something is named in the ledger already.
-        if reported and self.names_payer:
-            tx.insert(INSERT_PAYER, [(tree_id, *self.payer)])
         tx.run(append_sql.UPDATE_AFTER_APPEND, **self.session_update(leaf))
         if self.newest_us is not None and slot_of(self.newest_us) != self.state.active_slot:
             tx.run(append_sql.UPDATE_SLOT, session_key=self.state.key)
-        if gone:
+        if replaces:
             renew_sums(tx, tree_id, self.state.key)
 
-    def check_sums(self) -> None:
-        """Raise `InvalidEntry` where the sums of what a path paid would leave 64 bits."""
-        if self._reported:
-            check_path(self.paid)
+    def _write_calls(self, tx: Transaction) -> bool:
+        """Write the paid calls, and note what they add; return whether they take the place of others.
+
+        Raises `InvalidEntry` where the sums of what a path paid would leave 64 bits.
+        """
+        gone = take_back(tx, self._replaced)
+        reported = insert_calls(tx, self.state.tree_id, self.calls, self._conflict, self.drawn)
+        self.note_spending(paid_by(reported).minus(paid_by(gone)) if gone else paid_by(reported))
+        if len(reported) < len(self._reported):
+            self._renew_sums({call.identity for call in reported})
+        check_path(self.paid)
+        # A session that has spent something is named in the ledger already.
+        if reported and self.names_payer:
+            tx.insert(INSERT_PAYER, [(self.state.tree_id, *self.payer)])
+        return bool(gone)
 
     def _renew_sums(self, new: set[tuple[str, str, str]]) -> None:
         """Let calls add nothing to the sums that the ledger had before, booked on another entry."""

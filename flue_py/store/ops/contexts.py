@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
-from flue_py.core.jsontext import JsonObject, decode_json, decode_object, payload_digest
+from flue_py.core.jsontext import JsonObject, decode_intact, decode_json, decode_object, payload_digest
 from flue_py.core.kinds import CONTEXT_KINDS, EXCLUSION
 from flue_py.core.projection import context_of, pinned_ids, synthetic_message
 from flue_py.core.sessions import (
@@ -137,10 +137,15 @@ def _messages(
             if other_kind == EXCLUSION:
                 return None
             continue
-        try:
-            data = payload if payload is not None else apart(tx, tree_id, packed, blob)
-        except CorruptStore:
-            return None
+        data = payload
+        if data is None:
+            try:
+                data = apart(tx, tree_id, packed, blob)
+            except CorruptStore:
+                return None
+        if other_kind is None and (message := decode_intact(data, digest)) is not None:
+            messages.append(message)
+            continue
         if payload_digest(data) != digest:
             whole = payloads.whole(depth, digest, data)
             if whole is None:

@@ -45,7 +45,7 @@ def update_session(
     if callable(metadata_text):
         metadata_text = metadata_text(info.metadata_text)
     if metadata_text is not None:
-        wanted.append(("metadata", metadata_text))
+        wanted.append(("metadata", info.task_names.taken_from(metadata_text, info.metadata_text)))
     if not isinstance(completed_us, Stored):
         wanted.append(("completed", None if completed_us is None else str(completed_us)))
     edits = [Edit(what, None, row_value(info, what), after) for what, after in wanted]

@@ -57,6 +57,7 @@ def _sessions_after(tx: Transaction, listing: Listing, last: Place | None, count
         "prefix": prefix,
         "end_prefix": prefix + _ABOVE_SCOPES,
         "needle": where.needle,
+        "asks_links": int(where.asks_links),
     }
     if last is not None:
         parameters |= {"last_text": last.value, "last_number": last.value, "last_key": last.number}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.listing import slot_of
 from flue_py.core.log import NO_NOTE, Edit, Note
 from flue_py.core.rows import EditRow, LinkRow, RequestRow, SessionRow
@@ -23,6 +22,7 @@ from flue_py.core.sessions import (
     is_storable,
     require_meant,
 )
+from flue_py.core.task_names import NO_TASK_NAMES, TaskNames, without_parent
 from flue_py.errors import SessionExists, SessionNotFound, TaskDepthExceeded
 from flue_py.store.ops.state import (
     content_digest,
@@ -75,15 +75,17 @@ def _insert_session(tx: Transaction, planned: PlannedSession) -> SessionInfo:
 
 
 class PlannedSession(NamedTuple):
-    """A session that is to be made: its tree, and its row."""
+    """A session that is to be made: its tree, its row, and what links that were made before it say of it."""
 
     tree_id: int
     row: SessionRow
+    task_names: TaskNames
 
     @property
     def info(self) -> SessionInfo:
         """The session as it will be."""
-        return SessionInfo(*(getattr(self.row, column) for column in sessions_sql.SESSION_COLUMNS))
+        columns = (getattr(self.row, column) for column in sessions_sql.SESSION_COLUMNS)
+        return SessionInfo(*(*columns, self.task_names))
 
 
 def _plan_session(
@@ -107,9 +109,13 @@ def _plan_session(
                 "open it with mode='get' or 'get_or_create'",
             )
     session_id = sources.session_id() if new.id is None else new.id
+    names = NO_TASK_NAMES
     # A generated id that is taken meets the unique key, and the transaction is run again with another.
-    if new.id is not None and tx.first(sessions_sql.SESSION_BY_ID, id=session_id) is not None:
-        raise SessionExists(session_id)
+    if new.id is not None:
+        is_taken, parent = tx.first(sessions_sql.ID_TAKEN, id=session_id) or (None, None)
+        if is_taken is not None:
+            raise SessionExists(session_id)
+        names = sessions_sql.task_of(kind, task_depth, None if parent is None else json.loads(parent))
     session_key = tx.new_key()
     now = sources.now_us()
     created = now if new.created_us is None else new.created_us
@@ -134,7 +140,7 @@ def _plan_session(
         active_at=created,
         active_slot=slot_of(created),
     )
-    return PlannedSession(session_key if source is None else source.tree_id, row)
+    return PlannedSession(session_key if source is None else source.tree_id, row, names)
 
 
 def fork(
@@ -259,20 +265,10 @@ def create_task(
                 f"session {parent_id!r}: Maximum task depth ({max_depth}) exceeded; "
                 "start the task from a session further up"
             )
-        metadata: JsonObject = decode_object(new.metadata_text)
-        metadata |= {"parentSession": parent_id, "taskId": task_id, "depth": depth}
-        child = NewSession(
-            key=new.key,
-            title=new.title,
-            metadata_text=encode_json(metadata, "metadata")[0],
-            cwd=new.cwd,
-            config_path=new.config_path,
-            id=new.id,
-            created_us=new.created_us,
-            auto_title=new.auto_title,
-        )
-        info = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
-        _insert_link(tx, sources, state, task_id, info.id, state.leaf, "running")
+        child = replace(new, metadata_text=without_parent(new.metadata_text))
+        made = _insert_session(tx, _plan_session(tx, sources, child, "task", state.scope, task_depth=depth))
+        _insert_link(tx, sources, state, task_id, made.id, state.leaf, "running")
+        info = require_session(tx, made.id)
     remember_result(tx, state, idempotency_key, "task", digest, info.id)
     return info
 

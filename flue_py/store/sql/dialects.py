@@ -101,6 +101,34 @@ PAYLOAD_STORAGE = _piece("typeof(e.payload)", "CAST('text' AS TEXT)")
 SCOPE_OF_ROW = _piece("+s.scope", "s.scope")
 # The tree of an entry, not to be found by an index: SQLite would look all entries of the tree up in their table.
 TREE_OF_ROW = _piece("+e.tree_id", "e.tree_id")
+# What links say of the session ``s``, as JSON text: its depth, the first link to it, its own links. NULL if nothing;
+# most sessions have no link, and most stores none at all, which is found out first.
+_PARENT = (
+    "(SELECT {array}(p.id, t.task_id) FROM task_links t JOIN sessions p ON p.session_key = t.parent_key"
+    " WHERE t.child_id = {child} ORDER BY p.id LIMIT 1)"
+)
+_TASKS = (
+    "(SELECT {group}({array}(t.position, t.task_id, t.child_id)) FROM task_links t WHERE t.parent_key = s.session_key)"
+)
+_LINKED = (
+    "EXISTS (SELECT 1 FROM task_links) AND (EXISTS (SELECT 1 FROM task_links t WHERE t.parent_key = s.session_key)"
+    " OR EXISTS (SELECT 1 FROM task_links t WHERE t.child_id = s.id))"
+)
+_LITE = {"array": "json_array", "group": "json_group_array"}
+_POST = {"array": "json_build_array", "group": "json_agg"}
+# A JSON value that went through a sorter is text again on SQLite.
+LINKS_AS_JSON = _piece(
+    f"CASE WHEN {_LINKED} THEN json_array(s.task_depth, json({_PARENT}), json({_TASKS})) END".format(
+        **_LITE, child="s.id"
+    ),
+    f"CASE WHEN {_LINKED} THEN CAST(json_build_array(s.task_depth, {_PARENT}, {_TASKS}) AS TEXT) END".format(
+        **_POST, child="s.id"
+    ),
+)
+# The same for a session with the id ``:id`` that is not there yet: only a link to it can be.
+LINK_TO_ID_AS_JSON = _piece(
+    f"{_PARENT}".format(**_LITE, child=":id"), f"CAST({_PARENT} AS TEXT)".format(**_POST, child=":id")
+)
 # Where a text begins in another: a function.
 PLACE_IN = _piece("instr", "strpos")
 # What PostgreSQL does with a blob that is there: it is locked, so that who deletes it meanwhile sees its new use.

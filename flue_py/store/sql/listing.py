@@ -9,7 +9,7 @@ from flue_py.core.listing import SLOT_BITS, Ordering, SessionOrder
 from flue_py.core.sessions import SessionInfo
 from flue_py.store.seam import Statement
 from flue_py.store.sql.dialects import IN_IDS, PLACE_IN, SCOPE_OF_ROW, TREE_OF_ROW, statement
-from flue_py.store.sql.sessions import SESSION
+from flue_py.store.sql.sessions import SESSION, session_of
 
 SessionIdsFrom = TypedDict("SessionIdsFrom", {"count": int, "prefix": str, "end_prefix": str})
 # What a page may take: what is filtered by, and where it begins.
@@ -20,7 +20,7 @@ Page = TypedDict(
         "min_messages": int, "max_messages": int, "min_entries": int, "max_entries": int,
         "min_tokens": int, "max_tokens": int, "min_cost": int, "max_cost": int,
         "created_after_us": int, "created_before_us": int, "updated_after_us": int, "updated_before_us": int,
-        "ids": str, "prefix": str, "end_prefix": str, "needle": str,
+        "ids": str, "prefix": str, "end_prefix": str, "needle": str, "asks_links": int,
         "last_text": str, "last_number": int, "last_key": int,
     },
 )  # fmt: skip
@@ -46,8 +46,9 @@ _WHERE = {
     "scope": "s.scope = :scope",
     "scopes": f"s.scope {IN_IDS}",
     "scope_prefix": "s.scope >= :prefix AND s.scope < :end_prefix",
-    # What is read into more than this says is compared by `SessionFilter.has_metadata`.
-    "metadata": f"{PLACE_IN}(s.metadata, :needle) > 0",
+    # What is read into more than this says is compared by `SessionFilter.has_metadata`. What links say is in no text.
+    "metadata": f"({PLACE_IN}(s.metadata, :needle) > 0 OR (:asks_links = 1 AND EXISTS"
+    " (SELECT 1 FROM task_links t WHERE t.child_id = s.id)))",
     "kind": "s.kind = :kind",
     "key": "s.key = :key",
     "cwd": "s.cwd = :cwd",
@@ -90,7 +91,7 @@ def session_page(ordering: Ordering, filters: frozenset[str], *, is_first: bool)
         conditions.append(f"{start} AND ({value}, s.session_key) {below} (:{last}, :last_key)")
     order = ", ".join(by)
     tail = f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :count"
-    return statement(Page, SessionInfo)(f"SELECT {SESSION} FROM sessions s {tail}")
+    return statement(Page, session_of)(f"SELECT {SESSION} FROM sessions s {tail}")
 
 
 SESSION_IDS_FROM = statement(SessionIdsFrom, tuple[str])(

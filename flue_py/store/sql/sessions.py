@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import TypedDict
 
 from flue_py.core.sessions import SessionInfo
-from flue_py.store.seam import Nothing
-from flue_py.store.sql.dialects import IN_IDS, IN_KEYS, announced, statement
+from flue_py.core.task_names import NO_TASK_NAMES, TaskNames
+from flue_py.store.seam import Nothing, Row
+from flue_py.store.sql.dialects import IN_IDS, IN_KEYS, LINK_TO_ID_AS_JSON, LINKS_AS_JSON, announced, statement
 from flue_py.store.sql.takes import Id, Ids, Keys, Tree
 
 ScopeKey = TypedDict("ScopeKey", {"scope": str, "key": str})
@@ -20,14 +23,39 @@ UpdateCompleted = TypedDict("UpdateCompleted", {"session_key": int, "completed_a
 
 # The fields of a session that its row names otherwise; times are in microseconds (``_us``), and end in ``_at`` there.
 _NAMED = {"leaf_id": "leaf", "metadata_text": "metadata", "spent_picodollars": "spent_cost"}
-SESSION_COLUMNS = tuple(_NAMED.get(each.name, each.name.replace("_us", "_at")) for each in fields(SessionInfo))
-SESSION = ", ".join(f's."{name}"' for name in SESSION_COLUMNS)
-SESSION_BY_ID = statement(Id, SessionInfo)(
-    f"SELECT {SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL"
+SESSION_COLUMNS = tuple(
+    _NAMED.get(each.name, each.name.replace("_us", "_at")) for each in fields(SessionInfo) if each.name != "task_names"
 )
-SESSION_BY_KEY = statement(ScopeKey, SessionInfo)(
+_KIND = SESSION_COLUMNS.index("kind")
+# What `session_of` reads. The links come along, since they are part of the metadata that are shown.
+SESSION = ", ".join([*(f's."{name}"' for name in SESSION_COLUMNS), LINKS_AS_JSON])
+
+
+def session_of(row: Row) -> SessionInfo:
+    """Return the columns of `SESSION` as a session."""
+    if row[-1] is None:
+        return SessionInfo(*row[:-1])
+    depth, parent, tasks = json.loads(row[-1])
+    named = tuple((task_id, child_id) for _, task_id, child_id in sorted(tasks or ()))
+    return SessionInfo(*(*row[:-1], replace(task_of(row[_KIND], depth, parent), tasks=named)))
+
+
+def task_of(kind: str, depth: int, parent: Sequence[str] | None) -> TaskNames:
+    """Return whose task a session of this kind and depth is, by the link to it: the parent's id and the task's."""
+    if parent is None:
+        return NO_TASK_NAMES
+    parent_id, task_id = parent
+    return TaskNames(parent=(parent_id, task_id), depth=depth if kind == "task" else None)
+
+
+SESSION_BY_ID = statement(Id, session_of)(f"SELECT {SESSION} FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL")
+SESSION_BY_KEY = statement(ScopeKey, session_of)(
     f"SELECT {SESSION} FROM sessions s WHERE s.scope = :scope AND s.key = :key AND s.key IS NOT NULL"
     " AND s.trashed_at IS NULL"
+)
+# Whether an id is taken, and by which link a session with that id would be found: links may be made before it.
+ID_TAKEN = statement(Id, tuple[int | None, str | None])(
+    f"SELECT (SELECT 1 FROM sessions s WHERE s.id = :id AND s.trashed_at IS NULL), {LINK_TO_ID_AS_JSON}"
 )
 SESSION_IDS = statement(Tree, tuple[int, str])("SELECT s.session_key, s.id FROM sessions s WHERE s.tree_id = :tree_id")
 # Where the id of a deleted session is used again, its forks name none: the marks of the new one are not theirs to see.

@@ -326,16 +326,17 @@ class LogKeeper:
         self._busy_ms = busy_ms
         self._due = LOG_LIMIT
 
-    def after_commit(self, execute: Callable[[str], Cursor]) -> None:
+    def after_commit(self, execute: Callable[[str], Cursor], size: int | None = None) -> None:
         """Empty the log if it is too long and can be had. ``execute`` runs SQL on the writer's connection.
 
-        What fails here is no concern of the transaction before, and the next one will meet it. One look at the
-        file's size, as a rule; a wait of 50 ms to a second at each doubling while a long read goes on.
+        ``size`` is how long the log is, if that was just looked up. What fails here is no concern of the transaction
+        before, and the next one will meet it. A wait of 50 ms to a second at each doubling while a long read goes on.
         """
-        try:
-            size = os.stat(self._log).st_size
-        except OSError:
-            return
+        if size is None:
+            try:
+                size = os.stat(self._log).st_size
+            except OSError:
+                return
         if size <= LOG_LIMIT:
             self._due = LOG_LIMIT
             return

@@ -25,6 +25,10 @@ def identity_of(path: str | Path) -> Identity:
     return status.st_dev, status.st_ino
 
 
+class LogLost(Exception):
+    """The log of a database or its index was taken away; the message says which, and how."""
+
+
 class LogFiles:
     """The log and the index of a database, while ``connection``, or another one, keeps both of them there.
 
@@ -41,16 +45,22 @@ class LogFiles:
         self._frame = _FRAME_HEADER + int(connection.execute("PRAGMA page_size").fetchone()[0])
         self._size = self._log_size()
 
-    def fault(self) -> str | None:
-        """Return what became of the two, where they are not what and where they were. Two looks at the file system."""
-        for path in self._identities:
+    def look(self) -> int:
+        """Return how long the log is now. Raises `LogLost` where one of the two is not what and where it was.
+
+        Two looks at the file system.
+        """
+        size = 0
+        for path, identity in self._identities.items():
             try:
-                found = identity_of(path)
+                status = os.stat(path)
             except OSError as error:
-                return f"{path} was removed or moved while the store was open ({error.strerror})"
-            if found != self._identities[path]:
-                return f"{path} was replaced by another file while the store was open"
-        return None
+                raise LogLost(f"{path} was removed or moved while the store was open ({error.strerror})") from error
+            if (status.st_dev, status.st_ino) != identity:
+                raise LogLost(f"{path} was replaced by another file while the store was open")
+            if path is self._log:
+                size = status.st_size
+        return size
 
     @property
     def are_somebody_elses(self) -> bool:
@@ -62,12 +72,15 @@ class LogFiles:
         """Whether nothing is where the log was."""
         return not os.path.lexists(self._log)
 
-    def has_shrunk(self) -> bool:
-        """Return whether the log is shorter than it was found before. Under the write lock nobody may shorten it."""
-        size = self._log_size()
-        if size < self._size:
+    def has_shrunk(self, size: int | None = None) -> bool:
+        """Return whether the log is shorter than it was found before. Under the write lock nobody may shorten it.
+
+        ``size`` is what `look` has just returned; without it, the file is asked.
+        """
+        found = self._log_size() if size is None else size
+        if found < self._size:
             return True
-        self._size = size
+        self._size = found
         return False
 
     def has_lost_frames(self, connection: sqlite3.Connection) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from flue_py.errors import InvalidArgument, StoreUnavailable, WrongProcess
-from flue_py.store.sqlite.log_files import Identity, LogFiles, identity_of
+from flue_py.store.sqlite.log_files import Identity, LogFiles, LogLost, identity_of
 
 
 class OpenFile:
@@ -55,10 +55,11 @@ class OpenFile:
         """Whether another log, or another index, has taken the place of this file's."""
         return self._log is not None and self._log.are_somebody_elses
 
-    def require_in_place(self) -> None:
+    def require_in_place(self) -> int:
         """Raise `StoreUnavailable` where nobody would find what is written: a file was removed, moved or replaced.
 
-        Once the log or its index is lost, that remains so. Three looks at the file system.
+        Once the log or its index is lost, that remains so. Returns how long the log is, 0 where there is none. Three
+        looks at the file system.
         """
         try:
             found = identity_of(self._path)
@@ -71,9 +72,14 @@ class OpenFile:
             raise StoreUnavailable(
                 f"{self._path} was replaced by another file while it was open; close the store, and open it again"
             )
+        size = 0
         if self._lost is None and self._log is not None:
-            self._lost = self._log.fault()
+            try:
+                size = self._log.look()
+            except LogLost as lost:
+                self._lost = str(lost)
         self._require_not_lost()
+        return size
 
     def refuse_here(self) -> None:
         """Refuse to open the file in this process again, where connections with a lost log or index stay open."""
@@ -84,21 +90,21 @@ class OpenFile:
         """Whether the log or its index was found to be lost."""
         return self._lost is not None
 
-    def log_has_shrunk(self) -> bool:
-        """Return whether the log is shorter than it was."""
-        return self._log is not None and self._log.has_shrunk()
+    def log_has_shrunk(self, size: int | None = None) -> bool:
+        """Return whether the log is shorter than it was; ``size`` is what it is now, if that was just looked up."""
+        return self._log is not None and self._log.has_shrunk(size)
 
     def lose_log(self) -> None:
         """Raise `StoreUnavailable`, now and from here on, since the log was cut short by somebody else."""
         self._lost = f"the log of {self._path} was cut short while the store was open"
         self._require_not_lost()
 
-    def require_whole_log(self, connection: sqlite3.Connection) -> None:
+    def require_whole_log(self, connection: sqlite3.Connection, size: int | None = None) -> None:
         """Raise `StoreUnavailable` where the log is shorter than what is in it; outside a transaction.
 
-        One look at the file system, and a checkpoint where the log has become shorter.
+        ``size`` is what the log is now, if that was just looked up. A checkpoint where it has become shorter.
         """
-        if self._log is not None and self._log.has_shrunk() and self._log.has_lost_frames(connection):
+        if self._log is not None and self._log.has_shrunk(size) and self._log.has_lost_frames(connection):
             self.lose_log()
 
     def _require_not_lost(self) -> None:

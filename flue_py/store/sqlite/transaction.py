@@ -48,20 +48,20 @@ class SqliteTransaction(SoleWriter):
         self.wrote = False
 
     def rows(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> Sequence[R]:
-        cursor = self._connection.execute(statement.sql, parameters)
+        cursor = self._connection.execute(statement.positional, statement.in_order(parameters))
         self.wrote = self.wrote or statement.writes
         make = statement.make
         return cursor.fetchall() if make is None else list(map(make, cursor))
 
     def first(self, statement: Statement[P, R], /, *_: P.args, **parameters: P.kwargs) -> R | None:
-        row = self._connection.execute(statement.sql, parameters).fetchone()
+        row = self._connection.execute(statement.positional, statement.in_order(parameters)).fetchone()
         make = statement.make
         made: R | None = row if row is None or make is None else make(row)
         return made
 
     def run(self, statement: Statement[P, Nothing], /, *_: P.args, **parameters: P.kwargs) -> int:
         self.wrote = True
-        return self._connection.execute(statement.sql, parameters).rowcount
+        return self._connection.execute(statement.positional, statement.in_order(parameters)).rowcount
 
     def run_many(self, statement: Statement[P, R], parameters: Sequence[Parameters]) -> None:
         self.wrote = True

@@ -86,6 +86,7 @@ class Writer:
         self._file = file
         self._busy_timeout = busy_timeout
         self._log = LogKeeper(path.absolute())
+        self._log_size = 0
         self._states = _KnownStates()
         self.journal = WAL
         self._note_journal()
@@ -109,7 +110,7 @@ class Writer:
 
     def look_after_log(self) -> None:
         """Keep the log bounded: to be called after each commit, once nobody waits for it any more."""
-        self._log.after_commit(self._connection.execute)
+        self._log.after_commit(self._connection.execute, self._log_size)
 
     def rescue_log(self) -> None:
         """Move what the log holds into the database where nobody would find it; any thread may ask."""
@@ -200,8 +201,7 @@ class Writer:
 
         Raises the driver's errors and `StoreUnavailable` where nothing was committed, `OutcomeUnknown`.
         """
-        self._file.require_in_place()
-        if self._file.log_has_shrunk():
+        if self._file.log_has_shrunk(self._file.require_in_place()):
             self._file.lose_log()
         try:
             commit(self._connection, self._busy_timeout, _wanted(operations))
@@ -211,8 +211,8 @@ class Writer:
                 raise
             raise unknown from error
         try:
-            self._file.require_in_place()
-            self._file.require_whole_log(self._connection)
+            self._log_size = self._file.require_in_place()
+            self._file.require_whole_log(self._connection, self._log_size)
         except StoreUnavailable as error:
             raise lost_while_committing(error) from error
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from flue_py.core.jsontext import decode_object
+from typing import cast
+
+from flue_py.core.jsontext import JsonObject, JsonValue, to_json
+from flue_py.core.listing import SessionFilter
 from flue_py.core.log import Edit, Note, ended_task
 from flue_py.core.sessions import STORED, NewSession, Seen, TaskLink
 from flue_py.errors import InvalidArgument, LeafConflict, SessionExists, SessionNotFound, TaskDepthExceeded
@@ -36,6 +39,86 @@ class TaskContract:
         assert child.metadata == {"a": [1], "parentSession": parent.id, "taskId": "t-1", "depth": 1}
         grandchild = await backend.create_task(child.id, "t-2", NewSession())
         assert grandchild.metadata == {"parentSession": child.id, "taskId": "t-2", "depth": 2}
+        # The link says so, and nothing else.
+        assert (child.metadata_text, grandchild.metadata_text) == ('{"a":[1]}', "{}")
+
+    async def test_metadata_name_what_links_say_wherever_a_session_is_returned(self, backend: Backend) -> None:
+        parent = await backend.create_session(NewSession(key="p", metadata_text='{"a":1}'))
+        child = await backend.create_task(parent.id, "t", NewSession())
+        await backend.link_task(parent.id, "later", "u")
+        tasks: list[JsonValue] = [
+            {"session": name, "taskId": task, "storageKey": name} for name, task in ((child.id, "t"), ("later", "u"))
+        ]
+        shown: JsonObject = {"a": 1, "taskSessions": tasks}
+        listed = await backend.list_sessions(scope=None, kind=None, limit=10, cursor=None)
+        for found in (
+            await backend.get_session(parent.id),
+            await backend.get_session_by_key("p", ""),
+            await backend.update_session(parent.id, title="x"),
+            *(info for info in listed.sessions if info.id == parent.id),
+        ):
+            assert found is not None
+            assert (found.metadata, found.metadata_text) == (shown, '{"a":1}')
+        told: JsonObject = {"parentSession": parent.id, "taskId": "u"}
+        later = await backend.create_session(NewSession(id="later"))
+        assert (later.metadata, (await session_info(backend, "later")).metadata) == (told, told)
+        fork = await backend.fork(parent.id, None, NewSession(id="fork"))
+        assert fork.metadata == {}
+        await backend.delete_tree(fork.id)
+        await backend.link_task(child.id, "fork", "v")
+        fork = await backend.fork(parent.id, None, NewSession(id="fork"))
+        assert fork.metadata == {"parentSession": child.id, "taskId": "v"}
+        assert (await backend.end_task(child.id, "done")).metadata == {
+            "parentSession": parent.id, "taskId": "t", "depth": 1, "taskSessions": [
+                {"session": "fork", "taskId": "v", "storageKey": "fork"}
+            ],
+        }  # fmt: skip
+        # A link outlives its child.
+        await backend.delete_tree(child.id)
+        assert (await session_info(backend, parent.id)).metadata == shown
+
+    async def test_metadata_name_the_first_parent_by_id(self, backend: Backend) -> None:
+        for parent_id in ("b", "a"):
+            await backend.create_session(NewSession(id=parent_id))
+        child = await backend.create_task("b", "of b", NewSession())
+        await backend.link_task("a", child.id, "of a")
+        found = await session_info(backend, child.id)
+        assert found.metadata == {"parentSession": "a", "taskId": "of a", "depth": 1}
+
+    async def test_metadata_may_be_changed_and_given_back(self, backend: Backend) -> None:
+        parent = await new_session(backend)
+        child = await backend.create_task(parent.id, "t", NewSession(metadata_text='{"a":1}'))
+        await backend.create_task(child.id, "below", NewSession())
+        shown = (await session_info(backend, child.id)).metadata
+        text = to_json({**shown, "b": 2}).decode()
+        updated = await backend.update_session(child.id, metadata_text=text)
+        assert (updated.metadata, updated.metadata_text) == ({**shown, "b": 2}, '{"a":1,"b":2}')
+        # What no link says is kept, and stands before what links say.
+        other: JsonObject = {"parentSession": "mine", "depth": 7, "taskSessions": ["odd"]}
+        updated = await backend.update_session(child.id, metadata_text=to_json({**shown, **other}).decode())
+        assert updated.metadata == {
+            **shown,
+            **other,
+            "taskSessions": ["odd", *cast("list[str]", shown["taskSessions"])],
+        }
+        again = await backend.update_session(child.id, metadata_text=to_json(updated.metadata).decode())
+        assert (again.metadata, again.metadata_text) == (updated.metadata, updated.metadata_text)
+        (line,) = await backend.read_log(child.id, before=None, limit=1)
+        assert [edit.after for edit in line.edits] == [again.metadata_text]
+
+    async def test_tasks_are_found_by_what_their_links_say(self, backend: Backend) -> None:
+        one, two = await new_session(backend), await new_session(backend)
+        tasks = [await backend.create_task(each.id, name, NewSession()) for each in (one, two) for name in ("t", "u")]
+        written = await backend.create_session(NewSession(metadata_text='{"taskId":"t"}'))
+        for asked, found in (
+            ((("taskId", "t"),), {tasks[0].id, tasks[2].id, written.id}),
+            ((("parentSession", two.id),), {tasks[2].id, tasks[3].id}),
+            ((("parentSession", one.id), ("depth", 1), ("taskId", "u")), {tasks[1].id}),
+            ((("depth", 2),), set[str]()),
+        ):
+            where = SessionFilter(metadata=asked)
+            page = await backend.list_sessions(scope=None, kind=None, limit=10, cursor=None, where=where)
+            assert {info.id for info in page.sessions} == found
 
     async def test_a_task_links_its_parent_to_it_and_counts_one_revision_there(self, backend: Backend) -> None:
         parent = await new_session(backend, *talk(2))
@@ -250,7 +333,7 @@ class TaskContract:
         await backend.link_task(root.id, "one", "t")
         await backend.link_task(root.id, "three", "again")
         depths = [await backend.create_task(name, "new", NewSession(), max_depth=9) for name in names]
-        assert [decode_object(info.metadata_text)["depth"] for info in depths] == [2, 3, 4]
+        assert [info.metadata["depth"] for info in depths] == [2, 3, 4]
         async with refused(backend, TaskDepthExceeded):
             await backend.create_task("three", "newer", NewSession(), max_depth=3)
 

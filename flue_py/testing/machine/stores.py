@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from flue_py.core.calls import PaidCall
 from flue_py.core.entries import Entry, NewEntry
+from flue_py.core.jsontext import decode_object, encode_json
 from flue_py.core.ledger import DIMENSIONS, LedgerQuery
 from flue_py.core.log import LogLine, Note
 from flue_py.core.operations import Committed
@@ -389,16 +390,18 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule(pick=picks, title=st.none() | strategies.labels, completed=st.sampled_from([STORED, None, 5]), seen=picks)
     def update(self, pick: int, title: str | None, completed: int | Stored | None, seen: int) -> None:
-        """Change a session's row."""
+        """Change a session's row; give it the metadata of a session, its own as they are shown among them."""
         session_id = self._session(pick)
         expected = self._seen(session_id, seen)
+        shown = self._run(self._model.get_session(session_id if pick % 2 else self._session(seen)))
+        text = encode_json({**({} if shown is None else shown.metadata), "n": 1}, "metadata")[0]
         self._change(
             session_id,
             lambda backend: backend.update_session(
                 session_id,
                 title=title,
                 auto_title=title,
-                metadata_text='{"n":1}',
+                metadata_text=text,
                 completed_us=completed,
                 expected=expected,
             ),
@@ -554,8 +557,8 @@ def _comparable_answer(result: object) -> object:
 
 
 def comparable(info: SessionInfo) -> SessionInfo:
-    """Return a session without what stores may differ in: the spelling of metadata."""
-    return replace(info, metadata_text=repr(info.metadata))
+    """Return a session without what stores may differ in: the spelling of metadata, those stored and those shown."""
+    return replace(info, metadata_text=repr((decode_object(info.metadata_text), info.metadata)))
 
 
 async def _told(backend: Backend, session_id: str, probes: Iterable[str]) -> dict[str, object]:

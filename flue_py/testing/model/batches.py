@@ -135,7 +135,7 @@ class StoreModel(ModelStore):
         """Return what an operation came to, for a retry."""
         if isinstance(outcome, (Appended, Moved)):
             return replace(outcome, replayed=True)
-        return self._made(outcome.id, "session").info if isinstance(outcome, SessionInfo) else outcome
+        return self._told(self._made(outcome.id, "session")) if isinstance(outcome, SessionInfo) else outcome
 
     def _committed(
         self, operations: Sequence[Operation], outcomes: Sequence[Outcome], *, replayed: bool = False

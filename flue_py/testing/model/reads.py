@@ -40,6 +40,7 @@ from flue_py.core.sessions import (
     require_meant,
 )
 from flue_py.core.settings import PathSettings
+from flue_py.core.task_names import TaskNames
 from flue_py.core.turns import begins_turn
 from flue_py.core.usage import Usage, UsageWindow
 from flue_py.errors import AmbiguousId, EntryNotFound, InvalidArgument, SessionNotFound
@@ -79,7 +80,19 @@ class ModelReads:
         if session is None or (scope is not None and session.info.scope != scope):
             return None
         require_meant(session_id, session.number)
-        return session.info
+        return self._told(session)
+
+    def _told(self, session: Session) -> SessionInfo:
+        """Return a session with what the links say of it."""
+        links = (link for each in self._sessions.values() for link in each.links if link.child_id == session.info.id)
+        to = min(links, key=lambda link: link.parent_id, default=None)
+        depth = session.task_depth if session.info.kind == "task" and to is not None else None
+        names = TaskNames(
+            tuple((link.task_id, link.child_id) for link in session.links),
+            None if to is None else (to.parent_id, to.task_id),
+            depth,
+        )
+        return replace(session.info, task_names=names)
 
     async def list_sessions(
         self,
@@ -95,9 +108,10 @@ class ModelReads:
             raise InvalidArgument(f"limit: {limit!r} is not a number of sessions; ask for at least 1")
         last = None if cursor is None else read_cursor(cursor, ordering)
         listed = [
-            (Place(sort_value(session.info, ordering.order), session.number), session.info)
+            (Place(sort_value(info, ordering.order), session.number), info)
             for session in self._sessions.values()
-            if scope in (None, session.info.scope) and kind in (None, session.info.kind) and where.matches(session.info)
+            for info in [self._told(session)]
+            if scope in (None, info.scope) and kind in (None, info.kind) and where.matches(info)
         ]
         # Python compares texts by code points, which is the order of their bytes in UTF-8.
         listed.sort(key=lambda item: item[0], reverse=ordering.descending)

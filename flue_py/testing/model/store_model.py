@@ -14,7 +14,6 @@ from typing import Literal
 
 from flue_py.core.calls import CallDifference, PaidCall
 from flue_py.core.entries import Entry, NewEntry
-from flue_py.core.jsontext import JsonObject, decode_object, encode_json
 from flue_py.core.kinds import MESSAGE
 from flue_py.core.ledger import Recorded, call_row, default_call_id, differences, owners_of_tasks, replaced_by
 from flue_py.core.limits import DEFAULT_LIMITS
@@ -46,6 +45,7 @@ from flue_py.core.sessions import (
     is_meant,
     leaf_of,
 )
+from flue_py.core.task_names import without_parent
 from flue_py.core.usage import MAX_AMOUNT, NO_USAGE, NOTHING_PAID, Paid, SumTooLarge
 from flue_py.errors import (
     CallConflict,
@@ -80,7 +80,7 @@ class ModelStore(ModelMarks, ModelBudgets):
     # -- sessions ---------------------------------------------------------------------------------------------
 
     async def create_session(self, new: NewSession) -> SessionInfo:
-        return self._create(new, new.kind, new.scope).info
+        return self._told(self._create(new, new.kind, new.scope))
 
     async def update_session(
         self,
@@ -108,15 +108,16 @@ class ModelStore(ModelMarks, ModelBudgets):
         if callable(metadata_text):
             metadata_text = metadata_text(info.metadata_text)
         if metadata_text is not None:
-            info = replace(info, metadata_text=metadata_text)
-            edits.append(Edit("metadata", None, session.info.metadata_text, metadata_text))
+            text = self._told(session).task_names.taken_from(metadata_text, info.metadata_text)
+            info = replace(info, metadata_text=text)
+            edits.append(Edit("metadata", None, session.info.metadata_text, text))
         if not isinstance(completed_us, Stored):
             before, after = row_value(info, "completed"), None if completed_us is None else str(completed_us)
             info = replace(info, completed_us=completed_us)
             edits.append(Edit("completed", None, before, after))
         session.info = info
         self._edit(session, edits, note)
-        return session.info
+        return self._told(session)
 
     # -- history ----------------------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class ModelStore(ModelMarks, ModelBudgets):
         except FlueError:
             await self.delete_tree(info.id)
             raise
-        return self._session(info.id).info
+        return self._told(self._session(info.id))
 
     async def move(
         self,
@@ -303,7 +304,7 @@ class ModelStore(ModelMarks, ModelBudgets):
         content = _content(idempotency_key, "fork", asked, *_described(new), new.id, scope, new.cwd or session.info.cwd)
         first = self._replay(session, idempotency_key, content)
         if isinstance(first, str):
-            return self._made(first, "fork").info
+            return self._told(self._made(first, "fork"))
         session.check_seen(expected)
         leaf = session.info.leaf_id if isinstance(at, Stored) else at
         session.check_sees(leaf)
@@ -313,7 +314,7 @@ class ModelStore(ModelMarks, ModelBudgets):
             if other.tree is session.tree and other.info.forked_from_session == fork.info.id:
                 other.info = replace(other.info, forked_from_session=None)
         _remember(session, idempotency_key, content, fork.info.id)
-        return fork.info
+        return self._told(fork)
 
     async def record_call(self, session_id: str, call: PaidCall) -> Recorded:
         session = self._session(session_id)
@@ -351,14 +352,14 @@ class ModelStore(ModelMarks, ModelBudgets):
         content = _content(idempotency_key, "task", task_id, *_described(new))
         first = self._replay(parent, idempotency_key, content)
         if isinstance(first, str):
-            return self._made(first, "task session").info
+            return self._told(self._made(first, "task session"))
         known = (self._sessions.get(link.child_id) for link in parent.links if link.task_id == task_id)
         child = next((session for session in known if session is not None), None)
         if child is None:
             parent.check_seen(expected)
             child = self._create_child(parent, task_id, new, max_depth)
         _remember(parent, idempotency_key, content, child.info.id)
-        return child.info
+        return self._told(child)
 
     def _create_child(self, parent: Session, task_id: str, new: NewSession, max_depth: int) -> Session:
         depth = parent.task_depth + 1
@@ -367,14 +368,8 @@ class ModelStore(ModelMarks, ModelBudgets):
                 f"session {parent.info.id!r}: Maximum task depth ({max_depth}) exceeded; "
                 "start the task from a session further up"
             )
-        metadata: JsonObject = {
-            **decode_object(new.metadata_text),
-            "parentSession": parent.info.id,
-            "taskId": task_id,
-            "depth": depth,
-        }
-        text, _ = encode_json(metadata, "metadata")
-        child = self._create(replace(new, metadata_text=text), "task", parent.info.scope)
+        given = replace(new, metadata_text=without_parent(new.metadata_text))
+        child = self._create(given, "task", parent.info.scope)
         child.task_depth = depth
         self._link(parent, child.info.id, task_id, parent.info.leaf_id, "running")
         return child
@@ -430,7 +425,7 @@ class ModelStore(ModelMarks, ModelBudgets):
             raise InvalidArgument("the task of no session")
         ended = [(each, link) for each, link in links if (link.status, link.summary) != (status, summary)]
         if not ended and task.info.completed_us is not None:
-            return task.info
+            return self._told(task)
         now = self._sources.now_us()
         edits = {child_id: [Edit("completed", None, row_value(task.info, "completed"), str(now))]}
         for parent, link in ended:
@@ -440,7 +435,7 @@ class ModelStore(ModelMarks, ModelBudgets):
         task.info = replace(task.info, completed_us=now)
         for changed, made in edits.items():
             self._edit(self._sessions[changed], made, note)
-        return task.info
+        return self._told(task)
 
     def _link(
         self, parent: Session, child_id: str, task_id: str, entry_id: str | None, status: TaskStatus | None = None

@@ -158,7 +158,12 @@ class Target:
         Keys that an earlier import brought, and the file no longer has, go; those that were set here stay.
         """
         stated, session = self.metadata, self.session
-        if stated is None or self.leaf_kept or restated(session.metadata, stated) == session.metadata:
+        if stated is None or self.leaf_kept:
+            return
+        info = session.info
+        now = checked_metadata(restated(decode_object(info.metadata_text), stated), store.limits)
+        # What links say by now is not stored once more.
+        if decode_object(info.task_names.taken_from(now, info.metadata_text)) == decode_object(info.metadata_text):
             return
         new = checked_metadata(stated, store.limits)
 
@@ -309,13 +314,13 @@ async def _waiting(store: Store, scope: str, target: Target) -> list[SessionInfo
         cursor = page.next_cursor
         if cursor is None:
             break
-    return [info for info in found if info.metadata.get("parentSession") == session.id]
+    return [info for info in found if decode_object(info.metadata_text).get("parentSession") == session.id]
 
 
 async def _link_children(store: Store, parent: Session, children: Sequence[SessionInfo]) -> None:
     began = began_of(parent.metadata)
     for child in {info.id: info for info in children}.values():
-        named = child.metadata.get("taskId")
+        named = decode_object(child.metadata_text).get("taskId")
         task_id = named if isinstance(named, str) else child.id
         entry_id = began.get(task_id) or await _entry_below(parent, child)
         await store.link_task(parent, child.id, task_id=task_id, entry_id=entry_id)

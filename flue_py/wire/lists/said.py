@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flue_py.core.exchange import Pairing, called_ids
 from flue_py.core.jsontext import JsonObject, JsonValue
@@ -16,6 +17,14 @@ NO_RESULT = "No result: this tool call was never answered."
 """What stands as the result of a call that has none."""
 
 SPEAKERS = frozenset({"user", "assistant", "toolResult", "system"})
+_SYSTEM = frozenset({"system", "developer"})
+
+
+class SystemApart(NamedTuple):
+    """What the system said, as the provider has it beside the list (None if nothing), and the list without it."""
+
+    system: JsonValue
+    messages: list[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +50,24 @@ class Said:
         return list(dict.fromkeys(called_ids(self.message)))
 
 
-def speakers_only(
-    context: Iterable[ContextEntry], left: Leftovers, *, also: frozenset[str] = frozenset()
-) -> list[Said]:
+def said_in(context: Iterable[ContextEntry]) -> Iterator[Said]:
+    """Yield the messages of a context, each with what its entry carries beside it. O(size)."""
+    for item in context:
+        message = item.data
+        # What stands beside a message may hold what the context leaves out of it.
+        whole = item.entry.kind == MESSAGE and item.entry.extra is not None and message == item.entry.fields
+        yield Said(message, item.entry.extra_fields if whole else {})
+
+
+def speakers_only(messages: Iterable[Said], left: Leftovers, *, also: frozenset[str] = frozenset()) -> list[Said]:
     """Return what the model sees: messages of `SPEAKERS`, and of the roles in ``also``.
 
     Commands of the user become text, ``custom`` messages the user's; what the user kept from the model, and other
     roles, are noted. Cost: O(messages).
     """
     said: list[Said] = []
-    for item in context:
-        message = item.data
-        role = message.get("role")
+    for each in messages:
+        message, role = each.message, each.role
         if role == "bashExecution":
             if message.get("excludeFromContext"):
                 left.note("a command that the user kept from the model")
@@ -61,17 +76,19 @@ def speakers_only(
         elif role == "custom":
             said.append(Said({"role": "user", "content": message.get("content")}))
         elif role in SPEAKERS or role in also:
-            said.append(Said(message, _extra(item, message)))
+            said.append(each)
         else:
             left.note(f"a message of role {role!r}")
     return said
 
 
-def _extra(item: ContextEntry, message: JsonObject) -> JsonObject:
-    """Return the ``extra`` of a message if the context shows all of it: it may hold what the message leaves out."""
-    if item.entry.kind != MESSAGE or item.entry.extra is None or message != item.entry.fields:
-        return {}
-    return item.entry.extra_fields
+def split_system(messages: Iterable[Said], left: Leftovers) -> tuple[list[Said], list[Said]]:
+    """Return what the system said, and what everybody else did (see `speakers_only`), for a list without the former."""
+    said = speakers_only(messages, left, also=_SYSTEM)
+    system = [each for each in said if each.role in _SYSTEM]
+    if said[: len(system)] != system:
+        left.change("system messages from within the conversation stand at its beginning")
+    return system, [each for each in said if each.role not in _SYSTEM]
 
 
 def joined_answers(said: Sequence[Said]) -> list[Said]:

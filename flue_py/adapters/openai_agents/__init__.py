@@ -1,0 +1,18 @@
+"""Sessions of the OpenAI Agents SDK, kept in a store of ours.
+
+`FlueSession` takes the place of `agents.SQLiteSession`.
+"""
+
+from __future__ import annotations
+
+from flue_py.errors import MissingExtra
+
+try:
+    import agents  # noqa: F401
+except ImportError as missing:
+    raise MissingExtra("openai-agents", "flue_py.adapters.openai_agents") from missing
+
+from flue_py.adapters.openai_agents.compacting import Compaction
+from flue_py.adapters.openai_agents.session import FlueSession
+
+__all__ = ["Compaction", "FlueSession"]

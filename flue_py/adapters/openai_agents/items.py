@@ -1,0 +1,125 @@
+"""One input item of the SDK, as an entry of ours and back, value for value.
+
+Items are those of the Responses API, so `flue_py.wire` makes our messages of them. What differs from what it would
+print again stands beside the message, where exports find it, too. An item that is in no form of that API, such as an
+envelope of `EncryptedSession`, is kept as JSON text in a message of the role `OTHER`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from flue_py import wire
+from flue_py.core.entries import NewEntry
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.kinds import COMPACTION
+from flue_py.core.projection import ContextEntry
+from flue_py.errors import InvalidEntry, shown
+from flue_py.wire.differences import close_difference
+from flue_py.wire.openai_responses import EXTRA
+
+if TYPE_CHECKING:
+    from agents import TResponseInputItem
+
+SHAPE: wire.Shape = "openai-responses"
+
+OTHER = "item"
+"""The role of a message whose content is an item as JSON text, because the item is in no form of the API."""
+
+WHOLE = "openaiAgentsItem"
+"""The field of ``extra`` that has an item as JSON text in ASCII, where our message cannot say all of it."""
+
+USAGE = "openai_agents.usage"
+"""The kind of an entry for calls that were paid without an answer to be stored, such as those of a tool's agent."""
+
+COMPACTED = "openaiAgentsItems"
+"""The field of a compaction's details that has the items which stand for what was compacted."""
+
+Call = Mapping[str, JsonValue]
+
+
+def entries_of(
+    items: Sequence[object], names: MutableMapping[str, str], calls: Sequence[Call] = (), model: str | None = None
+) -> list[NewEntry]:
+    """Return items as entries ready to be written; the last answer among them has the calls that were paid for it.
+
+    Where there is no answer, an entry of its own has the calls. ``names`` are the names of the tool calls so far, by
+    id; those of the items are added. Raises `InvalidEntry` for what JSON cannot hold. O(size).
+    """
+    said = [_message_of(item, names, f"items[{number}]") for number, item in enumerate(items)]
+    answers = [number for number, (message, _) in enumerate(said) if message["role"] == "assistant"]
+    paid = answers[-1] if answers and calls else None
+    entries = []
+    for number, (message, plain) in enumerate(said):
+        if model is not None and message["role"] == "assistant":
+            message["model"] = model
+        entries.append(_entry(message, plain, calls if number == paid else (), f"items[{number}]"))
+    if calls and paid is None:
+        entries.append(NewEntry.custom(USAGE, {}, calls=calls))
+    return entries
+
+
+def _message_of(item: object, names: MutableMapping[str, str], where: str) -> tuple[JsonObject, JsonObject]:
+    plain = _plain(item, where)
+    try:
+        [(message, _)] = wire.convert(plain, SHAPE, names, where)
+    except InvalidEntry:
+        message = {"role": OTHER}
+    return message, plain
+
+
+def _entry(message: JsonObject, plain: JsonObject, calls: Sequence[Call], where: str) -> NewEntry:
+    if message["role"] != OTHER:
+        try:
+            entry = NewEntry.message(message, extra=_beside(message, plain), calls=calls)
+        except InvalidEntry:
+            if calls:
+                raise
+        else:
+            if not entry.surrogates_replaced:
+                return entry
+            return NewEntry.message(message, extra={WHOLE: _whole(plain, where)}, calls=calls)
+    return NewEntry.message({"role": OTHER, "content": _whole(plain, where)})
+
+
+def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
+    """Return the items that an entry of the context is: one, unless another program wrote the entry. O(size)."""
+    entry = shown_item.entry
+    if entry.kind == COMPACTION:
+        details = entry.fields.get("details")
+        kept = details.get(COMPACTED) if isinstance(details, dict) else None
+        if isinstance(kept, list):
+            items: list[Any] = kept
+            return items
+    message = shown_item.data
+    if message.get("role") == OTHER and isinstance(message.get("content"), str):
+        return [json.loads(cast("str", message["content"]))]
+    beside = entry.extra_fields if entry.extra is not None and not shown_item.excluded_parts else None
+    if beside is not None and isinstance(whole := beside.get(WHOLE), str):
+        return [json.loads(whole)]
+    printed: list[Any] = list(wire.to_provider(message, SHAPE, beside).messages)
+    return printed
+
+
+def _beside(message: JsonObject, original: JsonObject) -> JsonObject | None:
+    printed = wire.to_provider(message, SHAPE).messages
+    found = close_difference(printed[0] if len(printed) == 1 else {}, original)
+    return {EXTRA: found} if found else None
+
+
+def _plain(item: object, where: str) -> JsonObject:
+    """Return an item as an object of its own: a model of pydantic with the fields that were set."""
+    dump = getattr(item, "model_dump", None)
+    value = dump(mode="json", exclude_unset=True) if callable(dump) else item
+    if not isinstance(value, Mapping):
+        raise InvalidEntry(f"{where}: should be an input item, a dict or a model, not {shown(item)}")
+    return dict(value)
+
+
+def _whole(item: JsonObject, where: str) -> str:
+    try:
+        return json.dumps(item, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEntry(f"{where}: cannot be stored as JSON: {error}") from error

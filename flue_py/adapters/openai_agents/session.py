@@ -1,0 +1,278 @@
+"""The session of a conversation: what `agents.SQLiteSession` does, on a tree that forgets nothing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from agents.memory import SessionSettings
+from agents.memory.session import _CompactionSnapshot
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+
+import flue_py.sync
+from flue_py.adapters.access import Access, Target
+from flue_py.adapters.keys import key_of, metadata_of
+from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
+from flue_py.adapters.openai_agents.items import entries_of, items_of
+from flue_py.adapters.openai_agents.spending import Spending, counted
+from flue_py.adapters.openai_agents.tail import ending, popped, replaced
+from flue_py.compaction import SessionCompactionPlan, summarize
+from flue_py.errors import InvalidArgument, LeafConflict, SessionNotFound, StoreClosed, SummaryFailed
+from flue_py.sessions.session import Session
+from flue_py.sessions.store import Store
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
+
+    from agents import RunContextWrapper, TResponseInputItem, Usage
+    from agents.memory import OpenAIResponsesCompactionArgs
+
+    from flue_py.core.entries import NewEntry
+    from flue_py.core.jsontext import JsonObject
+
+_NAMES = 10_000
+"""How many names of tool calls are kept for their results."""
+
+
+class Options(TypedDict, total=False):
+    """What a `FlueSession` takes beside its id and its store."""
+
+    session_settings: SessionSettings | dict[str, Any] | None
+    model: str | None
+    provider: str | None
+    compaction: Compaction | None
+
+
+class FlueSession:
+    """A session of the SDK, for `Runner.run`, `run_streamed` and `run_sync`, from any event loop.
+
+    ``session_id`` is the key of the session in the store, in the empty scope; it is made by the first write. What is
+    read is the context: at the leaf, after a compaction its summary and what it kept, without what is excluded.
+    """
+
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self,
+        session_id: str,
+        db_path: Target = ":memory:",
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        compaction: Compaction | None = None,
+    ) -> None:
+        """Note which session is meant; the file is opened, or made, by the first call. O(1).
+
+        ``db_path`` is the path of an SQLite file, ``":memory:"``, a URL as `flue_py.open` takes it, or an open store.
+        ``model`` and ``provider`` name in the ledger who answered, which the SDK does not tell its sessions: without
+        them calls have no price. ``compaction`` says who sums up what has become too long, and when. Raises
+        `InvalidArgument`, and `TypeError` for unknown settings.
+        """
+        self.session_id = session_id
+        self.session_settings = (
+            SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
+        )
+        self._key = key_of(session_id)
+        self._access = Access(db_path)
+        self._model, self._provider, self._compaction = model, provider, compaction
+        self._spending = Spending()
+        self._names: dict[str, str] = {}
+        self._handle: Session | None = None
+        self._is_closed = False
+
+    @classmethod
+    def from_url(cls, session_id: str, url: str, **options: Unpack[Options]) -> Self:
+        """Return the session in the store at a URL; ``options`` are those of the class. Raises as it does. O(1)."""
+        return cls(session_id, url, **options)
+
+    @classmethod
+    def from_store(cls, session_id: str, store: Store | flue_py.sync.Store, **options: Unpack[Options]) -> Self:
+        """Return the session in an open store, which stays open; ``options`` are those of the class. O(1).
+
+        A store that `flue_py.open` has opened serves the event loop that it belongs to. Raises as the class does.
+        """
+        return cls(session_id, store, **options)
+
+    async def get_items(
+        self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> list[TResponseInputItem]:
+        """Return the items of the conversation, oldest first: all, or the last ``limit`` of them.
+
+        Without ``limit``, that of ``session_settings`` counts. Below 0 it means all. O(items returned).
+        """
+        wanted = resolve_session_limit(limit, self.session_settings)
+        self._spending.begins(wrapper)
+        return await self._access.run(partial(self._read, None if wanted is None or wanted < 0 else wanted))
+
+    async def add_items(
+        self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> None:
+        """Append items in one transaction, with what ``wrapper`` says was paid since the run wrote last.
+
+        They come after whatever is stored. Raises `InvalidEntry` for what JSON cannot hold, with nothing written.
+        O(items).
+        """
+        if self._is_closed:
+            raise StoreClosed(f"{type(self).__name__} is closed; make another one")
+        usage = None if wrapper is None else wrapper.usage
+        up_to = None if usage is None else counted(usage)
+        calls = [] if usage is None else self._paid(self._spending.unbooked(usage))
+        entries = entries_of(items, self._names, calls, self._model)
+        if entries:
+            await self._access.run(partial(self._append, entries))
+        if usage is not None and up_to is not None:
+            self._spending.booked(usage, up_to)
+        if len(self._names) > _NAMES:
+            self._names.clear()
+
+    async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
+        """Retract the last item, and return it; None if there is none. Undo brings it back. O(1)."""
+        self._spending.begins(wrapper)
+        return await self._access.run(self._pop)
+
+    async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
+        """Move the leaf to before the first item. Nothing is deleted: undo brings it all back. O(1)."""
+        self._spending.begins(wrapper)
+        await self._access.run(self._clear)
+
+    async def run_compaction(
+        self,
+        args: OpenAIResponsesCompactionArgs | None = None,
+        *,
+        wrapper: RunContextWrapper[Any] | None = None,
+        compaction: Compaction | None = None,
+    ) -> None:
+        """Append a compaction if one is due, or with ``force`` in ``args`` in any case; nothing is deleted.
+
+        The SDK calls it after each turn of a run. ``compaction`` takes the place of the session's own; without either
+        nothing is ever due, and ``force`` is refused. What the model reports is added to the usage of the run. A
+        session that moved on while the summary was written is left as it is; what that cost is in the ledger. Raises
+        `InvalidArgument`, `SummaryFailed`. O(context), and the calls of the model.
+        """
+        force = bool(args and args.get("force"))
+        how = compaction or self._compaction
+        if how is None:
+            if force:
+                raise InvalidArgument("compaction: nobody to write the summary; give compaction=Compaction(model=...)")
+            return
+        found = await self._access.run(partial(self._planned, how, force))
+        if found is None:
+            return
+        session, leaf, plan = found
+        try:
+            summary = await summarize(plan.plan, how.completing(partial(self._add_to_run, wrapper)))
+        except SummaryFailed as failed:
+            answered = failed.answered
+            await self._access.run(lambda _: record_discarded(session, answered))
+            raise
+        await self._access.run(lambda _: append_compaction(session, leaf, plan, summary))
+
+    def close(self) -> None:
+        """Let go of the store, which is closed if nobody else uses it and it was not given open. Idempotent."""
+        self._is_closed = True
+        self._handle = None
+        self._access.close()
+
+    # -- the session below ----------------------------------------------------------------------------------------
+
+    async def _found(self, store: Store) -> Session | None:
+        """Return the session, or None if nothing was written to it, or it was deleted."""
+        if self._handle is None:
+            try:
+                self._handle = await store.open_session(self._key)
+            except SessionNotFound:
+                return None
+        return self._handle
+
+    async def _made(self, store: Store) -> Session:
+        if self._handle is None:
+            metadata = metadata_of(self.session_id)
+            self._handle = await store.open_session(self._key, mode="get_or_create", metadata=metadata)
+        return self._handle
+
+    async def _read(self, wanted: int | None, store: Store) -> list[TResponseInputItem]:
+        if wanted == 0:
+            return []
+        session = await self._found(store)
+        if session is None:
+            return []
+        try:
+            items = [item for shown in await ending(session, wanted) for item in items_of(shown)]
+        except SessionNotFound:
+            self._handle = None
+            return await self._read(wanted, store)
+        return items if wanted is None else items[-wanted:]
+
+    async def _append(self, entries: list[NewEntry], store: Store) -> None:
+        session = await self._made(store)
+        try:
+            async with store.atomic() as batch:
+                batch.append_entries(session, entries, on_conflict="rebase")
+        except SessionNotFound:
+            self._handle = None
+            await self._append(entries, store)
+
+    async def _pop(self, store: Store) -> TResponseInputItem | None:
+        while (session := await self._found(store)) is not None:
+            try:
+                return await popped(store, session)
+            except LeafConflict:
+                continue
+            except SessionNotFound:
+                self._handle = None
+        return None
+
+    async def _clear(self, store: Store) -> None:
+        while (session := await self._found(store)) is not None:
+            try:
+                await session.refresh()
+                await session.move_leaf(None, why="clear_session")
+            except LeafConflict:
+                continue
+            except SessionNotFound:
+                self._handle = None
+            return
+
+    async def _get_compaction_snapshot(self, limit: int, **_: object) -> _CompactionSnapshot | None:
+        """Return the last items for a compaction by `OpenAIResponsesCompactionSession`, and what replaces some of them.
+
+        What they are replaced by begins a branch; what was there stays, so that there is no prefix to be deleted.
+        """
+        return await self._access.run(partial(self._snapshot, limit))
+
+    async def _snapshot(self, limit: int, store: Store) -> _CompactionSnapshot | None:
+        session = await self._found(store)
+        if session is None:
+            return None
+        found = [item for shown in await ending(session, limit + 1) for item in items_of(shown)]
+        items, leaf = found[-limit:], session.leaf_id
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            if start >= len(items):
+                return False
+            try:
+                await self._access.run(lambda _: replaced(store, session, len(items) - start, leaf, output))
+            except LeafConflict:
+                return False
+            return True
+
+        return _CompactionSnapshot(items, len(found) <= limit, replace_suffix)
+
+    async def _planned(
+        self, how: Compaction, force: bool, store: Store
+    ) -> tuple[Session, str | None, SessionCompactionPlan] | None:
+        session = await self._found(store)
+        found = None if session is None else await planned(session, how, force=force)
+        return None if session is None or found is None else (session, *found)
+
+    def _add_to_run(self, wrapper: RunContextWrapper[Any] | None, usage: Usage) -> None:
+        """Add to a run's usage what the compaction itself writes into the ledger."""
+        if wrapper is not None:
+            before = counted(wrapper.usage)
+            wrapper.usage.add(usage)
+            self._spending.passed_over(wrapper.usage, before)
+
+    def _paid(self, calls: list[JsonObject]) -> list[JsonObject]:
+        named = {"model": self._model, "provider": self._provider}
+        return [{**call, **{name: text for name, text in named.items() if text is not None}} for call in calls]

@@ -1,0 +1,80 @@
+"""What a run has paid for since it was asked last.
+
+A run counts its calls in one `Usage`, which grows until it ends and is passed along with each write. Of a run that is
+resumed in another process, that has been booked up to where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from agents import RunContextWrapper
+    from agents.usage import RequestUsage, Usage
+
+
+class Counted(NamedTuple):
+    """How much of a run's usage: calls with what they used, and calls in all."""
+
+    told: int
+    requests: int
+
+
+class Spending:
+    """What is known of the runs that write to one session."""
+
+    def __init__(self) -> None:
+        self._booked: dict[int, tuple[weakref.ref[Usage], Counted]] = {}
+
+    def begins(self, wrapper: RunContextWrapper[Any] | None) -> None:
+        """Note a run that reads the history: what it has paid for up to now, an earlier process has booked."""
+        if wrapper is not None and self._known(wrapper.usage) is None:
+            self.booked(wrapper.usage, counted(wrapper.usage))
+
+    def unbooked(self, usage: Usage) -> list[JsonObject]:
+        """Return what each call used that is not booked yet, as a usage object; empty for what is unknown."""
+        seen, now = self._known(usage) or Counted(0, 0), counted(usage)
+        calls = [usage_of(each) for each in usage.request_usage_entries[seen.told : now.told]]
+        silent = (now.requests - now.told) - (seen.requests - seen.told)
+        return calls + [{} for _ in range(silent)]
+
+    def booked(self, usage: Usage, up_to: Counted) -> None:
+        """Note that the ledger has what a run paid for up to here."""
+        key = id(usage)
+        self._booked[key] = (weakref.ref(usage, lambda _: self._booked.pop(key, None)), up_to)
+
+    def passed_over(self, usage: Usage, before: Counted) -> None:
+        """Note that what a run was given since ``before`` is booked elsewhere. What came earlier stays to be booked."""
+        seen, now = self._known(usage) or before, counted(usage)
+        self.booked(usage, Counted(seen.told + now.told - before.told, seen.requests + now.requests - before.requests))
+
+    def _known(self, usage: Usage) -> Counted | None:
+        found = self._booked.get(id(usage))
+        return found[1] if found is not None and found[0]() is usage else None
+
+
+def counted(usage: Usage) -> Counted:
+    """Return how many calls a usage counts."""
+    told = len(usage.request_usage_entries)
+    return Counted(told, max(usage.requests or 0, told))
+
+
+def usage_of(told: RequestUsage | Usage) -> JsonObject:
+    """Return what one call used, or several, as the API reports it."""
+    return {
+        "input_tokens": told.input_tokens,
+        "output_tokens": told.output_tokens,
+        "total_tokens": told.total_tokens,
+        "input_tokens_details": _details(told.input_tokens_details),
+        "output_tokens_details": _details(told.output_tokens_details),
+    }
+
+
+def _details(details: object) -> JsonValue:
+    dump = getattr(details, "model_dump", None)
+    found = dump(mode="json") if callable(dump) else None
+    return {name: value for name, value in found.items() if value is not None} if isinstance(found, Mapping) else {}

@@ -1,0 +1,90 @@
+"""What the model sees as a list of Anthropic messages, and the system prompt that a request has beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.wire.anthropic import EXTRA, block_from_part, latest_cache_marks, printed_result, without_blanks
+from flue_py.wire.differences import restored
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.said import Said, SystemApart, answered, joined_answers, split_system
+from flue_py.wire.openai_chat import parts_of
+
+
+def anthropic_list(messages: Iterable[Said], left: Leftovers) -> SystemApart:
+    """Return messages of ours as Anthropic messages, users and answers taking turns, and what the system said.
+
+    The results of an answer's tools stand at the beginning of one message of the user, right behind it. Reasoning
+    goes out where Anthropic signed it; of marks for the cache the last ones do, as many as it takes. What the system
+    said is a string, blocks, or None. Cost: O(messages).
+    """
+    system, said = split_system(messages, left)
+    turns = _turns(answered(joined_answers(said), left), left)
+    if turns and turns[0].get("role") != "user":
+        left.change("a message of the user stands before the first answer, which the API asks for")
+        turns.insert(0, {"role": "user", "content": "(continued)"})
+    told = (_system(system, left) if system else None) or None
+    request = latest_cache_marks({"system": told, "messages": [*turns]}, left)
+    marked = request["messages"] if isinstance(request, dict) else None
+    kept = [each for each in marked if isinstance(each, dict)] if isinstance(marked, list) else turns
+    return SystemApart(request["system"] if isinstance(request, dict) else told, kept)
+
+
+def _system(system: Sequence[Said], left: Leftovers) -> JsonValue:
+    content = system[0].message.get("content")
+    if len(system) == 1 and isinstance(content, str):
+        return without_blanks(content, left)
+    return [
+        block
+        for each in system
+        for part in parts_of(each.message)
+        for block in block_from_part(part, left, provider=None)
+    ]
+
+
+def _turns(said: Sequence[Said], left: Leftovers) -> list[JsonObject]:
+    turns: list[JsonObject] = []
+    before: Said | None = None
+    for each in said:
+        role = "assistant" if each.role == "assistant" else "user"
+        content = _content(each, left)
+        if content == []:
+            if not each.message.get("content"):
+                left.note("a message without content, which the API refuses")
+            continue  # whatever else it held has no place here, and has been noted
+        if not turns or turns[-1]["role"] != role:
+            turns.append({"role": role, "content": content})
+        else:
+            if before is not None and not (before.role == "toolResult" and role == "user"):
+                left.change("messages of one side that followed each other were joined")
+            turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
+        before = each
+    return turns
+
+
+def _blocks(content: JsonValue) -> list[JsonValue]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
+
+
+def _content(said: Said, left: Leftovers) -> JsonValue:
+    """Return the content of the message that this one is, or is part of."""
+    message, found = said.message, said.extra.get(EXTRA)
+    quiet = left if found is None else Leftovers()
+    if said.role == "toolResult":
+        result = restored(printed_result(message, quiet), found)
+        if isinstance(result.get("content"), list):
+            result["content"] = without_blanks(result["content"], left)
+        return [result]
+    content = message.get("content")
+    if not content:
+        return []
+    if isinstance(content, str):
+        return without_blanks(content, left)
+    provider = message.get("provider")
+    blocks = [block for part in parts_of(message) for block in block_from_part(part, quiet, provider=provider)]
+    # What stands beside a message may come from any file: only what can be content counts.
+    content = restored({"content": blocks}, found).get("content")
+    return without_blanks(content, left) if isinstance(content, (str, list)) else blocks

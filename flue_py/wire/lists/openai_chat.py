@@ -1,0 +1,60 @@
+"""What the model sees as a list of OpenAI chat messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.wire.differences import restored
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.said import Said, answered, joined_answers, speakers_only
+from flue_py.wire.openai_chat import EXTRA, parts_of, printed_chat, printed_image
+
+_ALSO = frozenset({"developer", "function"})
+
+
+def chat_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
+    """Return messages of ours as chat messages, every call of a tool answered right behind it.
+
+    Reasoning is left out, unless it came from such a list. Images of tool results follow in a message of the user:
+    the format takes them from no other role. Cost: O(messages).
+    """
+    printed: list[JsonObject] = []
+    images: list[JsonValue] = []
+    for said in answered(joined_answers(speakers_only(messages, left, also=_ALSO)), left):
+        if said.role != "toolResult":
+            _flush(printed, images)
+        found = _printed(said, left)
+        if found is not None:
+            printed.append(found)
+        if said.role == "toolResult" and EXTRA not in said.extra:
+            images += _images(said.message, left)
+    _flush(printed, images)
+    return printed
+
+
+def _printed(said: Said, left: Leftovers) -> JsonObject | None:
+    # Reasoning that came from such a list goes back into it, so that it is not left out.
+    quiet = Leftovers() if EXTRA in said.extra or said.is_made_up else left
+    printed = restored(printed_chat(said.message, quiet), said.extra.get(EXTRA))
+    is_empty = said.role == "assistant" and printed.get("content") is None and "tool_calls" not in printed
+    if is_empty and EXTRA not in said.extra and isinstance(said.message.get("content"), list):
+        return None
+    return printed
+
+
+def _images(message: Mapping[str, JsonValue], left: Leftovers) -> list[JsonValue]:
+    found = [image for part in parts_of(message) if part.get("type") == "image" for image in printed_image(part, left)]
+    for part in parts_of(message):
+        if part.get("type") == "file":
+            left.note("a file of a tool result")
+    if not found:
+        return []
+    left.change("images of tool results stand in a message of the user")
+    return [{"type": "text", "text": f"Images from tool call {message.get('toolCallId')}:"}, *found]
+
+
+def _flush(messages: list[JsonObject], images: list[JsonValue]) -> None:
+    if images:
+        messages.append({"role": "user", "content": [*images]})
+        images.clear()

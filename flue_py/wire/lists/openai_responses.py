@@ -1,0 +1,62 @@
+"""What the model sees as a list of OpenAI Responses items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from flue_py.core.jsontext import JsonObject
+from flue_py.wire.codex_items import TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT
+from flue_py.wire.differences import restored
+from flue_py.wire.leftovers import Leftovers
+from flue_py.wire.lists.said import Said, answered, speakers_only
+from flue_py.wire.openai_responses import EXTRA, printed_items
+
+_ALSO = frozenset({"developer"})
+_PI_ID = re.compile(r"[^|]+\|(fc|ctc)_[^|]*")
+
+
+def responses_list(messages: Iterable[Said], left: Leftovers) -> list[JsonObject]:
+    """Return messages of ours as Responses items, every call with an output.
+
+    Reasoning goes out where OpenAI gave it, as the item that came. Outputs stay where they are: the format does not
+    ask for them right behind the calls. Cost: O(messages).
+    """
+    items: list[JsonObject] = []
+    called: dict[str, str] = {}
+    for said in answered(speakers_only(messages, left, also=_ALSO), left, in_place=True):
+        printed = map(_without_pi_id, _printed(said, left))
+        items += [_paired(item, called, is_made_up=said.is_made_up) for item in printed]
+    return items
+
+
+def _printed(said: Said, left: Leftovers) -> list[JsonObject]:
+    if EXTRA not in said.extra:
+        return printed_items(said.message, Leftovers() if said.is_made_up else left)
+    printed = printed_items(said.message, Leftovers())
+    return [restored(printed[0] if len(printed) == 1 else {}, said.extra[EXTRA])]
+
+
+def _without_pi_id(item: JsonObject) -> JsonObject:
+    """Return an item with the id of its call alone, where pi has put the id of the item behind it."""
+    call_id = item.get("call_id")
+    if not isinstance(call_id, str) or _PI_ID.fullmatch(call_id) is None:
+        return item
+    call_id, _, item_id = call_id.rpartition("|")
+    is_call = str(item.get("type")).endswith("_call")
+    return {**item, "call_id": call_id, **({"id": item_id} if is_call else {})}
+
+
+def _paired(item: JsonObject, called: dict[str, str], *, is_made_up: bool) -> JsonObject:
+    """Return an item; an output that was made up as what its call asks for. ``called`` are the calls before it."""
+    kind, call_id = item.get("type"), item.get("call_id")
+    if not isinstance(call_id, str):
+        return item
+    if not is_made_up:
+        if isinstance(kind, str) and kind.endswith("_call"):
+            called[call_id] = kind
+        return item
+    if called.get(call_id) == TOOL_SEARCH_CALL:
+        found: JsonObject = {"status": "completed", "execution": "client", "tools": []}
+        return {"type": TOOL_SEARCH_OUTPUT, "call_id": call_id, **found}
+    return {**item, "type": "custom_tool_call_output"} if called.get(call_id) == "custom_tool_call" else item
