@@ -11,14 +11,14 @@ from tests.adapters.needed import needs
 
 needs("pydantic-ai", "pydantic_ai.conversation_store")
 
-from pydantic_ai.conversation import Conversation  # noqa: E402
-from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord  # noqa: E402
-from pydantic_ai.messages import ToolCallPart  # noqa: E402
-from pydantic_ai.tools import DeferredToolRequests  # noqa: E402
-from pydantic_ai.usage import RunUsage  # noqa: E402
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationEntry, ConversationRecord
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.tools import DeferredToolRequests
+from pydantic_ai.usage import RunUsage
 
-from tests.adapters.pydantic_ai.stores import PLACES, Scenario, Seen, answered, asked, opened, the_same, turns  # noqa: E402
-from tests.postgres import NewDatabase  # noqa: E402
+from tests.adapters.pydantic_ai.stores import PLACES, Scenario, Seen, answered, asked, opened, the_same, turns
+from tests.postgres import NewDatabase
 
 ODD = ("x" * 3_000, "a\0b", "lone \ud800", "", "sha256:" + "0" * 64, "tab\tand\nline", "bell\x07", "é" * 600)
 

@@ -17,21 +17,21 @@ from tests.adapters.needed import needs
 
 needs("pydantic-ai", "pydantic_ai.conversation_store")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from pydantic import ConfigDict, TypeAdapter  # noqa: E402
-from pydantic_ai import messages as m  # noqa: E402
-from pydantic_ai.conversation import Conversation  # noqa: E402
-from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry  # noqa: E402
-from pydantic_ai.usage import RequestUsage  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_ai import messages as m
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry
+from pydantic_ai.usage import RequestUsage
 
-import flue_py  # noqa: E402
-from flue_py.adapters.pydantic_ai import FlueConversationStore  # noqa: E402
-from flue_py.adapters.pydantic_ai.differences import applied, differences  # noqa: E402
-from flue_py.adapters.pydantic_ai.exactness import repaired, repairs  # noqa: E402
-from flue_py.errors import InvalidArgument, InvalidEntry  # noqa: E402
-from tests.adapters.pydantic_ai.stores import PLACES, opened, turns  # noqa: E402
-from tests.postgres import NewDatabase  # noqa: E402
+import flue_py
+from flue_py.adapters.pydantic_ai import FlueConversationStore
+from flue_py.adapters.pydantic_ai.differences import applied, differences
+from flue_py.adapters.pydantic_ai.exactness import repaired, repairs
+from flue_py.errors import InvalidArgument, InvalidEntry
+from tests.adapters.pydantic_ai.stores import PLACES, opened, turns
+from tests.postgres import NewDatabase
 
 ANY = {
     "none": None,
