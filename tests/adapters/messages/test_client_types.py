@@ -14,10 +14,10 @@ from tests.adapters.needed import needs
 
 needs("messages", "openai", "anthropic", "google.genai")
 
-from anthropic.types import MessageParam, TextBlockParam  # noqa: E402
-from google.genai import types  # noqa: E402
-from openai.types.chat import ChatCompletionMessageParam  # noqa: E402
-from openai.types.responses import ResponseInputItemParam  # noqa: E402
+from anthropic.types import MessageParam, TextBlockParam
+from google.genai import types
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseInputItemParam
 
 CONTEXTS: dict[str, Context] = {"by hand": EVERYTHING}
 contexts = pytest.mark.parametrize("name", ["by hand", *TRANSCRIPTS])

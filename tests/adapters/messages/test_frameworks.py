@@ -17,10 +17,10 @@ from tests.adapters.needed import needs
 
 needs("messages", "pydantic_ai", "langchain_core")
 
-from langchain_core import messages as lc  # noqa: E402
-from pydantic_ai import Agent  # noqa: E402
-from pydantic_ai import messages as pai  # noqa: E402
-from pydantic_ai.models.function import AgentInfo, FunctionModel  # noqa: E402
+from langchain_core import messages as lc
+from pydantic_ai import Agent
+from pydantic_ai import messages as pai
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 pytestmark = pytest.mark.anyio
 
