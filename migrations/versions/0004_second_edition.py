@@ -18,7 +18,10 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Add columns and tables, and derive the columns' values from the stored rows."""
+    """Add columns and tables, and derive the columns' values from the stored rows.
+
+    Builds of this version have made stores with a part of it, in the order of time: what is there is left as it is.
+    """
     _store_parents()
     _store_attachments_once()
     _list_by_slots()
@@ -27,20 +30,46 @@ def upgrade() -> None:
     _find_settings()
 
 
+def _has(table: str, *, column: str | None = None, index: str | None = None, unique: str | None = None) -> bool:
+    """Return whether a table is there, with all that is named. Nothing is while statements are only printed."""
+    if op.get_context().as_sql:
+        return False
+    inspector = sa.inspect(op.get_bind())
+    if not inspector.has_table(table):
+        return False
+    there = (
+        (column, lambda: inspector.get_columns(table)),
+        (index, lambda: inspector.get_indexes(table)),
+        (unique, lambda: inspector.get_unique_constraints(table)),
+    )
+    return all(name is None or name in {each["name"] for each in found()} for name, found in there)
+
+
+def _is_early(old: bool) -> bool:
+    """Return whether something is still as before; it is taken to be while statements are only printed."""
+    return old or op.get_context().as_sql
+
+
 def _store_parents() -> None:
     """Give each entry the id of its parent, which its lane tells, and drop the index of revisions.
 
     The index of ids begins with the id, and no more with the tree. SQLite gets a table made anew, in which every column
     that is read without the payload stands before it.
     """
+    has_revisions = _has("entries", index="ix_entries_session_key")
+    if _has("entries", column="parent_id", unique="uq_entries_id_tree_id") and not has_revisions:
+        return
     op.execute("DROP VIEW history")
     if op.get_context().dialect.name == "sqlite":
         _make_entries_anew()
     else:
-        op.drop_index("ix_entries_session_key", table_name="entries")
-        op.drop_constraint("uq_entries_tree_id_id", "entries")
-        op.create_unique_constraint("uq_entries_id_tree_id", "entries", ["id", "tree_id"])
-        op.add_column("entries", sa.Column("parent_id", TEXT))
+        if _is_early(has_revisions):
+            op.drop_index("ix_entries_session_key", table_name="entries")
+        if not _has("entries", unique="uq_entries_id_tree_id"):
+            op.drop_constraint("uq_entries_tree_id_id", "entries")
+            op.create_unique_constraint("uq_entries_id_tree_id", "entries", ["id", "tree_id"])
+        if not _has("entries", column="parent_id"):
+            op.add_column("entries", sa.Column("parent_id", TEXT))
         op.execute(
             "UPDATE entries SET parent_id = p.id FROM lanes l, entries p"
             " WHERE l.tree_id = entries.tree_id AND l.lane_id = entries.lane_id AND p.tree_id = entries.tree_id"
@@ -121,6 +150,8 @@ SELECT s.id AS created_by, e.id AS id, e.parent_id AS parent_id,
 
 def _store_attachments_once() -> None:
     """Make the table of what was cut out of payloads. What older formats stored stays as it is."""
+    if _has("attachments"):
+        return
     op.create_table(
         "attachments",
         sa.Column("tree_id", sa.BigInteger(), nullable=False),
@@ -136,6 +167,8 @@ def _store_attachments_once() -> None:
 
 def _list_by_slots() -> None:
     """Give each session the slot of its last activity, and let the indexes of listings begin with that."""
+    if _has("sessions", column="active_slot"):
+        return
     op.add_column("sessions", sa.Column("active_slot", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.execute("UPDATE sessions SET active_slot = active_at >> 22")
     op.drop_index("ix_sessions_activity", table_name="sessions")
@@ -157,6 +190,8 @@ def _name_reported_calls_only() -> None:
 
     What is there keeps its ids: who reported them is not known any more.
     """
+    if _has("ledger", index="uq_ledger_call_id") and not _numbers_come_first():
+        return
     if op.get_context().dialect.name == "sqlite":
         _make_ledger_anew()
     else:
@@ -174,6 +209,12 @@ def _name_reported_calls_only() -> None:
         sqlite_where=where,
         postgresql_where=where,
     )
+
+
+def _numbers_come_first() -> bool:
+    """Return whether a file was made by a build that put the key of the ledger before the other columns."""
+    columns = [column["name"] for column in sa.inspect(op.get_bind()).get_columns("ledger")]
+    return op.get_context().dialect.name == "sqlite" and columns[0] == "number"
 
 
 def _make_ledger_anew() -> None:
@@ -200,12 +241,16 @@ def _call_column(name: str) -> sa.Column[object]:
 
 def _tell_how_tasks_ended() -> None:
     """Let links to tasks tell what became of these. Of older ones nobody said, so it stays unknown."""
+    if _has("task_links", column="summary"):
+        return
     op.add_column("task_links", sa.Column("status", TEXT))
     op.add_column("task_links", sa.Column("summary", TEXT))
 
 
 def _find_settings() -> None:
     """Let the last changes of the model and of the thinking level be found on a path."""
+    if _has("entries", index="ix_entries_setting"):
+        return
     where = sa.text("kind IN ('model_change', 'thinking_level_change')")
     columns = ["tree_id", "lane_id", "depth"]
     op.create_index("ix_entries_setting", "entries", columns, sqlite_where=where, postgresql_where=where)

@@ -24,7 +24,7 @@ from flue_py.errors import (
 )
 from flue_py.store.postgres.errors import DRIVER_ERRORS, is_lost_connection, sqlstate_of, translate
 from flue_py.store.schema.ddl import (
-    FINISHED_BY,
+    IS_FINISHED,
     LOCK_STATEMENT,
     Migrated,
     RunAlembic,
@@ -48,9 +48,7 @@ OUTSIDE = frozenset({NO_PRIVILEGE, "25006", "53100", "53200"})
 _READ_PLACE = f"""\
 SELECT current_schema(), EXISTS (
          SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-          WHERE n.nspname = current_schema() AND c.relname = 'flue_store'), EXISTS (
-         SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-          WHERE n.nspname = current_schema() AND c.relname = '{FINISHED_BY}')"""
+          WHERE n.nspname = current_schema() AND c.relname = 'flue_store'), ({IS_FINISHED["postgresql"]})"""
 _READ_STAMP = "SELECT value FROM flue_store WHERE name = 'format'"
 _READ_SETTINGS = """\
 SELECT current_setting('transaction_read_only') = 'on', current_setting('server_encoding'),
@@ -116,7 +114,7 @@ def _translated(location: str) -> Iterator[None]:
 
 def _look(connection: Connection, location: str) -> tuple[str, int | None, bool]:
     """Return the schema a store would be in, the format it is stamped with (None where there is none), and whether
-    nothing has to be done: early stores of the current format lack the last migration.
+    nothing has to be done: early stores of the current format lack the last migration, or a part of it.
 
     Raises `NotAStore` for somebody else's table, `FormatTooNew`, `CorruptStore`.
     """

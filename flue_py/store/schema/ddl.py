@@ -20,6 +20,7 @@ from flue_py.store.schema.ledger_sums import all_tokens
 from flue_py.store.schema.stamp import APPLICATION_ID, FORMAT_VERSION
 
 if TYPE_CHECKING:
+    import sqlalchemy
     from alembic import command as alembic_command
     from alembic import config as alembic_settings
     from alembic import util as alembic_util
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 else:
     # alembic costs half a second, and is needed to migrate only; the tables are needed to make a database only.
     alembic_command, alembic_settings = lazy_module("alembic.command"), lazy_module("alembic.config")
+    sqlalchemy = lazy_module("sqlalchemy")
     alembic_util, schema = lazy_module("alembic.util"), lazy_module("flue_py.store.schema.tables")
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
@@ -39,8 +41,27 @@ REVISIONS = {1: "0001", 2: "0002", 3: "0004"}
 HEAD = REVISIONS[FORMAT_VERSION]
 """The alembic revision of this format."""
 
-FINISHED_BY = "attachments"
-"""A table that a store of format 3 has once it is at the last revision."""
+BEFORE_LAST = "0003"
+"""The alembic revision that the last one follows."""
+
+IS_FINISHED: dict[Dialect, str] = {
+    "sqlite": (
+        "SELECT COUNT(*) = 6 FROM sqlite_master"
+        " WHERE name IN ('attachments', 'uq_ledger_call_id', 'ix_sessions_scope_active_slot', 'ix_entries_setting')"
+        " OR (name = 'entries' AND sql LIKE '%parent_id%' AND sql LIKE '%uq_entries_id_tree_id%')"
+        " OR (name = 'task_links' AND sql LIKE '%summary%')"
+    ),
+    "postgresql": (
+        "SELECT (SELECT COUNT(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = current_schema() AND c.relname IN ('attachments', 'uq_ledger_call_id',"
+        " 'ix_sessions_scope_active_slot', 'ix_entries_setting', 'uq_entries_id_tree_id'))"
+        " + (SELECT COUNT(*) FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema()"
+        " AND (c.relname, a.attname) IN (('entries', 'parent_id'), ('task_links', 'summary'))) = 7"
+    ),
+}
+"""Tells whether a store of format 3 has all that the last migration makes: early builds made stores with a part of it,
+and stamped them alike."""
 
 STATEMENT_END = ";\n\n"
 """What stands behind each statement of a printed schema, and nowhere within one."""
@@ -158,6 +179,18 @@ def relation_names() -> frozenset[str]:
 
 
 # -- upgrading one ----------------------------------------------------------------------------------------------------
+
+
+def take_back_last(connection: Connection, schema: str | None) -> None:
+    """Let alembic run the last migration again where an early build ran a part of it; it leaves alone what is there."""
+    if not sqlalchemy.inspect(connection).has_table("alembic_version", schema=schema):
+        return
+    dialect: Dialect = "sqlite" if connection.dialect.name == "sqlite" else "postgresql"
+    if connection.exec_driver_sql(IS_FINISHED[dialect]).scalar():
+        return
+    versions = sqlalchemy.table("alembic_version", sqlalchemy.column("version_num"), schema=schema)
+    again = sqlalchemy.update(versions).where(versions.c.version_num == HEAD)
+    connection.execute(again.values(version_num=BEFORE_LAST))
 
 
 def run_migrations(connection: Connection, schema: str | None = None) -> None:

@@ -18,7 +18,7 @@ from flue_py.errors import CorruptStore, NotAStore, StoreUnavailable
 from flue_py.lazy import lazy_module
 from flue_py.store.files.private import Part
 from flue_py.store.schema.ddl import (
-    FINISHED_BY,
+    IS_FINISHED,
     Migrated,
     RunAlembic,
     checked_stamp,
@@ -142,11 +142,10 @@ def format_of(connection: sqlite3.Connection, path: Path) -> int | None:
 
 
 def is_current(connection: sqlite3.Connection, found: int | None) -> bool:
-    """Return whether a store of format ``found`` lacks no migration: early ones of the current format lack the last."""
+    """Return whether a store of format ``found`` lacks no migration, nor a part of the last, as early ones may."""
     if found != FORMAT_VERSION:
         return False
-    row = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (FINISHED_BY,)).fetchone()
-    return row is not None
+    return bool(connection.execute(IS_FINISHED["sqlite"]).fetchone()[0])
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
