@@ -265,15 +265,12 @@ def picodollars_as_printed(amount: float) -> int | None:
 
     None for all others.
     """
-    dollars, _, places = repr(amount).partition(".")
-    if len(dollars) > _SURELY_STORED or len(places) > _PLACES or not (dollars.isdigit() and places.isdigit()):
-        return None
-    return int(dollars + places.ljust(_PLACES, "0"))
+    picodollars = round(amount * PICODOLLARS_PER_DOLLAR) if 0 <= amount < _TOLD_APART else 0
+    return picodollars if picodollars / PICODOLLARS_PER_DOLLAR == amount else None
 
 
-_PLACES = 12
-_SURELY_STORED = 6
-"""Dollars of so many digits are less than `MAX_DOLLARS`."""
+_TOLD_APART = 4_000
+"""Up to here no two numbers of whole picodollars are the same float, so that the one which is it is what it prints."""
 
 
 def _exact_amount(amount: object) -> Decimal | None:

@@ -228,9 +228,9 @@ class Appending(Contexts, Marking):
         seen = checked_seen(expected_leaf, expected_revision)
         return await self._append([NewEntry.custom(kind, data)], on_conflict, idempotency_key, seen)
 
-    async def _append(
+    def _append(
         self, entries: Sequence[NewEntry], on_conflict: OnConflict, idempotency_key: str | None, seen: Seen
-    ) -> Appended:
+    ) -> Awaitable[Appended]:
         checked_on_conflict(on_conflict)
         check_name(idempotency_key, "idempotency_key")
 
@@ -246,7 +246,7 @@ class Appending(Contexts, Marking):
                 self._note_append,
             )
 
-        return await self._write(write, entries)
+        return self._write(write, entries)
 
     async def _write(
         self, write: Callable[[Sequence[NewEntry]], Awaitable[Appended]], entries: Sequence[NewEntry]

@@ -21,6 +21,7 @@ from flue_py.core.usage import (
     Cost,
     Usage,
     UsageTotals,
+    picodollars_as_printed,
     picodollars_to_usd,
     usd_to_picodollars,
 )
@@ -82,6 +83,20 @@ def with_field(field: str, value: object) -> JsonValue:
 @given(st.floats(0, MAX_DOLLARS, allow_nan=False))
 def test_a_float_is_rounded_half_up_once_from_its_shortest_decimal(amount: float) -> None:
     assert usd_to_picodollars(amount) == rounded_half_up(Fraction(repr(amount)))
+
+
+@given(st.floats(0, 10_000) | st.integers(0, 10**16).map(lambda picodollars: picodollars / 10**12))
+def test_dollars_of_few_places_are_picodollars_without_rounding_and_others_are_left_to_it(amount: float) -> None:
+    printed = picodollars_as_printed(amount)
+
+    assert printed in (None, usd_to_picodollars(amount))
+    if amount < 4_000 and Fraction(repr(amount)) * 10**12 % 1 == 0:
+        assert printed is not None
+
+
+@pytest.mark.parametrize("amount", [-0.5, 4_000.0, float("nan"), float("inf"), 1e-13])
+def test_what_may_have_to_be_rounded_or_refused_is_not_read_as_printed(amount: float) -> None:
+    assert picodollars_as_printed(amount) is None
 
 
 @given(st.decimals(0, MAX_DOLLARS, allow_nan=False, allow_infinity=False))

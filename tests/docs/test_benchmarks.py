@@ -112,7 +112,7 @@ def test_the_runner_started_by_its_path_prints_machine_versions_and_one_table(tm
 
 
 def test_every_benchmark_file_is_run_and_described() -> None:
-    shared = {"__init__", "measuring", "raw", "pages", "run", "tokens", "digests", "shape", "compare"}
+    shared = {"__init__", "measuring", "raw", "pages", "run", "tokens", "digests", "shape", "compare", "parts"}
     files = {file.stem for file in (ROOT / "benchmarks").glob("*.py")} - shared
 
     assert files == set(NAMES) == set(PRINTED)

@@ -142,8 +142,7 @@ def plan_append(
     below, parent = place(tx, state, leaf_of(expected) if on_branch else STORED)
     _require_references(tx, state, entries)
     batch = EntryBatch(tx, sources, state)
-    named = [new.id for new in entries if isinstance(new.id, str)]
-    if len(named) > 1:
+    if len(entries) > 1 and len(named := [new.id for new in entries if isinstance(new.id, str)]) > 1:
         batch.look_up(named)
     ids = batch.add_chain(parent, with_pins(tx, state, parent, entries))
     replaced = sum(new.surrogates_replaced for new in entries)
