@@ -164,7 +164,10 @@ async def delete(store: Store, conversation_id: str, expected: str) -> None:
         if current is None or current.record.revision != expected:
             raise ConversationConflict(conversation_id)
         with suppress(LeafConflict, RevisionConflict):
-            await store.delete_session_tree(current.info.ref, expected_revision=current.info.revision)
+            done = await store.delete_session_tree(current.info.ref, expected_revision=current.info.revision)
+            if not done.session_ids:
+                # Somebody else has deleted it since it was read.
+                raise ConversationConflict(conversation_id)
             return
 
 
