@@ -15,4 +15,4 @@ def needs(extra: str, *modules: str) -> None:
     for module in modules:
         if os.environ.get("FLUE_PY_REQUIRE_FRAMEWORK") == extra:
             __import__(module)
-        pytest.importorskip(module, reason=f"{module} is not installed: pip install 'flue-py[{extra}]'")
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install -r .ci/frameworks/{extra}.txt")

@@ -1,0 +1,74 @@
+"""What is made for a provider is what its own client library declares: checked by pydantic against its types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from flue_py.adapters.messages import Context, to_anthropic, to_gemini, to_openai, to_responses
+from tests.adapters.messages.contexts import EVERYTHING, TRANSCRIPTS, context_of
+from tests.adapters.needed import needs
+
+needs("messages", "openai", "anthropic", "google.genai")
+
+from anthropic.types import MessageParam, TextBlockParam
+from google.genai import types
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseInputItemParam
+
+CONTEXTS: dict[str, Context] = {"by hand": EVERYTHING}
+contexts = pytest.mark.parametrize("name", ["by hand", *TRANSCRIPTS])
+
+
+def context(name: str) -> Context:
+    return CONTEXTS[name] if name in CONTEXTS else context_of(name)
+
+
+def read(value: Any) -> Any:
+    """Return a checked value in full: what is declared as an iterable is checked when it is read."""
+    if isinstance(value, dict):
+        return {key: read(each) for key, each in value.items()}
+    return value if isinstance(value, (str, int, float, bool, type(None))) else [read(each) for each in value]
+
+
+def assert_declared(adapter: TypeAdapter[Any], values: Sequence[Any]) -> None:
+    """Assert that each value is of a type, and that this has every field of it: others would be gone."""
+    for value in values:
+        assert read(adapter.validate_python(value)) == value
+
+
+@contexts
+def test_messages_of_chat_are_what_openai_declares(name: str) -> None:
+    assert_declared(TypeAdapter(ChatCompletionMessageParam), to_openai(context(name)).messages)
+
+
+@contexts
+def test_items_of_responses_are_what_openai_declares(name: str) -> None:
+    assert_declared(TypeAdapter(ResponseInputItemParam), list(map(completed, to_responses(context(name)).messages)))
+
+
+def completed(item: Any) -> Any:
+    """Return an item with what the API fills in, and the types ask for."""
+    if item.get("type") != "message" or not isinstance(item["content"], list):
+        return item
+    filled_in = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
+    whole = {**item, "content": [{**filled_in.get(part["type"], {}), **part} for part in item["content"]]}
+    return {"id": "msg_1", "status": "completed", **whole} if item["role"] == "assistant" else whole
+
+
+@contexts
+def test_messages_and_system_are_what_anthropic_declares(name: str) -> None:
+    sent = to_anthropic(context(name))
+    assert_declared(TypeAdapter(MessageParam), sent.messages)
+    assert_declared(TypeAdapter(str | list[TextBlockParam]), [] if sent.system is None else [sent.system])
+
+
+@contexts
+def test_contents_and_system_are_what_gemini_declares(name: str) -> None:
+    sent = to_gemini(context(name))
+    for content in [*sent.messages, *([] if sent.system is None else [sent.system])]:
+        read_back = types.Content.model_validate(content).model_dump(mode="json", by_alias=True, exclude_none=True)
+        assert read_back == content
