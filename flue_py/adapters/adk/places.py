@@ -1,0 +1,52 @@
+"""What is known at leaves that were met lately. It never grows old: what leads to an entry never changes."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+
+from flue_py.adapters.adk.reading import NOWHERE, Place, place_of
+from flue_py.core.jsontext import JsonObject
+from flue_py.errors import SessionNotFound
+from flue_py.sessions.store import Store
+
+_MOST = 2_000
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
+class Places:
+    """The places of a service."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], Place] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def note(self, session_id: str, leaf: str, place: Place) -> None:
+        """Note what is known at a leaf. O(1)."""
+        with self._lock:
+            self._known[str(session_id), leaf] = place
+            self._known.move_to_end((str(session_id), leaf))
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+
+    async def at(self, session_id: str, leaf: str | None, store: Store) -> Place:
+        """Return what is known at a leaf of a session; read it if it was not met lately. O(1).
+
+        Raises `SessionNotFound`.
+        """
+        if leaf is None:
+            return NOWHERE
+        found = self._known.get((str(session_id), leaf))
+        if found is None:
+            session = await store.get_session(session_id)
+            if session is None:
+                raise SessionNotFound(session_id)
+            found = await place_of(session, leaf)
+            self.note(session_id, leaf, found)
+        return found
+
+
+def fresh(values: JsonObject) -> JsonObject:
+    """Return a state that is the caller's to change. O(size)."""
+    return dict(values) if all(type(value) in _PLAIN for value in values.values()) else copy.deepcopy(values)

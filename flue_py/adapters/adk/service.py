@@ -1,0 +1,267 @@
+"""The session service of ADK over a store of ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+from uuid import uuid4
+
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.session import Session
+from google.adk.sessions.state import State as StateNames
+from pydantic_core import to_jsonable_python
+
+from flue_py.adapters.access import Access, Target
+from flue_py.adapters.adk import shared
+from flue_py.adapters.adk.appending import Below, NewEvent, append, mark
+from flue_py.adapters.adk.names import app_prefix, names_of, scope_of, session_metadata
+from flue_py.adapters.adk.parts import with_usual_base64
+from flue_py.adapters.adk.places import Places, fresh
+from flue_py.adapters.adk.reading import last_events, split_state
+from flue_py.adapters.adk.shared import Deltas, Whose
+from flue_py.adapters.adk.states import first_state
+from flue_py.adapters.adk.turns import Turns
+from flue_py.adapters.keys import id_of, key_of
+from flue_py.core.jsontext import JsonObject
+from flue_py.core.sessions import SessionInfo
+from flue_py.errors import SessionExists, SessionNotFound
+from flue_py.sessions.atomic import Atomic
+from flue_py.sessions.session import Session as FlueSession
+from flue_py.sessions.store import Store
+
+_Result = TypeVar("_Result")
+
+_log = logging.getLogger("flue_py.adapters.adk")
+
+
+class FlueSessionService(BaseSessionService):
+    """Sessions of ADK in a store: a path, a URL, ``":memory:"``, or a store that is open.
+
+    A session is in the scope ``app/user`` under its own id as the key (see `scope_of`). What it raises that is ADK's is
+    ADK's: `AlreadyExistsError`, `SessionNotFoundError`, `StaleSessionError`. It may be used from any event loop and
+    thread.
+    """
+
+    def __init__(self, target: Target) -> None:
+        """Note which store is meant; it is opened when it is first used. Raises `InvalidArgument`. O(1)."""
+        self._access = Access(target)
+        self._turns = Turns()
+        self._places = Places()
+
+    # -- what ADK calls ------------------------------------------------------------------------------------------
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: dict[str, object] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Create a session with its first state, in one transaction with that of the app and the user.
+
+        Raises `AlreadyExistsError` for an id that is taken. O(state).
+        """
+        id = (session_id or "").strip() or str(uuid4())
+        whose, deltas = Whose(app_name, user_id), Deltas(*split_state(_jsonable(state or {})))
+
+        async def create(store: Store) -> Session:
+            scope, metadata = scope_of(*whose), session_metadata(app_name, user_id, id)
+
+            def collect(batch: Atomic) -> FlueSession:
+                made = batch.create_session(key=key_of(id), scope=scope, metadata=metadata)
+                if deltas.own:
+                    batch.append_entries(made, [first_state(deltas.own, uuid4().hex)])
+                return made
+
+            made = await shared.commit(store, self._places, whose, deltas, collect)
+            others = await shared.state_of(store, self._places, whose)
+            return _session(whose, made.info, {**deltas.own, **others}, None)
+
+        try:
+            return await self._run(create)
+        except SessionExists:
+            raise AlreadyExistsError(f"Session with id {id} already exists.") from None
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """Return a session with its state and its events, or None.
+
+        O(events), and with ``num_recent_events`` or ``after_timestamp``, O(events returned).
+        """
+        most = None if config is None else config.num_recent_events
+        after = None if config is None else config.after_timestamp
+        whose = Whose(app_name, user_id)
+
+        async def get(store: Store) -> Session | None:
+            found = await _find(store, whose, session_id)
+            if found is None:
+                return None
+            info = found.info
+            place = await self._places.at(info.id, info.leaf_id, store)
+            events = await last_events(found, info.leaf_id, most, after)
+            others = await shared.state_of(store, self._places, whose)
+            session = _session(whose, info, {**fresh(place.state.values), **others}, place.timestamp)
+            session.events = [Event.model_validate(each.event) for each in events]
+            return session
+
+        return await self._run(get)
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Return the sessions of a user, or of all users of an app, without their events.
+
+        The last one is the one that was active last. O(sessions).
+        """
+
+        async def read(store: Store) -> list[Session]:
+            others: dict[Whose, JsonObject] = {}
+            listed: list[Session] = []
+            for info in await _listed(store, app_name, user_id):
+                whose = Whose(*names_of(info.scope, info.metadata))
+                if whose not in others:
+                    others[whose] = await shared.state_of(store, self._places, whose)
+                try:
+                    place = await self._places.at(info.id, info.leaf_id, store)
+                except SessionNotFound:
+                    continue  # deleted since it was listed
+                state = {**fresh(place.state.values), **fresh(others[whose])}
+                listed.append(_session(whose, info, state, place.timestamp))
+            return listed
+
+        sessions = await self._run(read)
+        sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
+        return ListSessionsResponse(sessions=sessions)
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session; a missing one is no error. Forks of it keep what they see. O(entries)."""
+
+        async def delete(store: Store) -> None:
+            found = await _find(store, Whose(app_name, user_id), session_id)
+            if found is not None:
+                await store.delete_session_tree(found)
+
+        await self._run(delete)
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, object]:
+        """Return what the sessions of a user share, by names without ``user:``. O(state)."""
+
+        return dict(await self._run(lambda store: shared.read(store, self._places, app_name, user_id)))
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Append an event, with the state that it changes, in one transaction, and bring ``session`` up to date.
+
+        One that is partial is returned, and not stored. Raises `SessionNotFoundError`, and `StaleSessionError` if
+        the session has gone on, or back, since ``session`` was read; what the event paid for is in the ledger then,
+        too. O(event).
+        """
+        if event.partial:
+            return event
+        async with self._turns.of((session.app_name, session.user_id, session.id)):
+            new = NewEvent(session, _event_json(event))
+            try:
+                is_new = await self._run(partial(append, places=self._places, new=new))
+            except SessionNotFound:
+                raise SessionNotFoundError(f"Session {session.id} not found.") from None
+            if is_new:
+                await super().append_event(session, event)
+                session.last_update_time = event.timestamp
+        return event
+
+    # -- what is ours --------------------------------------------------------------------------------------------
+
+    async def session_for(self, *, app_name: str, user_id: str, session_id: str) -> FlueSession | None:
+        """Return the session of ours: for undo, forks, usage and reports. None if it is missing. O(1)."""
+        return await self._run(lambda store: _find(store, Whose(app_name, user_id), session_id))
+
+    async def close(self) -> None:
+        """Let go of the store: it is closed if it was opened here and nobody else uses it."""
+        await self._access.aclose()
+
+    async def __aenter__(self) -> FlueSessionService:
+        """Return the service, for the length of an ``async with``."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the store."""
+        await self.close()
+
+    async def _run(self, work: Callable[[Store], Coroutine[object, object, _Result]]) -> _Result:
+        return await self._access.run(work)
+
+
+async def _find(store: Store, whose: Whose, session_id: str) -> FlueSession | None:
+    try:
+        return await store.open_session(key_of(session_id.strip()), scope=scope_of(*whose))
+    except SessionNotFound:
+        return None
+
+
+async def _listed(store: Store, app_name: str, user_id: str | None) -> list[SessionInfo]:
+    """Return the sessions of a user, or of all users of an app, page by page."""
+    found: list[SessionInfo] = []
+    cursor: str | None = None
+    scope = None if user_id is None else scope_of(app_name, user_id)
+    prefix = app_prefix(app_name) if user_id is None else None
+    while True:
+        page = await store.list_sessions(
+            scope=scope, scope_prefix=prefix, order_by="created", limit=store.limits.sessions_per_page, cursor=cursor
+        )
+        found += [info for info in page.sessions if info.key is not None]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _session(whose: Whose, info: SessionInfo, state: JsonObject, timestamp: float | None) -> Session:
+    """Return a session of ADK without its events; without a time of its own it is as old as its row."""
+    session = Session(
+        app_name=whose.app_name,
+        user_id=whose.user_id,
+        id=id_of(info.key or "", info.metadata),
+        state=state,
+        last_update_time=info.created_us / 1_000_000 if timestamp is None else timestamp,
+    )
+    mark(session, Below(info.id, info.leaf_id))
+    return session
+
+
+def _event_json(event: Event) -> JsonObject:
+    """Return an event as JSON, without state that is not to be kept."""
+    made: JsonObject = event.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+    # What a model has by default is left out, and these two are never the default.
+    made["id"], made["timestamp"] = event.id, event.timestamp
+    with_usual_base64(made.get("content"))
+    # Fields with a serializer of their own are printed whatever they hold.
+    made = {name: value for name, value in made.items() if value is not None}
+    actions = made.pop("actions", None)
+    done: JsonObject = {}
+    if isinstance(actions, dict):
+        done = {name: value for name, value in actions.items() if value is not None}
+    delta = {
+        name: value for name, value in event.actions.state_delta.items() if not name.startswith(StateNames.TEMP_PREFIX)
+    }
+    done.pop("stateDelta", None)
+    if delta:
+        done["stateDelta"] = _jsonable(delta)
+    if done:
+        made["actions"] = done
+    return made
+
+
+def _jsonable(state: Mapping[str, object]) -> JsonObject:
+    """Return state as JSON. What JSON has no form for is kept as text, with a warning, as ADK's own services do."""
+    try:
+        made: JsonObject = to_jsonable_python(dict(state))
+    except ValueError:
+        _log.warning("Some values of the state are not JSON, and are kept as their text.", exc_info=True)
+        made = to_jsonable_python(dict(state), serialize_unknown=True)
+    return made
