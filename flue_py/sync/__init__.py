@@ -19,7 +19,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
 from functools import update_wrapper
 from importlib import import_module
 from os import PathLike
@@ -31,6 +31,7 @@ from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
 from flue_py.errors import StoreClosed
+from flue_py.once import once
 from flue_py.sessions import opening
 from flue_py.sessions.atomic import Atomic as AsyncAtomic
 from flue_py.sessions.session import Session as AsyncSession
@@ -333,7 +334,7 @@ def _shown(target: object) -> str:
     return str(target) if is_path else "the store"
 
 
-@contextmanager
+@once("flue_py.sync.open(...)")
 def _on_this_thread(manager: AbstractAsyncContextManager[AsyncStore], location: str) -> Iterator[Store]:
     way = OnThisThread(location)
     with way.entering(manager) as store:
@@ -345,7 +346,7 @@ def _on_this_thread(manager: AbstractAsyncContextManager[AsyncStore], location: 
             way.stop()
 
 
-@contextmanager
+@once("flue_py.sync.open(...)")
 def _on_loop_thread(manager: AbstractAsyncContextManager[AsyncStore], location: str) -> Iterator[Store]:
     loop = LoopThread(location)
     ending = ExitStack()

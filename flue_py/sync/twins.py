@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial, update_wrapper
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from flue_py.errors import InvalidArgument, shown
+from flue_py.once import once
 from flue_py.sync.ways import Way
 
 P = ParamSpec("P")
@@ -60,7 +61,7 @@ def entering(
 ) -> Callable[Concatenate[Twin[Original], P], AbstractContextManager[Result]]:
     """Return the function whose result is entered by ``with`` in place of ``async with``."""
 
-    @contextmanager
+    @once(f"{method.__name__}()")
     def entered(way: Way, manager: AbstractAsyncContextManager[Returned]) -> Iterator[Result]:
         with way.entering(manager) as value:
             yield adapt(way, value)

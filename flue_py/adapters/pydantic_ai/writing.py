@@ -164,7 +164,10 @@ async def delete(store: Store, conversation_id: str, expected: str) -> None:
         if current is None or current.record.revision != expected:
             raise ConversationConflict(conversation_id)
         with suppress(LeafConflict, RevisionConflict):
-            await store.delete_session_tree(current.info.ref, expected_revision=current.info.revision)
+            done = await store.delete_session_tree(current.info.ref, expected_revision=current.info.revision)
+            if not done.session_ids:
+                # Somebody else has deleted it since it was read.
+                raise ConversationConflict(conversation_id)
             return
 
 
@@ -184,10 +187,13 @@ async def record_lost(store: Store, conversation_id: str, scope: str | None, uns
             current = None
     # In a session that is gone when it is done: the ledger outlives it, and no conversation has come of it.
     name = key_of(conversation_id) if current is None else None
+    where = scope_of(scope)
+    if current is None and scope is None:
+        where = await _former_scope(store, name or "")
     with suppress(SessionExists):
-        await _record_without_session(store, name or None, scope, calls)
+        await _record_without_session(store, name or None, where, calls)
         return
-    await _record_without_session(store, None, scope, calls)
+    await _record_without_session(store, None, where, calls)
 
 
 async def _record(session: Session, calls: Sequence[JsonObject]) -> None:
@@ -201,8 +207,17 @@ async def _record(session: Session, calls: Sequence[JsonObject]) -> None:
             )
 
 
-async def _record_without_session(store: Store, id: str | None, scope: str | None, calls: Sequence[JsonObject]) -> None:
+async def _former_scope(store: Store, session_id: str) -> str:
+    """Return the scope in which a session that is gone paid for its calls: the same calls count there, once."""
+    try:
+        paid = await store.usage(session_id, group_by=("scope",))
+    except SessionNotFound:
+        return ""
+    return str(paid.rows[-1].group["scope"]) if paid.rows else ""
+
+
+async def _record_without_session(store: Store, id: str | None, scope: str, calls: Sequence[JsonObject]) -> None:
     async with store.atomic() as batch:
-        made = batch.create_session(id=id, scope=scope_of(scope))
+        made = batch.create_session(id=id, scope=scope)
         batch.append_entries(made, [NewEntry.custom(LOST, None, calls=calls)])
         batch.delete_session_tree(made)
