@@ -371,7 +371,7 @@ class Atomic:
         expected_leaf: LeafChoice = STORED,
         expected_revision: int | None = None,
     ) -> Pending[Moved | None]:
-        """Take back the session's last operation, as `Session.undo` does: the operations of this batch count one by one."""
+        """Take back the session's last operation, as `Session.undo` does; those of this batch count one by one."""
         return self._step(Undo, session, Note(by, why), checked_seen(expected_leaf, expected_revision))
 
     def redo(

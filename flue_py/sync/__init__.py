@@ -9,9 +9,9 @@ Each method takes and returns what its asynchronous namesake does, with blocking
 and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
 session are here, too.
 
-On a SQLite file or a store in memory everything runs on the thread that calls. There is no event loop, so functions that
-you pass, such as ``progress``, cannot be async. With PostgreSQL, an engine or ``threads=True``, an event loop runs in a
-thread of its own for the length of the ``with``, and calls such functions there.
+On a SQLite file or a store in memory everything runs on the thread that calls. There is no event loop, so a function
+that you pass, such as ``progress``, cannot be async. With PostgreSQL, an engine or ``threads=True``, an event loop runs
+in a thread of its own for the length of the ``with``, and calls such functions there.
 """
 
 from __future__ import annotations
