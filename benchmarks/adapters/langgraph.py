@@ -4,8 +4,8 @@
 
 Each round runs the same graph on all of them, in an order that turns: a conversation, three checkpoints a turn, with a
 model that answers at once; then, by a saver that has read nothing yet, the newest state, the same again, a state from
-the middle, and the last 10 checkpoints. CPU is that of the whole process, and of a turn the graph's own is part. A ratio
-is taken inside a round and then the median; below 1 is less than LangGraph's saver needs.
+the middle, and the last 10 checkpoints. CPU is that of the whole process, and of a turn the graph's own is part. A
+ratio is taken inside a round and then the median; below 1 is less than LangGraph's saver needs.
 """
 
 from __future__ import annotations
