@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -24,6 +24,7 @@ from flue_py.core.budgets import (
 )
 from flue_py.core.sessions import check_label, check_scope
 from flue_py.errors import FlueError, InvalidArgument, ReservationNotFound
+from flue_py.once import async_once
 from flue_py.sessions.arguments import HasId, checked_flag, checked_id, checked_limit, checked_place, checked_session
 from flue_py.sessions.handle import Handle
 from flue_py.store.backend import Backend
@@ -167,7 +168,7 @@ class Budgeting(Handle):
         """
         return self._budgeted(_said(tokens, cost), ttl_us(ttl))
 
-    @asynccontextmanager
+    @async_once("budgeted()")
     async def _budgeted(self, asked: Amounts, ttl: int) -> AsyncIterator[BudgetedCall]:
         call = BudgetedCall(await self._reserve(asked, ttl))
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike, fspath, urandom
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -14,6 +13,7 @@ from flue_py.core.limits import DEFAULT_LIMITS, Limits
 from flue_py.core.sessions import check_new_name
 from flue_py.errors import FlueError, InvalidArgument, shown
 from flue_py.homes import in_full
+from flue_py.once import async_once
 from flue_py.prices.book import CallPricer, PricesChoice, choose_prices
 from flue_py.sessions.arguments import checked_choice, checked_flag, checked_limits, checked_moment
 from flue_py.sessions.store import Store
@@ -36,7 +36,7 @@ _SQLITE = "sqlite+aiosqlite"
 _SCHEMES = (_SQLITE, _POSTGRES)
 
 
-@asynccontextmanager
+@async_once("flue_py.open(...)")
 async def open(
     target: str | PathLike[str] | None = None,
     *,

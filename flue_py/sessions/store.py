@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -31,6 +30,7 @@ from flue_py.core.sessions import (
     check_name,
 )
 from flue_py.errors import InvalidArgument, SessionExists, SessionNotFound, shown
+from flue_py.once import async_once
 from flue_py.prices.book import NO_PRICER, CallPricer
 from flue_py.sessions.appending import oddities_of, with_oddities, write_what_fits
 from flue_py.sessions.arguments import (
@@ -336,7 +336,7 @@ class Store(StoreUsage, StoreBudgets):
         written = await write_what_fits(write, self._pricer.price_entries(incoming.entries))
         return incoming.noted_in(with_oddities(*written))
 
-    @asynccontextmanager
+    @async_once("atomic()")
     async def atomic(self, *, idempotency_key: str | None = None) -> AsyncIterator[Atomic]:
         """Collect operations on any sessions, and commit them as one at the end of the ``async with``: all, or none.
 

@@ -9,9 +9,9 @@ Each method takes and returns what its asynchronous namesake does, with blocking
 and has its docstring. Methods may be called from several threads. The functions of `flue_py` that take a store or a
 session are here, too.
 
-On a SQLite file or a store in memory all of it happens on the thread that calls: there is no event loop, and a function
-that is given to be called, such as ``progress``, cannot be an async one. With PostgreSQL, an engine or ``threads=True``
-an event loop runs in a thread of its own for the length of the ``with``, and calls such functions there.
+On a SQLite file or a store in memory everything runs on the thread that calls. There is no event loop, so a function
+that you pass, such as ``progress``, cannot be async. With PostgreSQL, an engine or ``threads=True``, an event loop runs
+in a thread of its own for the length of the ``with``, and calls such functions there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, suppress
 from functools import update_wrapper
 from importlib import import_module
 from os import PathLike
@@ -31,6 +31,7 @@ from flue_py.core.limits import Limits
 from flue_py.core.salvaging import SalvageReport
 from flue_py.core.sessions import Change, SessionInfo, SessionKind, SessionRef
 from flue_py.errors import StoreClosed
+from flue_py.once import once
 from flue_py.sessions import opening
 from flue_py.sessions.atomic import Atomic as AsyncAtomic
 from flue_py.sessions.session import Session as AsyncSession
@@ -135,7 +136,7 @@ class Session(Twin[AsyncSession]):
     changes = blocking(AsyncSession.changes)
 
     def watch(self, *, after: int | None = None) -> Iterator[Change]:
-        """Yield every change after a revision (default: the handle's), then wait for each as it comes.
+        """Yield every change after a revision (default: the handle's), then each new one as it comes.
 
         Otherwise as `flue_py.Session.watch`.
         """
@@ -333,7 +334,7 @@ def _shown(target: object) -> str:
     return str(target) if is_path else "the store"
 
 
-@contextmanager
+@once("flue_py.sync.open(...)")
 def _on_this_thread(manager: AbstractAsyncContextManager[AsyncStore], location: str) -> Iterator[Store]:
     way = OnThisThread(location)
     with way.entering(manager) as store:
@@ -345,7 +346,7 @@ def _on_this_thread(manager: AbstractAsyncContextManager[AsyncStore], location: 
             way.stop()
 
 
-@contextmanager
+@once("flue_py.sync.open(...)")
 def _on_loop_thread(manager: AbstractAsyncContextManager[AsyncStore], location: str) -> Iterator[Store]:
     loop = LoopThread(location)
     ending = ExitStack()

@@ -1,13 +1,14 @@
-"""Functions that block, made of those that are awaited."""
+"""Blocking functions, made of coroutine functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial, update_wrapper
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from flue_py.errors import InvalidArgument, shown
+from flue_py.once import once
 from flue_py.sync.ways import Way
 
 P = ParamSpec("P")
@@ -35,14 +36,14 @@ def parts_of(twin: Twin[Original]) -> tuple[Way, Original]:
 
 
 def same(_: Way, value: Returned) -> Returned:
-    """Return what came back as it is."""
+    """Return a value as it is."""
     return value
 
 
 def blocking(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
 ) -> Callable[Concatenate[Twin[Original], P], Returned]:
-    """Return the function that calls a coroutine function for a twin, and blocks."""
+    """Return a function that calls a coroutine function for a twin, and blocks until it returns."""
     return adapting(method, same)
 
 
@@ -50,7 +51,7 @@ def adapting(
     method: Callable[Concatenate[Original, P], Coroutine[object, object, Returned]],
     adapt: Callable[[Way, Returned], Result],
 ) -> Callable[Concatenate[Twin[Original], P], Result]:
-    """Return the same, for what comes back as ``adapt`` makes it."""
+    """Do the same, and pass what is returned through ``adapt``."""
     return _twin(method, lambda way, call: adapt(way, way.call(call)))
 
 
@@ -58,9 +59,9 @@ def entering(
     method: Callable[Concatenate[Original, P], AbstractAsyncContextManager[Returned]],
     adapt: Callable[[Way, Returned], Result],
 ) -> Callable[Concatenate[Twin[Original], P], AbstractContextManager[Result]]:
-    """Return the function whose result is entered by ``with`` in place of ``async with``."""
+    """Do the same for a function whose result is used in ``async with``: here it is used in ``with``."""
 
-    @contextmanager
+    @once(f"{method.__name__}()")
     def entered(way: Way, manager: AbstractAsyncContextManager[Returned]) -> Iterator[Result]:
         with way.entering(manager) as value:
             yield adapt(way, value)
@@ -75,7 +76,7 @@ def entering(
 def collecting(
     method: Callable[Concatenate[Original, P], Returned], adapt: Callable[[Way, Returned], Result]
 ) -> Callable[Concatenate[Twin[Original], P], Result]:
-    """Return the function of one that waits for nothing."""
+    """Do the same for a function that does not wait."""
     return _twin(method, lambda way, call: adapt(way, call()))
 
 

@@ -126,3 +126,21 @@ async def test_the_store_is_closed_also_when_the_block_fails(tmp_path: Path, any
             raise KeyError
     with pytest.raises(flue_py.StoreClosed):
         await store.create_session()
+
+
+async def test_what_was_entered_is_not_entered_again(tmp_path: Path, anyio_backend: str) -> None:
+    opening = flue_py.open(tmp_path / "a.db")
+    async with opening as store:
+        session = await store.create_session()
+        with pytest.raises(InvalidArgument, match=r"flue_py.open\(...\) was entered before"):
+            await opening.__aenter__()
+        batch, call = store.atomic(), session.budgeted(tokens=1)
+        for manager, what in ((batch, r"atomic\(\)"), (call, r"budgeted\(\)")):
+            async with manager:
+                pass
+            with pytest.raises(InvalidArgument, match=f"^{what} was entered before"):
+                await manager.__aenter__()
+        # The store goes on.
+        await session.append_message({"role": "user", "content": "hello"})
+    with pytest.raises(InvalidArgument, match="was entered before, and is good for one block; call it once more"):
+        await opening.__aenter__()

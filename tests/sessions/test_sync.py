@@ -291,3 +291,22 @@ def test_a_store_outlives_the_event_loop_in_which_it_was_opened(tmp_path: Path) 
         session = store.create_session()
         session.append_message({"role": "user", "content": "Hello"})
         assert len(session.build_context()) == 1
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_what_was_entered_is_not_entered_again(tmp_path: Path, threads: bool) -> None:
+    opening = sync.open(tmp_path / "a.db", threads=threads)
+    for _ in range(2):
+        with (
+            pytest.raises(flue_py.InvalidArgument, match=r"flue_py.sync.open\(...\) was entered before"),
+            opening,
+            opening,
+        ):
+            pass
+    with sync.open(tmp_path / "a.db", threads=threads) as store:
+        batch = store.atomic()
+        with batch:
+            pass
+        with pytest.raises(flue_py.InvalidArgument, match=r"^atomic\(\) was entered before"), batch:
+            pass
+        assert store.list_sessions().sessions == ()

@@ -11,7 +11,8 @@ from agents.memory.session_settings import coerce_session_settings, resolve_sess
 
 import flue_py.sync
 from flue_py.adapters.access import Access, Target
-from flue_py.adapters.keys import key_of, metadata_of
+from flue_py.adapters.openai_agents import branches
+from flue_py.adapters.openai_agents.below import Below
 from flue_py.adapters.openai_agents.compacting import Compaction, append_compaction, planned, record_discarded
 from flue_py.adapters.openai_agents.items import entries_of, items_of
 from flue_py.adapters.openai_agents.spending import Spending, counted
@@ -22,11 +23,14 @@ from flue_py.sessions.session import Session
 from flue_py.sessions.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self, Unpack
 
     from agents import RunContextWrapper, TResponseInputItem, Usage
     from agents.memory import OpenAIResponsesCompactionArgs
+    from agents.result import RunResultBase
 
+    from flue_py.adapters.openai_agents.branches import Branch, SessionUsage, TurnUsage
     from flue_py.core.entries import NewEntry
     from flue_py.core.jsontext import JsonObject
 
@@ -69,17 +73,20 @@ class FlueSession:
         them calls have no price. ``compaction`` says who sums up what has become too long, and when. Raises
         `InvalidArgument`, and `TypeError` for unknown settings.
         """
-        self.session_id = session_id
         self.session_settings = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
-        self._key = key_of(session_id)
+        self._below = Below(session_id)
         self._access = Access(db_path)
         self._model, self._provider, self._compaction = model, provider, compaction
         self._spending = Spending()
         self._names: dict[str, str] = {}
-        self._handle: Session | None = None
         self._is_closed = False
+
+    @property
+    def session_id(self) -> str:
+        """The id that the SDK knows it by."""
+        return self._below.session_id
 
     @classmethod
     def from_url(cls, session_id: str, url: str, **options: Unpack[Options]) -> Self:
@@ -168,91 +175,126 @@ class FlueSession:
             raise
         await self._access.run(lambda _: append_compaction(session, leaf, plan, summary))
 
+    # -- the names of AdvancedSQLiteSession -----------------------------------------------------------------------
+
+    async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
+        """Begin a branch before a turn of the branch in use, counted from 1; use it, and return its name.
+
+        A branch is a fork: it copies nothing. Raises `InvalidArgument` (a ValueError) for a turn that there is not, and
+        for a name that is empty or was used before. O(turns).
+        """
+        return await self._access.run(lambda store: branches.branched(store, self._below, turn_number, branch_name))
+
+    async def switch_to_branch(self, branch_id: str) -> None:
+        """Use another branch, in this object. Raises `InvalidArgument` (a ValueError) if there is none. O(branches)."""
+        await self._access.run(lambda store: self._below.switched(store, branch_id))
+
+    async def list_branches(self) -> list[Branch]:
+        """Return the branches in the order they were made; "main" is the first. O(contexts)."""
+        return await self._access.run(lambda store: branches.listed(store, self._below))
+
+    async def get_session_usage(self, branch_id: str | None = None) -> SessionUsage | None:
+        """Return what all branches paid for, from the ledger, or what one did itself; None if that is nothing.
+
+        Raises `InvalidArgument` (a ValueError) if there is no such branch. O(calls).
+        """
+        return await self._access.run(lambda store: branches.session_usage(store, self._below, branch_id))
+
+    async def get_turn_usage(
+        self, user_turn_number: int | None = None, branch_id: str | None = None
+    ) -> list[TurnUsage] | TurnUsage:
+        """Return what each turn of a branch paid for, or one turn, counted from 1; empty if that is nothing.
+
+        The turns that a branch shares with the one that it was made from belong to that. Raises `InvalidArgument` (a
+        ValueError) if there is no such branch. O(turns).
+        """
+        return await self._access.run(
+            lambda store: branches.turn_usage(store, self._below, user_turn_number, branch_id)
+        )
+
+    async def store_run_usage(self, result: RunResultBase) -> None:
+        """Write into the ledger what a run paid for, as far as it is not there yet.
+
+        What a run wrote to the session has brought its usage along. This is for the rest, such as the last call of a
+        run that a guardrail stopped. O(calls).
+        """
+        await self.add_items([], wrapper=result.context_wrapper)
+
     def close(self) -> None:
         """Let go of the store, which is closed if nobody else uses it and it was not given open. Idempotent."""
         self._is_closed = True
-        self._handle = None
+        self._below.forget()
         self._access.close()
 
     # -- the session below ----------------------------------------------------------------------------------------
 
-    async def _found(self, store: Store) -> Session | None:
-        """Return the session, or None if nothing was written to it, or it was deleted."""
-        if self._handle is None:
-            try:
-                self._handle = await store.open_session(self._key)
-            except SessionNotFound:
-                return None
-        return self._handle
-
-    async def _made(self, store: Store) -> Session:
-        if self._handle is None:
-            metadata = metadata_of(self.session_id)
-            self._handle = await store.open_session(self._key, mode="get_or_create", metadata=metadata)
-        return self._handle
-
     async def _read(self, wanted: int | None, store: Store) -> list[TResponseInputItem]:
         if wanted == 0:
             return []
-        session = await self._found(store)
+        session = await self._below.found(store)
         if session is None:
             return []
         try:
             items = [item for shown in await ending(session, wanted) for item in items_of(shown)]
         except SessionNotFound:
-            self._handle = None
+            self._below.forget()
             return await self._read(wanted, store)
         return items if wanted is None else items[-wanted:]
 
     async def _append(self, entries: list[NewEntry], store: Store) -> None:
-        session = await self._made(store)
+        session = await self._below.made(store)
         try:
             async with store.atomic() as batch:
                 batch.append_entries(session, entries, on_conflict="rebase")
         except SessionNotFound:
-            self._handle = None
+            self._below.forget()
             await self._append(entries, store)
 
     async def _pop(self, store: Store) -> TResponseInputItem | None:
-        while (session := await self._found(store)) is not None:
+        while (session := await self._below.found(store)) is not None:
             try:
                 return await popped(store, session)
             except LeafConflict:
                 continue
             except SessionNotFound:
-                self._handle = None
+                self._below.forget()
         return None
 
     async def _clear(self, store: Store) -> None:
-        while (session := await self._found(store)) is not None:
+        while (session := await self._below.found(store)) is not None:
             try:
                 await session.refresh()
                 await session.move_leaf(None, why="clear_session")
             except LeafConflict:
                 continue
             except SessionNotFound:
-                self._handle = None
+                self._below.forget()
             return
 
-    async def _get_compaction_snapshot(self, limit: int, **_: object) -> _CompactionSnapshot | None:
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> _CompactionSnapshot | None:
         """Return the last items for a compaction by `OpenAIResponsesCompactionSession`, and what replaces some of them.
 
-        What they are replaced by begins a branch; what was there stays, so that there is no prefix to be deleted.
+        What they are replaced by begins a branch, without what `EncryptedSession` says is expired; all of it stays.
         """
-        return await self._access.run(partial(self._snapshot, limit))
+        return await self._access.run(partial(self._snapshot, limit, prune_prefix))
 
-    async def _snapshot(self, limit: int, store: Store) -> _CompactionSnapshot | None:
-        session = await self._found(store)
+    async def _snapshot(
+        self, limit: int, is_expired: Callable[[TResponseInputItem], bool] | None, store: Store
+    ) -> _CompactionSnapshot | None:
+        session = await self._below.found(store)
         if session is None:
             return None
         found = [item for shown in await ending(session, limit + 1) for item in items_of(shown)]
         items, leaf = found[-limit:], session.leaf_id
 
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
-            if start >= len(items):
+            wanted = len(items) - start
+            if wanted <= 0:
                 return False
             try:
-                await self._access.run(lambda _: replaced(store, session, len(items) - start, leaf, output))
+                await self._access.run(lambda store: replaced(store, session, wanted, leaf, output, is_expired))
             except LeafConflict:
                 return False
             return True
@@ -262,7 +304,7 @@ class FlueSession:
     async def _planned(
         self, how: Compaction, force: bool, store: Store
     ) -> tuple[Session, str | None, SessionCompactionPlan] | None:
-        session = await self._found(store)
+        session = await self._below.found(store)
         found = None if session is None else await planned(session, how, force=force)
         return None if session is None or found is None else (session, *found)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from flue_py.core.jsontext import JsonObject, JsonValue
+from flue_py.core.ledger import UsageRow
 
 if TYPE_CHECKING:
     from agents import RunContextWrapper
@@ -18,10 +19,21 @@ if TYPE_CHECKING:
 
 
 class Counted(NamedTuple):
-    """How much of a run's usage: calls with what they used, and calls in all."""
+    """How much of a run's usage: calls with what they used, calls in all, and the tokens of those without."""
 
-    told: int
-    requests: int
+    told: int = 0
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+    def less(self, other: Counted) -> Counted:
+        """Return what is in this and not in the other."""
+        return Counted(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def plus(self, other: Counted) -> Counted:
+        """Return both together."""
+        return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Spending:
@@ -37,10 +49,15 @@ class Spending:
 
     def unbooked(self, usage: Usage) -> list[JsonObject]:
         """Return what each call used that is not booked yet, as a usage object; empty for what is unknown."""
-        seen, now = self._known(usage) or Counted(0, 0), counted(usage)
+        seen, now = self._known(usage) or Counted(), counted(usage)
         calls = [usage_of(each) for each in usage.request_usage_entries[seen.told : now.told]]
-        silent = (now.requests - now.told) - (seen.requests - seen.told)
-        return calls + [{} for _ in range(silent)]
+        rest = now.less(seen)
+        silent: list[JsonObject] = [{} for _ in range(rest.requests - rest.told)]
+        if rest[2:] != (0, 0, 0):
+            # Of several calls whose tokens are only known as a sum, the first has it.
+            tokens: JsonObject = dict(zip(Counted._fields[2:], rest[2:], strict=True))
+            silent[:1] = [tokens]
+        return calls + silent
 
     def booked(self, usage: Usage, up_to: Counted) -> None:
         """Note that the ledger has what a run paid for up to here."""
@@ -49,8 +66,7 @@ class Spending:
 
     def passed_over(self, usage: Usage, before: Counted) -> None:
         """Note that what a run was given since ``before`` is booked elsewhere. What came earlier stays to be booked."""
-        seen, now = self._known(usage) or before, counted(usage)
-        self.booked(usage, Counted(seen.told + now.told - before.told, seen.requests + now.requests - before.requests))
+        self.booked(usage, (self._known(usage) or before).plus(counted(usage).less(before)))
 
     def _known(self, usage: Usage) -> Counted | None:
         found = self._booked.get(id(usage))
@@ -58,9 +74,16 @@ class Spending:
 
 
 def counted(usage: Usage) -> Counted:
-    """Return how many calls a usage counts."""
-    told = len(usage.request_usage_entries)
-    return Counted(told, max(usage.requests or 0, told))
+    """Return how much a usage counts."""
+    told = usage.request_usage_entries
+    return Counted(
+        len(told),
+        max(usage.requests or 0, len(told)),
+        *(
+            max(0, (getattr(usage, name) or 0) - sum(getattr(each, name) or 0 for each in told))
+            for name in Counted._fields[2:]
+        ),
+    )
 
 
 def usage_of(told: RequestUsage | Usage) -> JsonObject:
@@ -72,6 +95,23 @@ def usage_of(told: RequestUsage | Usage) -> JsonObject:
         "input_tokens_details": _details(told.input_tokens_details),
         "output_tokens_details": _details(told.output_tokens_details),
     }
+
+
+class Tokens(TypedDict):
+    """Tokens as the API counts them: those of a cache are among the input."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+def tokens_of(paid: UsageRow) -> Tokens:
+    """Return the tokens of a row of the ledger as the API counts them."""
+    return Tokens(
+        input_tokens=paid.input + paid.cache_read + paid.cache_write,
+        output_tokens=paid.output,
+        total_tokens=paid.total_tokens,
+    )
 
 
 def _details(details: object) -> JsonValue:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from flue_py.adapters.openai_agents.items import entries_of, items_of
-from flue_py.core.entries import Entry
 from flue_py.core.kinds import COMPACTION, EXCLUSION
 from flue_py.core.projection import ContextEntry
 from flue_py.sessions.session import Session
@@ -50,7 +51,7 @@ async def popped(store: Store, session: Session) -> TResponseInputItem | None:
     entry = last.entry
     if len(items) == 1 and entry.kind == COMPACTION:
         await session.move_leaf(None, why="pop_item", expected_leaf=leaf)
-    elif len(items) > 1 or _is_changed(await session.get_active_path_since(entry.id)):
+    elif len(items) > 1 or await _is_divided(session, last, leaf):
         await replaced(store, session, 1, leaf, [])
     elif entry.id != leaf or not await session.remove_leaf_message(entry.id, why="pop_item", expected_leaf=leaf):
         await session.move_leaf(entry.parent_id, why="pop_item", expected_leaf=leaf)
@@ -58,11 +59,17 @@ async def popped(store: Store, session: Session) -> TResponseInputItem | None:
 
 
 async def replaced(
-    store: Store, session: Session, wanted: int, leaf: str | None, items: list[TResponseInputItem]
+    store: Store,
+    session: Session,
+    wanted: int,
+    leaf: str | None,
+    items: list[TResponseInputItem],
+    is_expired: Callable[[TResponseInputItem], bool] | None = None,
 ) -> None:
     """Begin a branch at ``leaf`` that has ``items`` in place of the last ``wanted``. What was there stays where it was.
 
-    Raises `LeafConflict` if the leaf is not the stored one, `InvalidEntry`. O(context).
+    Of what is kept, the branch is without what is expired at its beginning. Raises `LeafConflict` if the leaf is not
+    the stored one, `InvalidEntry`. O(context).
     """
     shown = await session.build_context_entries(leaf=leaf)
     held = [items_of(each) for each in shown]
@@ -73,17 +80,19 @@ async def replaced(
         at += 1
     # Where no leaf has just what is kept, as within an entry of several items, that is written again.
     to = shown[at - 1].entry_id if at else None
-    before: list[TResponseInputItem] = []
-    if at and (
-        kept or shown[at - 1].kind == COMPACTION or _is_changed(await session.get_active_path_since(to, leaf=leaf))
-    ):
-        to, before = None, [item for each in held for item in each][:-wanted]
+    before = [item for each in held for item in each][:-wanted]
+    expired = 0 if is_expired is None else sum(1 for _ in takewhile(is_expired, before))
+    if expired or kept or (at and await _is_divided(session, shown[at - 1], leaf)):
+        to, before = None, before[expired:]
+    else:
+        before = []
     async with store.atomic() as batch:
         batch.move_leaf(session, to, why="items replaced", expected_leaf=leaf)
         if before or items:
             batch.append_entries(session, entries_of([*before, *items], {}))
 
 
-def _is_changed(path: list[Entry]) -> bool:
-    """Return whether the context of a path is not that of its beginning and what follows, one after the other."""
-    return any(each.kind in (COMPACTION, EXCLUSION) for each in path)
+async def _is_divided(session: Session, last: ContextEntry, leaf: str | None) -> bool:
+    """Return whether a leaf at an item of the context would have another context than what comes up to that item."""
+    behind = await session.get_active_path_since(last.entry_id, leaf=leaf)
+    return last.kind == COMPACTION or any(each.kind in (COMPACTION, EXCLUSION) for each in behind)

@@ -15,7 +15,8 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from flue_py.sessions.store import Store
 from flue_py.store.backend import Backend
-from flue_py.testing.machine.stores import GHOSTS, BackendMachine
+from flue_py.testing.machine.answers import GHOSTS
+from flue_py.testing.machine.stores import BackendMachine
 from flue_py.testing.sources import OpenBackend
 from flue_py.transfer.copying import CopyReport, copy_store
 

@@ -1,0 +1,94 @@
+"""Rules that make sessions and add entries and paid calls to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from flue_py.core.calls import PaidCall
+from flue_py.core.entries import NewEntry
+from flue_py.core.sessions import NewSession, OnConflict
+from flue_py.testing import strategies
+from flue_py.testing.machine.answers import GHOSTS
+from flue_py.testing.machine.comparing import ComparingMachine, picks
+from flue_py.testing.samples import placed
+
+
+class Growing(ComparingMachine):
+    """Appends, imports, paid calls."""
+
+    @rule(key=st.sampled_from([None, None, "", "a"]), scope=st.sampled_from(["", "x"]), again=picks)
+    def create(self, key: str | None, scope: str, again: int) -> None:
+        """Create a root session, sometimes with the id of one that was there."""
+        new = NewSession(key=key, scope=scope, id=self._any_session_id(again) if again % 4 == 3 else None)
+        self._create(lambda backend: backend.create_session(new))
+
+    @rule(
+        pick=picks,
+        entries=st.lists(strategies.entries, max_size=4),
+        expected=picks,
+        on_conflict=st.sampled_from(["raise", "branch", "branch", "rebase"]),
+        key=st.sampled_from([None, None, None, None, "k1", "k2"]),
+    )
+    def append(
+        self, pick: int, entries: list[NewEntry], expected: int, on_conflict: OnConflict, key: str | None
+    ) -> None:
+        """Append a batch, at the stored leaf or at another."""
+        session_id = self._session(pick)
+        leaf = self._seen(session_id, expected) if expected % 4 == 0 else self._choice(session_id, expected)
+        self._change(
+            session_id,
+            lambda backend: backend.append(
+                session_id, entries, expected=leaf, on_conflict=on_conflict, idempotency_key=key
+            ),
+            retried=key is not None,
+        )
+
+    @rule(pick=picks, entries=st.lists(strategies.message_entries, min_size=1, max_size=3))
+    def talk(self, pick: int, entries: list[NewEntry]) -> None:
+        """Append messages at the stored leaf."""
+        session_id = self._session(pick)
+        self._change(session_id, lambda backend: backend.append(session_id, entries))
+
+    @rule(pick=picks, kept=picks, data=st.data())
+    def compact(self, pick: int, kept: int, data: st.DataObject) -> None:
+        """Append a compaction that keeps from any entry."""
+        session_id = self._session(pick)
+        new = data.draw(strategies.compactions(self._entry(session_id, kept)))
+        self._change(session_id, lambda backend: backend.append(session_id, [new]))
+
+    @rule(pick=picks, call=strategies.calls)
+    def record_call(self, pick: int, call: PaidCall) -> None:
+        """Write a paid call without an entry."""
+        session_id = self._session(pick)
+        self._change(session_id, lambda backend: backend.record_call(session_id, call))
+
+    @rule(pick=picks, shape=st.lists(st.tuples(picks, strategies.entries), max_size=5), leaf=picks, expected=picks)
+    def import_entries(self, pick: int, shape: list[tuple[int, NewEntry]], leaf: int, expected: int) -> None:
+        """Import a small tree below what is there."""
+        session_id = self._session(pick)
+        named = self._choice(session_id, expected)
+        entries, to = self._imported(shape, leaf, lambda pick: [None, self._entry(session_id, pick)])
+        self._change(session_id, lambda backend: backend.import_entries(session_id, entries, leaf=to, expected=named))
+
+    @rule(
+        shape=st.lists(st.tuples(picks, strategies.entries), max_size=5), leaf=picks, key=st.sampled_from([None, "a"])
+    )
+    def import_session(self, shape: list[tuple[int, NewEntry]], leaf: int, key: str | None) -> None:
+        """Import a session with a small tree of its own."""
+        entries, to = self._imported(shape, leaf, lambda pick: [GHOSTS[0]] if pick % 30 == 29 else [None])
+        self._create(lambda backend: backend.import_session(NewSession(key=key), entries, leaf=to))
+
+    def _imported(
+        self, shape: list[tuple[int, NewEntry]], leaf: int, others: Callable[[int], list[str | None]]
+    ) -> tuple[list[NewEntry], str | None]:
+        """Return entries whose parents are earlier ones or ``others``, and a leaf chosen likewise."""
+        ids = [f"i{len(self._entries)}-{number}" for number in range(len(shape))]
+        entries: list[NewEntry] = []
+        for number, (pick, new) in enumerate(shape):
+            below: list[str | None] = [*ids[:number], *others(pick)]
+            entries.append(placed(new, ids[number], below[pick % len(below)], pick))
+        leaves: list[str | None] = [*ids, *others(leaf)]
+        return entries, leaves[leaf % len(leaves)]

@@ -1,0 +1,450 @@
+"""`FlueSaver` beside the framework's savers: the same graphs give the same states, and the store can read them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("langgraph", "langgraph.graph", "langgraph.checkpoint.sqlite")
+
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+import flue_py
+from flue_py.adapters.langgraph import FlueSaver, ThreadOwned
+from flue_py.errors import InvalidArgument, SessionNotFound
+from tests.adapters.langgraph.graphs import USAGE, answers, chat, thread
+
+
+def checked(path: Path) -> Any:
+    """Open a store for reading what a saver has written into it, once it has been found sound."""
+    with flue_py.sync.open(path) as store:
+        assert store.verify().problems == []
+    return flue_py.sync.open(path)
+
+
+def history(graph: Any, config: Any) -> list[Any]:
+    """Return the states of a thread without what differs from run to run."""
+    return [(state.values, state.next, state.metadata["step"]) for state in graph.get_state_history(config)]
+
+
+def test_a_thread_is_a_session_whose_messages_are_ours(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        graph = chat(saver, answers(3))
+        for text in ("One?", "Two?", "Three?"):
+            graph.invoke({"messages": [("user", text)]}, thread("t"))
+    with checked(path) as store:
+        session = store.open_session("t")
+        said = [(message["role"], message["content"]) for message in session.build_context()]
+        assert said[:3] == [("user", "One?"), ("assistant", "Yes. 0"), ("user", "Two?")]
+        messages = [entry for entry in session.get_tree() if entry.kind == "message"]
+        assert len(messages) == 6  # once, however many checkpoints have them
+        usage = store.usage(session)
+        assert (usage.total.calls, usage.total.total_tokens) == (3, 45)
+        assert [info.key for info in store.list_sessions().sessions] == ["t"]
+
+
+def test_states_are_those_of_the_frameworks_own_saver(tmp_path: Path) -> None:
+    def run(saver: Any) -> list[Any]:
+        graph = chat(saver, answers(4))
+        graph.invoke({"messages": [HumanMessage("One?", id="1")]}, thread("t"))
+        graph.invoke({"messages": [HumanMessage("Two?", id="2")]}, thread("t"))
+        first = list(graph.get_state_history(thread("t")))[3]
+        graph.invoke({"messages": [HumanMessage("Else?", id="3")]}, first.config)
+        graph.update_state(thread("t"), {"messages": [RemoveMessage("1")]})
+        return history(graph, thread("t"))
+
+    with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
+        assert run(saver) == run(InMemorySaver())
+    with checked(tmp_path / "a.db"):
+        pass
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_messages_that_are_changed_and_removed_are_so(tmp_path: Path, restarted: bool) -> None:
+    def edits(saver_of: Any) -> list[Any]:
+        seen = []
+        steps: list[list[Any]] = [
+            [HumanMessage("a", id="a"), AIMessage("b", id="b"), HumanMessage("c", id="c")],
+            [RemoveMessage("b")],
+            [HumanMessage("A", id="a")],
+            [HumanMessage("d", id="d")],
+            [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("e", id="e")],
+            [HumanMessage(str(number), id=str(number)) for number in range(300)],
+            [RemoveMessage(str(number)) for number in range(290)],
+            [HumanMessage("f", id="f")],
+        ]
+        for step in steps:
+            with saver_of() as saver:
+                graph = chat(saver, [])
+                graph.update_state(thread("t"), {"messages": step}, as_node="answer")
+                seen.append(graph.get_state(thread("t")).values)
+        with saver_of() as saver:
+            return [*seen, *(values for values, _, _ in history(chat(saver, []), thread("t")))]
+
+    memory = InMemorySaver()
+    ours = FlueSaver(tmp_path / "a.db")
+    path = tmp_path / "a.db"
+    try:
+        assert edits(lambda: FlueSaver(path) if restarted else ours.__class__(path)) == edits(lambda: memory)
+    finally:
+        ours.close()
+    with checked(path) as store:
+        said = [message["content"] for message in store.open_session("t").build_context()]
+        assert said == ["e", *(str(number) for number in range(290, 300)), "f"]
+
+
+def through_the_framework(value: Any) -> Any:
+    """Return what the framework's own savers give back of a value: a tuple is a list."""
+    return JsonPlusSerializer().loads_typed(JsonPlusSerializer().dumps_typed(value))
+
+
+MESSAGES: list[BaseMessage] = [
+    HumanMessage("plain"),
+    HumanMessage("", id="e"),
+    HumanMessage(
+        [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
+    ),
+    HumanMessage(["a", {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}], name="Ann"),
+    HumanMessage("x", additional_kwargs={"a": (1, 2)}),
+    HumanMessage("x", additional_kwargs={"when": datetime(2026, 1, 1, tzinfo=UTC), "n": 1.0, "t": True}),
+    HumanMessage("beside", extra_field={"a": [1]}),  # type: ignore[call-arg]
+    SystemMessage("Be brief.", id="s"),
+    AIMessage("hi", usage_metadata=USAGE, response_metadata={"model_name": "m", "model_provider": "p"}, id="1"),
+    AIMessage("", tool_calls=[{"name": "look", "args": {"a": [1, None]}, "id": "c1"}]),
+    AIMessage("and", tool_calls=[{"name": "look", "args": {}, "id": None}], invalid_tool_calls=[]),
+    AIMessage(
+        [
+            {"type": "thinking", "thinking": "hm", "signature": "sig"},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "c2", "name": "look", "input": {}},
+        ],
+        tool_calls=[{"name": "look", "args": {}, "id": "c2"}],
+    ),
+    AIMessage([{"type": "reasoning", "summary": []}, {"type": "text", "text": "x", "annotations": []}]),
+    AIMessage(
+        "old",
+        additional_kwargs={
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+        },
+    ),
+    AIMessage("x", response_metadata={"finish_reason": "length", "logprobs": None, "n": 1}),
+    AIMessageChunk("part", id="run-1"),
+    ToolMessage("42", tool_call_id="c1", name="look"),
+    ToolMessage("no", tool_call_id="c1", status="error", artifact={"raw": [1]}),
+    ToolMessage("x", tool_call_id="c1", artifact=b"bytes"),
+    ToolMessage([{"type": "text", "text": "x"}], tool_call_id=""),
+    ChatMessage("said", role="critic"),
+    HumanMessage("NUL \0 and 🦊", id="\0"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MESSAGES)))
+def test_every_message_comes_back_value_for_value(tmp_path: Path, number: int) -> None:
+    message = MESSAGES[number]
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        saved = saver.put(thread("t"), empty_checkpoint() | {"channel_values": {"messages": [message]}}, {}, {})  # type: ignore[typeddict-item]
+    for _ in range(2):
+        with FlueSaver.from_conn_string(path) as saver:
+            found = saver.get_tuple(saved)
+            assert found is not None
+            (back,) = found.checkpoint["channel_values"]["messages"]
+            assert type(back) is type(message)
+            assert repr(back) == repr(through_the_framework(message))
+    with checked(path) as store:
+        (entry,) = (entry for entry in store.open_session("t").get_tree() if entry.kind == "message")
+        assert entry.role in ("user", "assistant", "system", "toolResult", "critic")
+
+
+VALUES: list[Any] = [
+    *(
+        None,
+        True,
+        1,
+        1.0,
+        float("inf"),
+        "text",
+        "NUL \0",
+        b"bytes",
+        bytearray(b"b"),
+        [],
+        {},
+        (1, 2),
+        {1: 2},
+        {"a": (1,)},
+    ),
+    *(2**63 - 1, -(2**63), {1, 2}, datetime(2026, 1, 1, tzinfo=UTC), [[[]]], "x" * 10_000, {"json": 1}, {"at": "x"}),
+    {"line": True},
+]
+
+
+def test_every_value_comes_back_value_for_value(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    values = {f"v{number}": value for number, value in enumerate(VALUES)}
+    checkpoint: Any = empty_checkpoint() | {"channel_values": values, "channel_versions": dict.fromkeys(values, 1)}
+    with FlueSaver.from_conn_string(path) as saver:
+        saved = saver.put(thread("t"), checkpoint, {}, dict.fromkeys(values, 1))
+        saver.put_writes(saved, list(values.items()), "task")
+    with FlueSaver.from_conn_string(path) as saver:
+        found = saver.get_tuple(saved)
+        assert found is not None
+        expected = [repr(through_the_framework(value)) for value in VALUES]
+        assert [repr(value) for value in found.checkpoint["channel_values"].values()] == expected
+        assert sorted(repr(write[2]) for write in found.pending_writes or []) == sorted(expected)
+
+
+def test_what_a_graph_does_to_a_value_reaches_nobody_else(tmp_path: Path) -> None:
+    with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
+        values: Any = {"list": [1], "messages": [HumanMessage("a", id="a", additional_kwargs={"n": [1]})]}
+        checkpoint: Any = empty_checkpoint() | {"channel_values": values}
+        saved = saver.put(thread("t"), checkpoint, {}, {})
+        for _ in range(2):
+            found: Any = saver.get_tuple(saved)
+            values = found.checkpoint["channel_values"]
+            assert values["list"] == [1]
+            assert values["messages"] == [HumanMessage("a", id="a", additional_kwargs={"n": [1]})]
+            values["list"].append(2)
+            values["messages"][0].content = "changed"
+            values["messages"][0].additional_kwargs["n"].append(2)
+
+
+def test_one_saver_serves_loops_and_threads(tmp_path: Path) -> None:
+    saver = FlueSaver.from_conn_string(tmp_path / "a.db")
+    graph = chat(saver, answers(50))
+    asyncio.run(graph.ainvoke({"messages": [("user", "One?")]}, thread("t")))
+    asyncio.run(graph.ainvoke({"messages": [("user", "Two?")]}, thread("t")))
+    graph.invoke({"messages": [("user", "Three?")]}, thread("t"))
+    runs = [
+        threading.Thread(target=graph.invoke, args=({"messages": [("user", str(number))]}, thread(f"t{number}")))
+        for number in range(8)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(graph.get_state(thread("t")).values["messages"]) == 6
+    for number in range(8):
+        assert len(graph.get_state(thread(f"t{number}")).values["messages"]) == 2
+    saver.close()
+    with checked(tmp_path / "a.db"):
+        pass
+
+
+def test_rewinding_and_forking_by_the_store_is_seen_by_the_graph(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        graph = chat(saver, answers(9))
+        for text in ("One?", "Two?"):
+            graph.invoke({"messages": [("user", text)]}, thread("t"))
+        with flue_py.sync.open(path) as store:
+            session = store.open_session("t")
+            session.fork(key="fork")
+            session.rewind(turns=-1)
+        graph.invoke({"messages": [("user", "Other?")]}, thread("t"))
+        graph.invoke({"messages": [("user", "Three?")]}, thread("fork"))
+        said = [message.content for message in graph.get_state(thread("t")).values["messages"]]
+        assert said == ["One?", "Yes. 0", "Other?", "Yes. 2"]
+        said = [message.content for message in graph.get_state(thread("fork")).values["messages"]]
+        assert said == ["One?", "Yes. 0", "Two?", "Yes. 1", "Three?", "Yes. 3"]
+    with checked(path) as store:
+        assert store.usage().total.calls == 4
+
+
+def test_subgraphs_are_tasks_and_their_calls_are_paid_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        inner = chat(True, answers(5))  # type: ignore[arg-type]
+        outer = StateGraph(MessagesState)
+        outer.add_node("inner", inner)
+        outer.add_edge(START, "inner")
+        graph: Any = outer.compile(checkpointer=saver)
+        for text in ("One?", "Two?"):
+            graph.invoke({"messages": [("user", text)]}, thread("t"))
+        everything = len(list(saver.list(thread("t"))))
+        assert everything > len(list(saver.list(thread("t", checkpoint_ns=""))))
+        saver.copy_thread("t", "copy")
+        assert len(list(saver.list(thread("copy")))) == everything
+    with checked(path) as store:
+        assert store.usage().total.calls == 2
+        assert [link.task_id for link in store.open_session("t").task_links()] == ["inner"]
+    with FlueSaver.from_conn_string(path) as saver:
+        saver.delete_thread("t")
+        assert list(saver.list(thread("t"))) == []
+        assert len(list(saver.list(thread("copy")))) == everything
+    with checked(path):
+        pass
+
+
+def test_a_copy_has_every_branch(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        graph = chat(saver, answers(9))
+        graph.invoke({"messages": [("user", "One?")]}, thread("t"))
+        first = graph.get_state(thread("t")).config
+        graph.invoke({"messages": [("user", "Two?")]}, thread("t"))
+        graph.invoke({"messages": [("user", "Else?")]}, first)
+        saver.put_writes(first, [("late", 1)], "late")
+        saver.copy_thread("t", "copy")
+        for other in ("t", "copy"):
+            for found in saver.list(thread(other)):
+                again = saver.get_tuple(found.config)
+                assert again is not None
+                assert again.checkpoint == found.checkpoint
+        mine, theirs = list(saver.list(thread("t"))), list(saver.list(thread("copy")))
+        assert [(each.checkpoint, each.metadata, each.pending_writes) for each in mine] == [
+            (each.checkpoint, each.metadata, each.pending_writes) for each in theirs
+        ]
+        with pytest.raises(InvalidArgument, match="is there already"):
+            saver.copy_thread("t", "copy")
+        with pytest.raises(SessionNotFound):
+            saver.copy_thread("nobody", "new")
+    with checked(path) as store:
+        assert store.usage().total.calls == 3
+
+
+def test_pruning_keeps_the_newest_and_what_was_paid(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        graph = chat(saver, answers(9))
+        for text in ("One?", "Two?"):
+            graph.invoke({"messages": [("user", text)]}, thread("t"))
+        before = graph.get_state(thread("t"))
+        saver.prune(["t", "nobody"])
+        assert len(list(saver.list(thread("t")))) == 1
+        assert graph.get_state(thread("t")).values == before.values
+        graph.invoke({"messages": [("user", "Three?")]}, thread("t"))
+        assert len(graph.get_state(thread("t")).values["messages"]) == 6
+        with pytest.raises(InvalidArgument, match="keep_latest"):
+            saver.prune(["t"], strategy="some")
+    with checked(path) as store:
+        assert store.usage().total.calls == 3
+        assert len(store.list_sessions().sessions) == 1
+
+
+def test_the_runs_of_a_thread_are_deleted_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        graph = chat(saver, answers(9))
+        for text, run in (("One?", "r1"), ("Two?", "r2"), ("Three?", "r3")):
+            graph.invoke({"messages": [("user", text)]}, thread("t") | {"metadata": {"run_id": run}})
+        before = [found for found in saver.list(thread("t")) if found.metadata["run_id"] != "r2"]
+        saver.delete_for_runs(["r2", "unknown"])
+        after = list(saver.list(thread("t")))
+        assert [found.checkpoint for found in after] == [found.checkpoint for found in before]
+        assert [found.pending_writes for found in after] == [found.pending_writes for found in before]
+        saver.delete_for_runs(["r1", "r3"])
+        assert list(saver.list(None)) == []
+    with checked(path) as store:
+        assert store.usage().total.calls == 3
+        assert store.list_sessions().sessions == ()
+
+
+def test_an_owner_keeps_others_out_until_it_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    one, two, any_one = FlueSaver(path, owner="one"), FlueSaver(path, owner="two"), FlueSaver(path)
+    chat(one, answers(9)).invoke({"messages": [("user", "One?")]}, thread("t"))
+    for other in (two, any_one):
+        with pytest.raises(ThreadOwned, match=r"thread 't' is owned by 'one'"):
+            chat(other, answers(9)).invoke({"messages": [("user", "Two?")]}, thread("t"))
+        assert len(chat(other, []).get_state(thread("t")).values["messages"]) == 2
+    any_one.release("t")
+    chat(two, answers(9)).invoke({"messages": [("user", "Two?")]}, thread("t"))
+    with pytest.raises(ThreadOwned):
+        chat(one, answers(9)).invoke({"messages": [("user", "Three?")]}, thread("t"))
+    with pytest.raises(InvalidArgument, match="owner"):
+        FlueSaver(path, owner="")
+    for saver in (one, two, any_one):
+        saver.close()
+
+
+def test_a_serializer_that_may_encrypt_shows_nothing(tmp_path: Path) -> None:
+    class Hidden(JsonPlusSerializer):
+        """Writes nothing that anybody can read."""
+
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            form, data = super().dumps_typed(obj)
+            return form, bytes(byte ^ 0x55 for byte in data)
+
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            return super().loads_typed((data[0], bytes(byte ^ 0x55 for byte in data[1])))
+
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path, serde=Hidden()) as saver:
+        graph = chat(saver, answers(3, "sesame"))
+        graph.invoke({"messages": [("user", "sesame?")]}, thread("t"))
+        assert graph.get_state(thread("t")).values["messages"][1].content == "sesame 0"
+    with checked(path) as store:
+        assert all("sesame" not in entry.payload for entry in store.open_session("t").get_tree())
+
+
+@pytest.mark.parametrize("id", ["", "x" * 3_000, "a\tb", "n\0ul", "später 🦊", "sha256:x", 7])
+def test_every_id_of_a_thread_and_a_checkpoint_is_its_own(tmp_path: Path, id: Any) -> None:
+    with FlueSaver.from_conn_string(tmp_path / "a.db") as saver:
+        for namespace in ("", "b", "a\tb"):
+            for checkpoint_id in ("1", "x~2", "x:w1", "y" * 2_000, "z\0", "später"):
+                checkpoint: Any = empty_checkpoint() | {"id": checkpoint_id, "channel_values": {"n": namespace}}
+                saved = saver.put(thread(id, checkpoint_ns=namespace), checkpoint, {}, {})
+                saver.put_writes(saved, [("c", checkpoint_id)], "task")
+        for namespace in ("", "b", "a\tb"):
+            found = list(saver.list(thread(id, checkpoint_ns=namespace)))
+            ids = [each.checkpoint["id"] for each in found]
+            assert ids == sorted(ids, reverse=True)
+            assert len(ids) == 6
+            assert {each.checkpoint["channel_values"]["n"] for each in found} == {namespace}
+            assert [(each.pending_writes or [])[0][2] for each in found] == ids
+        assert len(list(saver.list(thread(id)))) == 18
+        assert {each.config["configurable"]["thread_id"] for each in saver.list(None)} == {str(id)}
+
+
+def test_checkpoints_that_are_put_again_take_the_place_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with FlueSaver.from_conn_string(path) as saver:
+        for number in range(3):
+            checkpoint: Any = empty_checkpoint() | {"id": "1", "channel_values": {"n": number}}
+            saver.put(thread("t"), checkpoint, {"step": number}, {})
+        assert [found.metadata["step"] for found in saver.list(thread("t"))] == [2]
+        found = saver.get_tuple(thread("t"))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"n": 2}
+    with checked(path):
+        pass
+
+
+def test_a_configuration_without_a_thread_is_refused(tmp_path: Path) -> None:
+    saver = FlueSaver(tmp_path / "a.db")
+    for config in ({}, {"configurable": {}}, None):
+        with pytest.raises(InvalidArgument, match="config"):
+            saver.get_tuple(config)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="names no checkpoint"):
+        saver.put_writes(thread("t"), [("a", 1)], "task")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_else_imports_the_framework() -> None:
+    program = "import flue_py, flue_py.cli, flue_py.sync, sys; print([m for m in sys.modules if 'lang' in m])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

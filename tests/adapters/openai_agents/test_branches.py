@@ -1,0 +1,142 @@
+"""Branches and usage under the names of `AdvancedSQLiteSession`, beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("openai-agents", "agents")
+
+from agents import Agent, RunContextWrapper, Runner, Usage, set_tracing_disabled
+from agents.extensions.memory import AdvancedSQLiteSession
+from agents.testing import ScriptedModel, assistant_message
+
+import flue_py
+from flue_py.adapters.openai_agents import FlueSession
+
+set_tracing_disabled(True)
+
+
+def scripted(*answers: tuple[str, int, int]) -> Agent[Any]:
+    steps = [
+        {
+            "output": [assistant_message(text)],
+            "usage": Usage(requests=1, input_tokens=taken, output_tokens=made, total_tokens=taken + made),
+        }
+        for text, taken, made in answers
+    ]
+    return Agent(name="a", model=ScriptedModel(steps))
+
+
+async def worked(session: Any) -> list[Any]:
+    """Work on a session as its users do; return all that it tells, without ids and times."""
+    told: list[Any] = []
+    agent = scripted(("one", 10, 1), ("two", 20, 2), ("three", 30, 3), ("other", 40, 4), ("more", 50, 5))
+
+    async def ask(text: str) -> None:
+        await session.store_run_usage(await Runner.run(agent, text, session=session))
+
+    async def tell() -> None:
+        told.append([(item["role"], item["content"]) for item in await session.get_items()])
+        listed = await session.list_branches()
+        told.append([{k: v for k, v in each.items() if k != "created_at"} for each in listed])
+        told.append([await session.get_session_usage(), await session.get_session_usage("main")])
+        told.append([await session.get_turn_usage(), await session.get_turn_usage(2), await session.get_turn_usage(9)])
+
+    for text in ("a", "b", "c"):
+        await ask(text)
+    await tell()
+    told.append(await session.create_branch_from_turn(2, "other"))
+    await tell()
+    await ask("d")
+    await tell()
+    told.append([await session.get_session_usage("other"), await session.get_turn_usage(None, "main")])
+    await session.switch_to_branch("main")
+    await ask("e")
+    await tell()
+    return told
+
+
+def without_none(value: Any) -> Any:
+    """Return what is told without details of tokens that are None: those that a version of the client knows of."""
+    if isinstance(value, dict):
+        return {name: without_none(each) for name, each in value.items() if each is not None}
+    return [without_none(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.anyio
+async def test_they_tell_what_advanced_sessions_tell(tmp_path: Path) -> None:
+    theirs = AdvancedSQLiteSession(session_id="one", db_path=tmp_path / "theirs.db", create_tables=True)
+    ours = FlueSession("one", tmp_path / "ours.db")
+    assert await worked(ours) == without_none(await worked(theirs))
+    theirs.close()
+    ours.close()
+    with flue_py.sync.open(tmp_path / "ours.db") as store:
+        assert sorted(each.kind for each in store.list_sessions().sessions) == ["fork", "root"]
+        assert store.verify().problems == []
+
+
+@pytest.mark.anyio
+async def test_branches_are_found_again_and_their_names_are_taken(tmp_path: Path) -> None:
+    session = FlueSession("one", tmp_path / "a.db")
+    agent = scripted(("one", 1, 1), ("two", 1, 1))
+    for text in ("a", "b"):
+        await Runner.run(agent, text, session=session)
+    assert await session.create_branch_from_turn(1, "first") == "first"
+    assert await session.get_items() == []
+    await session.switch_to_branch("main")
+    assert await session.create_branch_from_turn(2) == "branch_from_turn_2"
+    await session.switch_to_branch("main")
+    assert await session.create_branch_from_turn(2) == "branch_from_turn_2_2"
+    session.close()
+    again = FlueSession("one", tmp_path / "a.db")
+    assert [each["branch_id"] for each in await again.list_branches()] == [
+        "main",
+        "first",
+        "branch_from_turn_2",
+        "branch_from_turn_2_2",
+    ]
+    await again.switch_to_branch("branch_from_turn_2")
+    assert len(await again.get_items()) == 2
+    for bad in ("first", "main", " "):
+        with pytest.raises(ValueError, match="branch_name"):
+            await again.create_branch_from_turn(1, bad)
+    for turn in (0, 2, -1):
+        with pytest.raises(ValueError, match="turn_number"):
+            await again.create_branch_from_turn(turn)
+    with pytest.raises(ValueError, match="nowhere"):
+        await again.switch_to_branch("nowhere")
+    again.close()
+
+
+@pytest.mark.anyio
+async def test_nothing_is_told_of_a_session_that_is_not_there() -> None:
+    session = FlueSession("one")
+    assert await session.list_branches() == []
+    assert await session.get_session_usage() is None
+    assert await session.get_turn_usage() == []
+    assert await session.get_turn_usage(1) == {}
+    with pytest.raises(ValueError, match="turn_number"):
+        await session.create_branch_from_turn(1)
+    session.close()
+
+
+@pytest.mark.anyio
+async def test_usage_is_booked_once_however_often_it_is_said() -> None:
+    async with flue_py.open(":memory:") as store:
+        session = FlueSession.from_store("one", store)
+        result = await Runner.run(scripted(("one", 10, 1)), "a", session=session)
+        for _ in range(3):
+            await session.store_run_usage(result)
+        wrapper = RunContextWrapper(None, usage=Usage(requests=1, input_tokens=5, output_tokens=1, total_tokens=6))
+        await session.add_items([{"role": "user", "content": "x"}], wrapper=wrapper)
+        wrapper.usage.add(Usage(requests=1, input_tokens=7, output_tokens=1, total_tokens=8))
+        await session.add_items([{"role": "assistant", "content": "y"}], wrapper=wrapper)
+        await session.add_items([{"role": "assistant", "content": "z"}], wrapper=wrapper)
+        paid = (await store.usage()).total
+        assert (paid.calls, paid.input, paid.unknown_calls) == (3, 22, 0)
+        assert (await store.verify()).problems == []

@@ -1,0 +1,174 @@
+"""Two writers of one conversation, on two connections and in two processes: one of them wins, and the other is told."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.needed import needs
+
+needs("pydantic-ai", "pydantic_ai.conversation_store")
+
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.usage import RunUsage
+
+import flue_py
+from flue_py.adapters.pydantic_ai import FlueConversationStore
+from flue_py.errors import MissingExtra
+from tests.adapters.pydantic_ai.stores import turns
+from tests.postgres import NewDatabase
+
+Change = Callable[[FlueConversationStore, Conversation], Awaitable[object]]
+
+AT_ONCE = 6
+
+
+async def save(store: FlueConversationStore, loaded: Conversation) -> None:
+    loaded.messages += turns(1, first=9)
+    await store.save(loaded)
+
+
+async def save_usage_only(store: FlueConversationStore, loaded: Conversation) -> None:
+    loaded.usage = RunUsage(requests=7)
+    await store.save(loaded)
+
+
+async def branch(store: FlueConversationStore, loaded: Conversation) -> None:
+    await store.branch("a", at=1, expected_revision=loaded.revision)
+
+
+async def delete(store: FlueConversationStore, loaded: Conversation) -> None:
+    assert loaded.revision is not None
+    await store.delete_record("a", expected_revision=loaded.revision)
+
+
+CHANGES = (save, save_usage_only, branch, delete)
+
+
+def places(tmp_path: Path, new_database: NewDatabase, place: str) -> str:
+    return str(tmp_path / "a.db") if place == "file" else new_database()
+
+
+async def loaded_by(store: FlueConversationStore) -> Conversation:
+    loaded = await store.load("a")
+    assert loaded is not None
+    return loaded
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"])
+@pytest.mark.parametrize("second", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("first", CHANGES, ids=lambda change: change.__name__)
+def test_of_two_connections_the_second_change_is_a_conflict(
+    first: Change, second: Change, place: str, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    target = places(tmp_path, new_database, place)
+
+    async def race() -> None:
+        async with flue_py.open(target) as one, flue_py.open(target) as other:
+            stores = FlueConversationStore(one), FlueConversationStore(other)
+            await stores[0].save(Conversation(messages=turns(2), conversation_id="a"))
+            copies = await loaded_by(stores[0]), await loaded_by(stores[1])
+            await first(stores[0], copies[0])
+            left = await stores[1].load("a")
+            # To branch what is gone is refused by the framework itself.
+            with pytest.raises(UserError if (first, second) == (delete, branch) else ConversationConflict):
+                await second(stores[1], copies[1])
+            assert await stores[0].load("a") == left == await stores[1].load("a")
+            assert (await one.verify()).problems == []
+
+    asyncio.run(race())
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"])
+@pytest.mark.parametrize("change", [save, branch, delete], ids=lambda change: change.__name__)
+def test_of_many_at_once_one_wins(change: Change, place: str, tmp_path: Path, new_database: NewDatabase) -> None:
+    target = places(tmp_path, new_database, place)
+
+    async def race() -> None:
+        async with flue_py.open(target) as flue:
+            store = FlueConversationStore(flue)
+            await store.save(Conversation(messages=turns(2), conversation_id="a"))
+            copies = [await loaded_by(store) for _ in range(AT_ONCE)]
+            results = await asyncio.gather(*(change(store, each) for each in copies), return_exceptions=True)
+            lost = [each for each in results if each is not None]
+            assert [type(each) for each in lost] == [ConversationConflict] * (AT_ONCE - 1)
+            new = [Conversation(messages=turns(1), conversation_id="new") for _ in range(AT_ONCE)]
+            made = await asyncio.gather(*map(store.save, new), return_exceptions=True)
+            assert sum(isinstance(each, ConversationConflict) for each in made) == AT_ONCE - 1
+            assert (await flue.verify()).problems == []
+
+    asyncio.run(race())
+
+
+PROGRAM = """
+import asyncio, sys
+from flue_py.adapters.pydantic_ai import FlueConversationStore
+from pydantic_ai.conversation_store import ConversationConflict
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.usage import RequestUsage
+
+async def main(target, number):
+    store = FlueConversationStore.open(target)
+    conflicts = 0
+    for turn in range(5):
+        while True:
+            conversation = await store.load("a")
+            used = RequestUsage(input_tokens=1)
+            answer = ModelResponse(parts=[TextPart(f"{number} {turn}")], usage=used, run_id=f"{number} {turn}")
+            conversation.messages += [ModelRequest.user_text_prompt(f"{number} {turn}"), answer]
+            try:
+                await store.save(conversation)
+                break
+            except ConversationConflict:
+                conflicts += 1
+    await store.close()
+    print(conflicts)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("place", ["file", "postgres"])
+def test_two_processes_lose_no_turn(place: str, tmp_path: Path, new_database: NewDatabase) -> None:
+    target = places(tmp_path, new_database, place)
+    store = FlueConversationStore.open(target)
+    asyncio.run(store.save(Conversation(messages=turns(1), conversation_id="a")))
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, target]
+    others = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in (1, 2)]
+    conflicts = [int(other.communicate()[0]) for other in others]
+    assert [other.returncode for other in others] == [0, 0]
+
+    async def look() -> None:
+        loaded = await loaded_by(store)
+        said = [message.parts[0].content for message in loaded.messages[2::2]]
+        assert sorted(said) == [f"{number} {turn}" for number in (1, 2) for turn in range(5)]
+        assert [each for each in said if each.startswith("1")] == [f"1 {turn}" for turn in range(5)]
+        await store.close()
+
+    asyncio.run(look())
+    with flue_py.sync.open(target) as flue:
+        # Each lost run has another time, so it is a call of its own: it was paid for.
+        assert flue.usage("a").total.calls == 11 + sum(conflicts)
+        assert flue.verify().problems == []
+
+
+def test_nothing_imports_a_framework_that_was_not_asked_for(tmp_path: Path) -> None:
+    program = "import sys, flue_py, flue_py.cli, flue_py.adapters.keys; print('pydantic_ai' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
+
+
+def test_a_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("flue_py.adapters.pydantic_ai")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pydantic_ai.conversation_store", None)
+    with pytest.raises(MissingExtra, match=r"flue-py\[pydantic-ai\]"):
+        __import__("flue_py.adapters.pydantic_ai")
