@@ -2,9 +2,10 @@
 
     python tests/adapters/adk/upstream.py --tests CHECKOUT [FILE...]
 
-The distributions of ADK have no tests: ``CHECKOUT`` is one of google/adk-python, best at the pinned version. Nothing of it
-is kept. It needs pytest-asyncio and pytest-mock. `upstream_plugin` puts our class in the place of theirs. As many tests
-fail with their own services, where a checkout is of another version: what passes with theirs and fails with ours is named.
+The distributions of ADK have no tests: ``CHECKOUT`` is one of google/adk-python, best at the pinned version. Nothing of
+it is kept. It needs pytest-asyncio and pytest-mock. `upstream_plugin` puts our class in the place of theirs. In a checkout
+of another version some tests fail with their own services, too: named is what passes with theirs and fails with ours.
+The tests in `IN_MEMORY` count on events that are shared with the service; `SqliteSessionService` fails them as well.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ FILES = (
     "tests/unittests/runners",
     "tests/unittests/test_runners.py",
 )
+IN_MEMORY = ("test_functions_long_running.test_async_function",)
 
 
 def passed(checkout: Path, files: list[str], plugins: list[str], report: Path) -> tuple[set[str], int]:
@@ -54,10 +56,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         theirs, count = passed(checkout, files, [], Path(folder) / "theirs.xml")
         ours, _ = passed(checkout, files, ["-p", "upstream_plugin"], Path(folder) / "ours.xml")
-    for name in sorted(theirs - ours):
+    lost = {name for name in theirs - ours if not any(known in name for known in IN_MEMORY)}
+    for name in sorted(lost):
         print(f"passes with theirs only: {name}")
     print(f"of {count} tests {len(theirs)} pass with theirs, {len(ours)} with ours, {len(theirs & ours)} with both")
-    return 1 if theirs - ours else 0
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":
