@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 from trio import lowlevel
 
 from flue_py.store.waiting import Loop, Waiting
+
+if TYPE_CHECKING:
+    from outcome import Outcome
 
 Result = TypeVar("Result")
 
@@ -34,9 +37,15 @@ class _OnTrio(Waiting):
         return result
 
     async def ahead(self, function: Callable[[], Result | None]) -> AsyncGenerator[Result, None]:
-        # A task that made the next one meanwhile would need a nursery around whoever uses this.
-        while (made := await self.call(function)) is not None:
-            yield made
+        making = _OnThread(function)
+        try:
+            while (made := await making.result()) is not None:
+                making = _OnThread(function)
+                yield made
+        finally:
+            # The thread must not go on with what may be closed from here on.
+            with trio.CancelScope(shield=True):
+                await making.ended.wait()
 
     async def outcomes(self, work: Sequence[Coroutine[object, object, Result]]) -> list[Result | Exception]:
         found: dict[int, Result | Exception] = {}
@@ -51,6 +60,26 @@ class _OnTrio(Waiting):
             for number, each in enumerate(work):
                 nursery.start_soon(note, number, each)
         return [found[number] for number in range(len(found))]
+
+
+class _OnThread(Generic[Result]):
+    """A function that is called on another thread. A task for it would need a nursery around whoever uses it."""
+
+    def __init__(self, function: Callable[[], Result]) -> None:
+        self.ended = trio.Event()
+        self._outcome: Outcome[Result] | None = None
+        token = lowlevel.current_trio_token()
+        lowlevel.start_thread_soon(function, lambda outcome: token.run_sync_soon(self._end, outcome))
+
+    def _end(self, outcome: Outcome[Result]) -> None:
+        self._outcome = outcome
+        self.ended.set()
+
+    async def result(self) -> Result:
+        """Wait for it, and return what it returned."""
+        await self.ended.wait()
+        assert self._outcome is not None
+        return self._outcome.unwrap()
 
 
 class _Promise(Generic[Result]):

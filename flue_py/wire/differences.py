@@ -63,6 +63,8 @@ def _are_objects(value: JsonValue) -> TypeGuard[list[JsonObject]]:
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
+    if type(one) is str and type(other) is str:
+        return one == other
     # As text, since to Python 1, 1.0 and True are equal. Another order of keys counts as a difference; it costs space.
     try:
         return json.dumps(one) == json.dumps(other)

@@ -172,3 +172,24 @@ async def test_a_session_that_went_on_here_keeps_its_metadata(tmp_path: Path) ->
 async def import_document(store: flue_py.Store, folder: Path, document: dict[str, Any]) -> bool:
     (folder / "talk.json").write_text(json.dumps(document))
     return (await import_file(store, folder / "talk.json", "flue")).changed
+
+
+@pytest.mark.anyio
+async def test_a_whole_session_is_imported_under_another_id_with_its_branches(tmp_path: Path) -> None:
+    async with flue_py.open(":memory:") as store:
+        session = await store.create_session(id="one", metadata={"x": 1})
+        answer: flue_py.JsonObject = {"role": "assistant", "content": [], "usage": {"input": 5, "output": 2}}
+        await session.append_messages([{"role": "user", "content": "hi"}, answer])
+        await session.rewind(turns=0)
+        await session.append_message({"role": "user", "content": "another way"})
+        (tmp_path / "two.json").write_text((await export_session(session, "flue")).text)
+        await import_file(store, tmp_path / "two.json", "flue")
+        copy = await store.get_session("two")
+        assert copy is not None
+        trees = [[(entry.id, entry.parent_id) for entry in await each.get_tree()] for each in (session, copy)]
+        assert trees[0] == trees[1]
+        assert (copy.leaf_id, copy.metadata["x"]) == (session.leaf_id, 1)
+        assert (await store.usage()).total.calls == (await store.usage(session)).total.calls == 1
+        await store.delete_session_tree(session)
+        assert [(entry.id, entry.parent_id) for entry in await copy.get_tree()] == trees[1]
+        assert (await store.verify()).problems == []

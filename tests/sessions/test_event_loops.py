@@ -220,6 +220,52 @@ async def test_whatever_reads_and_writes_files(tmp_path: Path) -> None:
 # -- opening and closing ----------------------------------------------------------------------------------------------
 
 
+async def test_the_next_part_of_a_file_is_read_while_one_is_stored_and_no_further() -> None:
+    calls, is_second, may_end = [], threading.Event(), threading.Event()
+
+    def read() -> int:
+        calls.append(threading.current_thread())
+        if len(calls) == 2:
+            is_second.set()
+            assert may_end.wait(GUARD_SECONDS)
+        return len(calls)
+
+    has_closed = False
+    with anyio.fail_after(GUARD_SECONDS):
+        async with anyio.create_task_group() as tasks, flue_py.open(":memory:") as store:
+            parts = store.backend.waiting.ahead(read)
+            assert await anext(parts) == 1
+            assert await anyio.to_thread.run_sync(is_second.wait, GUARD_SECONDS)
+
+            async def close() -> None:
+                nonlocal has_closed
+                await parts.aclose()
+                has_closed = True
+
+            tasks.start_soon(close)
+            for _ in range(5):
+                await checkpoint()
+            # What is being read must not be closed under it.
+            assert not has_closed
+            may_end.set()
+    assert (has_closed, len(calls)) == (True, 2)
+    assert threading.current_thread() not in calls
+
+
+async def test_what_reading_ahead_raises_is_raised_where_it_is_asked_for(tmp_path: Path) -> None:
+    left = [1, 2]
+
+    def read() -> int | None:
+        if not left:
+            raise ValueError("the file is odd")
+        return left.pop(0)
+
+    async with flue_py.open(tmp_path / "a.db") as store, aclosing(store.backend.waiting.ahead(read)) as parts:
+        assert [await anext(parts), await anext(parts)] == [1, 2]
+        with pytest.raises(ValueError, match="odd"):
+            await anext(parts)
+
+
 async def test_a_store_is_closed_whole_in_a_scope_that_is_cancelled(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with anyio.CancelScope() as scope:

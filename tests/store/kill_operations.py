@@ -188,4 +188,6 @@ def outcome(result: object) -> Any:
     fields = asdict(result)  # type: ignore[call-overload]
     # Which of the scopes was first to make a session, and had the smaller key, is not told.
     fields.pop("session_key", None)
+    # Which tasks a link names is compared with the link.
+    fields.pop("task_names", None)
     return {name: sorted(value) if isinstance(value, tuple | list) else value for name, value in fields.items()}

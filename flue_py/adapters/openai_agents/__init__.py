@@ -1,6 +1,7 @@
 """Sessions of the OpenAI Agents SDK, kept in a store of ours.
 
-`FlueSession` takes the place of `agents.SQLiteSession`.
+`FlueSession` takes the place of `agents.SQLiteSession`, and has the methods of `AdvancedSQLiteSession` for branches and
+usage. `import_sqlite_sessions` brings the file of either into a store.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ except ImportError as missing:
     raise MissingExtra("openai-agents", "flue_py.adapters.openai_agents") from missing
 
 from flue_py.adapters.openai_agents.compacting import Compaction
+from flue_py.adapters.openai_agents.importing import ImportedSessions, import_sqlite_sessions
 from flue_py.adapters.openai_agents.session import FlueSession
 
-__all__ = ["Compaction", "FlueSession"]
+__all__ = ["Compaction", "FlueSession", "ImportedSessions", "import_sqlite_sessions"]

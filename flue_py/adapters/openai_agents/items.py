@@ -37,6 +37,9 @@ USAGE = "openai_agents.usage"
 COMPACTED = "openaiAgentsItems"
 """The field of a compaction's details that has the items which stand for what was compacted."""
 
+_PLAIN = '{"openaiResponses":{"unset":["type"]}}'
+"""The ``extra`` of what is only a role and a content, as most of what people say is: it is read without printing."""
+
 Call = Mapping[str, JsonValue]
 
 
@@ -94,6 +97,8 @@ def items_of(shown_item: ContextEntry) -> list[TResponseInputItem]:
             items: list[Any] = kept
             return items
     message = shown_item.data
+    if entry.extra == _PLAIN and isinstance(message.get("content"), str) and not shown_item.excluded_parts:
+        return [cast("TResponseInputItem", {"role": message["role"], "content": message["content"]})]
     if message.get("role") == OTHER and isinstance(message.get("content"), str):
         return [json.loads(cast("str", message["content"]))]
     beside = entry.extra_fields if entry.extra is not None and not shown_item.excluded_parts else None
