@@ -154,3 +154,11 @@ def test_what_langchain_has_a_place_for_comes_back(name: str) -> None:
         assert ours.messages[2]["usage"] == {
             "input": 20, "output": 8, "cacheRead": 100, "totalTokens": 128, "reasoning": 3,
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("convert", [to_pydantic_ai, to_langchain])
+def test_data_that_is_no_base64_is_left_out_or_kept_as_it_is(convert: Any) -> None:
+    broken: JsonObject = {"type": "image", "data": "\u00e9", "mimeType": "image/png"}
+    made = convert([{"role": "user", "content": [{"type": "text", "text": "q"}, broken]}])
+    assert "q" in str(made.messages)
+    assert made.notes or "\u00e9" in str(made.messages)
