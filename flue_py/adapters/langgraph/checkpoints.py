@@ -164,8 +164,9 @@ class Checkpoints:
                 continue
             record = replace(record, entry_id=entry_id)
             self._records.put((session.id, entry_id), record)
-            if line is not None:
-                self._lines.note(session, entry_id, line.kept)
+            kept = line.kept if line is not None else None if under is None else self._lines.known(session, under)
+            if kept is not None:
+                self._lines.note(session, entry_id, kept)
             return
 
     async def _free_ids(self, store: Store, session: Session, id: str, *, sure: bool) -> Iterable[str]:
@@ -358,8 +359,7 @@ class Checkpoints:
         if _LINE not in record.values.values():
             return ()
         child = lines.get(record.id)
-        if child is not None and child[0].listing == record.line.listing:
-            # What a child has beyond its parent's messages comes after them.
+        if child is not None and child[0].epoch == record.line.epoch:
             kept = child[1][: record.line.count]
         else:
             kept = await self._lines.of(session, record, values)
